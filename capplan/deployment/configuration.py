@@ -8,8 +8,9 @@ from capplan.deployment.cold_start import ColdStart, cold_start
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.replica import Replica
 from capplan.fleet.price import Price
-from capplan.latency.capacity import capacity_ratio
+from capplan.latency.capacity import capacity_quantiles
 from capplan.latency.contract import LatencyTables
+from capplan.latency.layout_errors import LayoutError, layout_error
 from capplan.latency.profile import Profile
 from capplan.latency.rank_tables import RankTables
 from capplan.llm.layout import Layout
@@ -43,6 +44,7 @@ class Configuration:
     ep: int = 1  # GPUs that hold different experts; 1: experts are cut by TP
     redundant_experts: int = 0  # copies of loaded experts, by EPLB
     all_to_all: str = ""  # ``--all2all-backend``; empty: vLLM's default, or none
+    own_engine_times: bool = False  # the user's, and not those that fleets are held to
 
     def __str__(self) -> str:
         return f"{self.gpu} × {self.layout.text}"
@@ -85,7 +87,7 @@ class Configuration:
         found = []
         if self.latency_source == "estimate":
             found.append("its latency is an estimate")
-        elif is_too_wide(self.capacity_ratio):
+        elif self.layout_error() is None and is_too_wide(self.capacity_ratio):
             found.append(UNMEASURED)
         if self.price is not None and self.price.is_guess:
             found.append("its price is a guess")
@@ -101,16 +103,42 @@ class Configuration:
         """How the iteration time was obtained: as ``Profile.how``, or given."""
         return "given" if self.profile is None else self.profile.how
 
+    def layout_error(self, *, apart: bool = False) -> LayoutError | None:
+        """How far fleets of its layout were off, with its drafts; None where none was.
+
+        ``apart``: those of two pools, of which it decodes.
+        """
+        profile, drafts = self.profile, self.engine.speculation
+        if profile is None or profile.kernels_from is None or self.own_engine_times:
+            return None
+        if drafts is not None and drafts.method != "mtp":
+            return None
+        return layout_error(
+            profile.llm, self.layout, drafts=drafts is not None, apart=apart
+        )
+
+    def capacity_quantiles(
+        self, *, apart: bool = False
+    ) -> tuple[float, float, float] | None:
+        """What such engines carry of what is assumed: 10, 50, 90 %; None: unknown."""
+        if self.profile is None or self.quantile is None:
+            return None
+        of_layout = self.layout_error(apart=apart)
+        if apart and of_layout is None:
+            return None
+        return capacity_quantiles(self.profile, self.quantile, of_layout)
+
     @cached_property
     def capacity_ratio(self) -> tuple[float, float] | None:
         """What 80 % of such engines carry of what is assumed; None where unknown."""
-        if self.profile is None or self.quantile is None:
-            return None
-        return capacity_ratio(self.profile, self.quantile)
+        found = self.capacity_quantiles()
+        return None if found is None else (found[0], found[2])
 
     @property
     def is_unmeasured(self) -> bool:
         """No engine of this kind was measured, or they differ by a factor of two."""
+        if self.layout_error() is not None:
+            return False
         has_time = self.profile is not None and self.profile.engine_time is not None
         ratio = self.capacity_ratio
         return is_too_wide(ratio) or (has_time and ratio is None)
@@ -138,6 +166,9 @@ class Configuration:
     @property
     def sweep_count(self) -> int:
         """Sweeps of real engines that ``capacity_ratio`` was counted in; 0: none."""
+        of_layout = self.layout_error()
+        if of_layout is not None:
+            return of_layout.sweeps
         time = None if self.profile is None else self.profile.engine_time
         return 0 if time is None or time.served is None else time.served.sweeps
 

@@ -200,7 +200,8 @@ class Deployment:
             raise InputError("link_gb_per_s is not known, which copies of KV need")
         return max(per_gpu) / (self.link_gb_per_s * 1e9)
 
-    def with_replicas(self, replica_count: int) -> "Deployment":
-        """Return a deployment of one pool with another number of replicas."""
-        pool = replace(self.pool, replica_count=replica_count)
-        return replace(self, pools=(pool,))
+    def with_replicas(self, *replica_counts: int) -> "Deployment":
+        """Return a deployment with other numbers of replicas, one for each pool."""
+        counted = zip(self.pools, replica_counts, strict=True)
+        pools = (replace(pool, replica_count=count) for pool, count in counted)
+        return replace(self, pools=tuple(pools))

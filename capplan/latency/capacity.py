@@ -6,6 +6,7 @@ replica serves within a limit.
 
 import numpy as np
 
+from capplan.latency.engine_time import ServedError
 from capplan.latency.profile import Profile
 
 LEVELS = (1.25, 1.5, 2.0)
@@ -62,15 +63,16 @@ def capacity_ratio(profile: Profile, quantile: float) -> tuple[float, float] | N
 
 
 def capacity_quantiles(
-    profile: Profile, quantile: float
+    profile: Profile, quantile: float, of_layout: ServedError | None = None
 ) -> tuple[float, float, float] | None:
     """Return what engines carry of a plan made at a quantile of times: 10, 50, 90 %.
 
-    Counted in sweeps where there are any, else by the curve at the lowest level; None
-    where no error is known.
+    Counted in sweeps where there are any, those ``of_layout`` before others, else by
+    the curve at the lowest level; None where no error is known.
     """
     time = profile.engine_time
-    if time is not None and time.served is not None:
+    served = of_layout or (None if time is None else time.served)
+    if time is not None and served is not None:
         # The sweeps were held against times as fitted; the plan's are slower or faster.
         fitted = profile.model_copy(
             update={"engine_time": time.model_copy(update={"served": None})}
@@ -78,7 +80,7 @@ def capacity_quantiles(
         limit_s = LEVELS[0] * alone_s(fitted)
         planned = max(users(profile, limit_s, quantile), 1.0)
         share = planned / max(users(fitted, limit_s), 1.0)
-        low, middle, high = (carried / share for carried in time.served.capacity)
+        low, middle, high = (carried / share for carried in served.capacity)
         return low, middle, high
     if profile.kernels_from is not None or not profile.sigma("decode"):
         return None

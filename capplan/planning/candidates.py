@@ -21,10 +21,11 @@ from capplan.planning.fewest_replicas import (
     fewest_replicas,
 )
 from capplan.planning.inputs import PlanInputs
+from capplan.planning.probe import Probe
 from capplan.planning.prospects import MOST_REPLICAS, Prospect
 from capplan.planning.quota import over_quota
 from capplan.planning.replications import Interrupted
-from capplan.planning.result import Candidate, Probe
+from capplan.planning.result import Candidate
 from capplan.planning.run import (
     BUDGET_REQUESTS,
     OF_FEW,

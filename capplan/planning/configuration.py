@@ -358,6 +358,7 @@ def _built(
         tables,
         profile=profile,
         quantile=None if profile is None else quantile_of(settings, profile),
+        own_engine_times=settings.engine_overhead is not None,
         **known,
     )
 

@@ -23,10 +23,11 @@ from capplan.planning.inputs import PlanInputs, Progress
 from capplan.planning.launch import launch
 from capplan.planning.pairs import Pair, pairs_of
 from capplan.planning.pool_parts import Part
+from capplan.planning.probe import Probe
 from capplan.planning.proof import bound_held
 from capplan.planning.prospects import CENTS, Prospect, feasible_of, price_of
 from capplan.planning.replications import Interrupted
-from capplan.planning.result import Candidate, Disaggregation, Probe
+from capplan.planning.result import Candidate, Disaggregation
 from capplan.planning.run import Run
 from capplan.planning.speculation_worth import accepting
 

@@ -8,7 +8,6 @@ import numpy as np
 
 from capplan.deployment.configuration import Configuration
 from capplan.errors import CapplanWarning
-from capplan.latency.capacity import capacity_quantiles
 from capplan.latency.engine_time import between
 from capplan.planning.load import OpenLoad, scaled
 from capplan.planning.risk_settings import WEEKDAYS, RiskSettings
@@ -204,10 +203,7 @@ def draws_of(
 def _profile(
     configuration: Configuration,
 ) -> tuple[DrawnInput, tuple[float, float, float] | None]:
-    profile, quantile = configuration.profile, configuration.quantile
-    found = None
-    if profile is not None and quantile is not None:
-        found = capacity_quantiles(profile, quantile)
+    found = configuration.capacity_quantiles()
     if found is None or not found[0] > 0:
         how = "its error is not known, and not drawn"
         return DrawnInput("profile", how, varies=False), None

@@ -282,4 +282,5 @@ def configured(
         ep=layout.ep,
         redundant_experts=layout.redundant_experts,
         all_to_all=settings.all2all_backend or "",
+        own_engine_times=settings.engine_overhead is not None,
     )

@@ -18,9 +18,10 @@ from capplan.planning.cost import (
     nodes_of,
 )
 from capplan.planning.node_prices import BASE_KINDS, NodePrices, node_prices
+from capplan.planning.probe import Probe
 from capplan.planning.purchase_result import CountCost, Purchase, Scenario, Way
 from capplan.planning.purchase_texts import DEFAULT_COMMITMENTS, parse_commit
-from capplan.planning.result import Candidate, Probe
+from capplan.planning.result import Candidate
 from capplan.planning.setting_groups import PriceSettings
 from capplan.planning.spot import INTERRUPTION_PER_MONTH, availability
 
@@ -152,10 +153,9 @@ def _scenarios(best: Candidate) -> tuple[Scenario, ...]:
     run = best.run
     if run is None or best.cost is None:
         return ()
-    pools, counts = run.deployment.pools, best.replica_count_range
-    fewest = most = pools
-    if counts is not None:
-        fewest, most = (run.deployment.with_replicas(n).pools for n in counts)
+    pools = run.deployment.pools
+    ends = best.engine_fleets or (run.deployment, run.deployment)
+    fewest, most = (fleet.pools for fleet in ends)
     expected = _scenario(EXPECTED, pools, nodes_of(pools))
     low = _scenario("low", fewest, _at_end(fewest, min))
     high = _scenario("high", most, _at_end(most, max))

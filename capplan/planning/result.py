@@ -1,18 +1,19 @@
 """The result of a plan, frozen; the writers in ``report`` only format it."""
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from capplan.bounds.certificate import PLAN_SCHEMA
 from capplan.bounds.lower_bound import Bound
 from capplan.deployment.configuration import Configuration
+from capplan.deployment.pools import Deployment
 from capplan.llm.layout import Layout
-from capplan.planning.classes import ClassResult, few
 from capplan.planning.cost import HOURS_PER_MONTH, Cost, usd_per_h_range
 from capplan.planning.launch import Launch
 from capplan.planning.mix_result import Mix
 from capplan.planning.placing import PeakHeartbeat
+from capplan.planning.probe import Probe
 from capplan.planning.purchase_result import Purchase
 from capplan.planning.replica_load import ReplicaLoad
 from capplan.planning.risk_result import Risk
@@ -29,51 +30,6 @@ Degrees = tuple[int, ...]
 def degrees(layout: Layout) -> Degrees:
     """Return what orders layouts of one GPU type: fewer GPUs, then less apart."""
     return layout.gpus, layout.dp, layout.ep
-
-
-@dataclass(frozen=True)
-class Probe:
-    """One simulated replica count of a candidate."""
-
-    replica_count: int
-    slo_attainment: float  # share of the counted requests
-    slo_attainment_interval: tuple[float, float]  # 95 % (low, high)
-    ttft_p99_s: float  # [s]
-    tpot_p99_s: float  # [s]
-    e2e_p99_s: float  # [s]
-    meets: bool | None  # None where the samples are too close to call
-    stable: bool  # the backlog does not grow over the trace
-    missing: tuple[str, ...] = ()  # classes below their target
-    sample_count: int = 1  # independent samples simulated
-    # arrivals over completions with queues never empty; None: unknown
-    utilisation: float | None = None
-    classes: tuple[ClassResult, ...] = ()  # where there are several, and not many
-    windows: tuple[WorstWindow, ...] = ()  # of a trace's own arrivals
-    pool_replica_counts: tuple[int, ...] = ()  # of each pool, where there are two
-
-    @classmethod
-    def of(cls, run: Run) -> "Probe":
-        """Return the row of a judged run."""
-        judgement, pools = run.judgement, run.deployment.pools
-        assert judgement.attainment is not None
-        return cls(
-            replica_count=run.replica_count,
-            slo_attainment=judgement.attainment.share,
-            slo_attainment_interval=judgement.attainment.interval,
-            ttft_p99_s=judgement.p99_s("ttft_s"),
-            tpot_p99_s=judgement.p99_s("tpot_s"),
-            e2e_p99_s=judgement.p99_s("e2e_s"),
-            meets=judgement.meets,
-            stable=judgement.stable,
-            missing=judgement.missing,
-            sample_count=judgement.sample_count,
-            utilisation=judgement.steadiness.known_utilisation,
-            classes=tuple(replace(row, tails_s={}) for row in few(judgement.classes)),
-            windows=judgement.windows,
-            pool_replica_counts=tuple(pool.replica_count for pool in pools)
-            if len(pools) > 1
-            else (),
-        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -233,22 +189,72 @@ class Candidate:
         return None if self.run is None else self.run.replica_count
 
     @property
+    def capacity_ratio(self) -> tuple[float, float] | None:
+        """What 80 % of such fleets carry of what is assumed; None where unknown."""
+        if self.pools and self.run is not None:
+            found = self._decodes.capacity_quantiles(apart=True)
+            return None if found is None else (found[0], found[2])
+        if self.pools or self.configuration is None:
+            return None
+        return self.configuration.capacity_ratio
+
+    @property
+    def sweep_count(self) -> int | None:
+        """Sweeps of engines that ``capacity_ratio`` was counted in, or fleets; 0: none.
+
+        None where there is no configuration.
+        """
+        if self.pools and self.run is not None:
+            served = self._decodes.layout_error(apart=True)
+            return 0 if served is None else served.sweeps
+        return None if self.configuration is None else self.configuration.sweep_count
+
+    @property
+    def _decodes(self) -> Configuration:
+        """The configuration of the pool that decodes, of one or two."""
+        assert self.run is not None
+        return self.run.deployment.pools[-1].configuration
+
+    @property
+    def engine_fleets(self) -> tuple[Deployment, Deployment] | None:
+        """The smallest and the largest fleet that 80 % of such engines need.
+
+        With the planned one: a plan on the slow side may need more than most engines.
+        None where unknown.
+        """
+        ratio = self.capacity_ratio
+        if self.run is None or ratio is None:
+            return None
+        if not self.pools and self._decodes.is_unmeasured:
+            return None
+        low, high = ratio
+        counts = [pool.replica_count for pool in self.run.deployment.pools]
+        # A hair below: 4 / 0.8 is 5 replicas and not 6.
+        fewest, most = (
+            [max(1, math.ceil(count / share - 1e-9)) for count in counts]
+            for share in (high, low)
+        )
+        return (
+            self.run.deployment.with_replicas(*map(min, fewest, counts)),
+            self.run.deployment.with_replicas(*map(max, most, counts)),
+        )
+
+    @property
     def replica_count_range(self) -> tuple[int, int] | None:
         """Replicas that 80 % of such engines need, (low, high); None where unknown.
 
-        With those planned: a plan on the slow side may need more than most engines.
+        Of two pools see ``gpu_count_range``.
         """
-        if self.run is None or self.run.configuration.is_unmeasured or self.pools:
+        fleets = self.engine_fleets
+        if self.pools or fleets is None:
             return None
-        count, ratio = self.run.replica_count, self.run.configuration.capacity_ratio
-        if ratio is None:
-            return None
-        low, high = ratio
-        # A hair below: 4 / 0.8 is 5 replicas and not 6.
-        fewest, most = (
-            max(1, math.ceil(count / share - 1e-9)) for share in (high, low)
-        )
-        return min(fewest, count), max(most, count)
+        return fleets[0].replica_count, fleets[1].replica_count
+
+    @property
+    def gpu_count_range(self) -> tuple[int, int] | None:
+        """GPUs that 80 % of such engines need, (low, high); None where unknown."""
+        fleets = self.engine_fleets
+        return None if fleets is None else (fleets[0].gpu_count, fleets[1].gpu_count)
 
     @property
     def gpu_count(self) -> int | None:
@@ -259,18 +265,12 @@ class Candidate:
     def usd_per_month_range(self) -> tuple[float, float] | None:
         """Bills of the cheapest and dearest provider, (low, high); None unless priced.
 
-        By the nodes of each, for the fewest and the most replicas of
-        ``replica_count_range``. [$]
+        By the nodes of each, for the ends of ``engine_fleets``. [$]
         """
         if self.run is None or self.cost is None:
             return None
-        low = high = self.run.deployment.pools
-        if self.replica_count_range is not None:
-            low, high = (
-                self.run.deployment.with_replicas(count).pools
-                for count in self.replica_count_range
-            )
-        hours = usd_per_h_range(low, high)
+        fewest, most = self.engine_fleets or (self.run.deployment, self.run.deployment)
+        hours = usd_per_h_range(fewest.pools, most.pools)
         if hours is None:
             return None
         return HOURS_PER_MONTH * hours[0], HOURS_PER_MONTH * hours[1]

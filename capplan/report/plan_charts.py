@@ -6,7 +6,8 @@ import numpy as np
 
 from capplan.planning.classes import TAIL, ClassResult, own_targets
 from capplan.planning.judgement import LEVELS
-from capplan.planning.result import Plan, Probe
+from capplan.planning.probe import Probe
+from capplan.planning.result import Plan
 from capplan.planning.run import Run
 from capplan.report.columns import format_share
 from capplan.report.fleet_charts import TITLES, Curve, fleet_figures, latency_figures

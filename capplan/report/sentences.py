@@ -8,7 +8,8 @@ from capplan.latency.engine_time import ENGINES
 from capplan.planning.classes import own_targets
 from capplan.planning.cost import NodeCount
 from capplan.planning.judgement import Judgement
-from capplan.planning.result import Candidate, Plan, Probe
+from capplan.planning.probe import Probe
+from capplan.planning.result import Candidate, Plan
 from capplan.planning.run import Run
 from capplan.planning.scheduling import rules
 from capplan.planning.worst_windows import WorstWindow
@@ -184,24 +185,36 @@ def versions(candidate: Candidate) -> str:
 
 def engines(candidate: Candidate) -> str:
     """Return how many replicas real engines need; empty where it is not known."""
-    configuration, counts = candidate.configuration, candidate.replica_count_range
-    if configuration is not None and configuration.is_unmeasured:
+    configuration, fleets = candidate.configuration, candidate.engine_fleets
+    unmeasured = configuration is not None and configuration.is_unmeasured
+    if unmeasured and not candidate.pools:
         return UNMEASURED
-    if counts is None or configuration is None or configuration.capacity_ratio is None:
+    if fleets is None or candidate.capacity_ratio is None:
         return ""
-    low, high = configuration.capacity_ratio
-    least, most = counts
-    needed = (
-        plural(least, "replica") if least == most else f"{least:,} to {most:,} replicas"
-    )
+    low, high = candidate.capacity_ratio
+    if candidate.pools:
+        return (
+            f"reached {low:.0%} to {high:.0%} of the predicted load "
+            f"({candidate.sweep_count} fleets of two pools that were served): "
+            f"{_needed(candidate.gpu_count_range, 'GPU')}"
+        )
+    needed = _needed(candidate.replica_count_range, "replica")
+    least = fleets[0].replica_count
     if candidate.bound is not None and least < candidate.bound.replica_count:
         needed += "; fewer than the lower bound, which holds for the times assumed here"
-    if not configuration.sweep_count:
+    if not candidate.sweep_count:
         return f"by the error of the profile's fit: {needed}"
     return (
         f"reached {low:.0%} to {high:.0%} of the predicted load "
-        f"({plural(configuration.sweep_count, 'benchmark sweep')}): {needed}"
+        f"({plural(candidate.sweep_count, 'benchmark sweep')}): {needed}"
     )
+
+
+def _needed(ends: tuple[int, int] | None, of: str) -> str:
+    if ends is None:
+        return ""
+    least, most = ends
+    return plural(least, of) if least == most else f"{least:,} to {most:,} {of}s"
 
 
 def doubts(candidate: Candidate) -> str:

@@ -1,13 +1,15 @@
 """Layouts of TP, DP attention and EP in plans: which, their memory, their refusals."""
 
+import math
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
-from capplan.deployment.pools import Pool
+from capplan.deployment.pools import Deployment, Pool
 from capplan.errors import InputError
 from capplan.fleet.catalog import gpu
 from capplan.planning.autoscale_settings import AutoscaleSettings
@@ -18,6 +20,7 @@ from capplan.planning.launch import launch
 from capplan.planning.layouts import graph_sizes
 from capplan.planning.plan import plan
 from capplan.planning.proof import reproduce
+from capplan.planning.result import Candidate
 from capplan.planning.settings import PlanSettings, SimulateSettings
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -46,6 +49,50 @@ def test_a_plan_looks_at_tp_ep_and_dp_attention_where_profiles_are():
     assert list(able(tp="1", data_parallel_size="8", enable_expert_parallel=True)) == [
         "dp8-ep8"
     ]
+
+
+def test_layouts_are_held_to_fleets_of_their_kind_that_were_served():
+    mtp = '{"method": "mtp", "num_speculative_tokens": 1}'
+    plain, drafted = able(), able(speculative_config=mtp)
+    ngram = '{"method": "ngram", "num_speculative_tokens": 1}'
+    guessed = able(speculative_config=ngram, acceptance_rates=(0.5,))
+
+    def served(found, apart=False):
+        error = found.layout_error(apart=apart)
+        return None if error is None else (error.of, error.apart)
+
+    assert served(plain["tp8-ep8"]) == (["EP"], False)
+    assert served(plain["tp8"]) == served(plain["dp8"]) is None
+    assert served(plain["dp8"], apart=True) == (["DP attention"], True)
+    assert served(drafted["tp8"]) == (["MTP"], False)
+    assert served(drafted["dp8"]) == (["MTP and DP attention"], False)
+    assert served(guessed["tp8-ep8"]) is None
+    assert served(able(engine_overhead="none")["tp8-ep8"]) is None
+    low, _, high = plain["tp8-ep8"].layout_error().capacity
+    assert plain["tp8-ep8"].capacity_ratio == (low, high)
+    assert (plain["tp8-ep8"].is_unmeasured, plain["dp8"].is_unmeasured) == (False, True)
+    # They were measured, however far apart they are.
+    assert plain["tp8-ep8"].doubts == ()
+
+
+def test_two_pools_are_held_to_served_fleets_of_two_pools():
+    ranks, tp = able()["dp8"], able()["tp8"]
+    pools = Pool(tp, 3), Pool(ranks, 4)
+    fleet = Deployment(pools, hand_off="nixl", link_gb_per_s=50.0)
+    run = SimpleNamespace(deployment=fleet, replica_count=7)
+    found = Candidate("H200-SXM", 8, "feasible", ranks, run=run, pools=(None, None))
+
+    low, _, high = ranks.layout_error(apart=True).capacity
+
+    assert found.capacity_ratio == (low, high)
+    fewest, most = found.engine_fleets
+    assert [pool.replica_count for pool in fewest.pools] == [1, 1]  # a quarter
+    assert [pool.replica_count for pool in most.pools] == [
+        math.ceil(3 / low),
+        math.ceil(4 / low),
+    ]
+    assert found.gpu_count_range == (fewest.gpu_count, most.gpu_count)
+    assert found.replica_count_range is None
 
 
 def test_a_dense_llm_is_planned_by_tp_alone():

@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from capplan.planning.plan import plan
+from capplan.planning.probe import Probe
 from capplan.planning.purchase import purchase
-from capplan.planning.result import Probe
 from capplan.planning.settings import PlanSettings
 
 ASKED = {

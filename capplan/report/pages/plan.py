@@ -199,10 +199,10 @@ def _tiles(plan: Plan, best: Candidate, run: Run) -> list[Tile]:
             f"of requests; asked {plan.attainment_text}",
         )
     bound = best.lower_bound_gpu_count
-    counts = best.replica_count_range
+    counts = best.gpu_count_range if best.pools else best.replica_count_range
     return [
         attained,
-        Tile("Replicas", f"{best.replica_count:,}", _replicas(counts)),
+        Tile("Replicas", f"{best.replica_count:,}", _needed(counts, bool(best.pools))),
         *(
             Tile(_IN_TILES[line.what], _amount(line), _ends(best, line))
             for line in _lines(plan)
@@ -216,11 +216,12 @@ def _tiles(plan: Plan, best: Candidate, run: Run) -> list[Tile]:
     ]
 
 
-def _replicas(counts: tuple[int, int] | None) -> str:
+def _needed(counts: tuple[int, int] | None, in_gpus: bool) -> str:
     if counts is None or counts[0] == counts[1]:
         return ""
     low, high = counts
-    return f"{low:,} to {high:,} for 80 % of real engines"
+    of = " GPUs" if in_gpus else ""
+    return f"{low:,} to {high:,}{of} for 80 % of real engines"
 
 
 def _of_best(plan: Plan, best: Candidate, run: Run) -> list[Section]:

@@ -1,0 +1,52 @@
+"""What a simulated number of replicas showed."""
+
+from dataclasses import dataclass, replace
+
+from capplan.planning.classes import ClassResult, few
+from capplan.planning.run import Run
+from capplan.planning.worst_windows import WorstWindow
+
+
+@dataclass(frozen=True)
+class Probe:
+    """One simulated replica count of a candidate."""
+
+    replica_count: int
+    slo_attainment: float  # share of the counted requests
+    slo_attainment_interval: tuple[float, float]  # 95 % (low, high)
+    ttft_p99_s: float  # [s]
+    tpot_p99_s: float  # [s]
+    e2e_p99_s: float  # [s]
+    meets: bool | None  # None where the samples are too close to call
+    stable: bool  # the backlog does not grow over the trace
+    missing: tuple[str, ...] = ()  # classes below their target
+    sample_count: int = 1  # independent samples simulated
+    # arrivals over completions with queues never empty; None: unknown
+    utilisation: float | None = None
+    classes: tuple[ClassResult, ...] = ()  # where there are several, and not many
+    windows: tuple[WorstWindow, ...] = ()  # of a trace's own arrivals
+    pool_replica_counts: tuple[int, ...] = ()  # of each pool, where there are two
+
+    @classmethod
+    def of(cls, run: Run) -> "Probe":
+        """Return the row of a judged run."""
+        judgement, pools = run.judgement, run.deployment.pools
+        assert judgement.attainment is not None
+        return cls(
+            replica_count=run.replica_count,
+            slo_attainment=judgement.attainment.share,
+            slo_attainment_interval=judgement.attainment.interval,
+            ttft_p99_s=judgement.p99_s("ttft_s"),
+            tpot_p99_s=judgement.p99_s("tpot_s"),
+            e2e_p99_s=judgement.p99_s("e2e_s"),
+            meets=judgement.meets,
+            stable=judgement.stable,
+            missing=judgement.missing,
+            sample_count=judgement.sample_count,
+            utilisation=judgement.steadiness.known_utilisation,
+            classes=tuple(replace(row, tails_s={}) for row in few(judgement.classes)),
+            windows=judgement.windows,
+            pool_replica_counts=tuple(pool.replica_count for pool in pools)
+            if len(pools) > 1
+            else (),
+        )
