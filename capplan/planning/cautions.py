@@ -61,12 +61,16 @@ def extrapolations(run: Run) -> tuple[str, ...]:
                 f"engines were measured from {LEAST_USERS} on; with fewer, launches "
                 "bind a mixture of experts, which may take up to half as long again"
             )
-    if run.configuration.rank_tables is not None:
+    if run.configuration.rank_tables is not None and len(run.deployment.pools) == 1:
+        measured = ""
+        if run.configuration.layout_error() is None:
+            measured = (
+                "three engines of DeepSeek-R1 that were measured had 0.45 to 1.08 of "
+                "the predicted TPOT (docs/latency.md), so that fewer may do; "
+            )
         sentences.append(
-            f"{profile.name}: a prompt on one rank holds up the decodes of all; three "
-            "such engines that were measured had 0.45 to 1.08 of the predicted TPOT "
-            "(docs/latency.md), so that fewer may do; --prefill-schedule-interval "
-            "gathers prompts into few iterations"
+            f"{profile.name}: a prompt on one rank holds up the decodes of all; "
+            f"{measured}--prefill-schedule-interval gathers prompts into few iterations"
         )
     return tuple(sentences)
 

@@ -429,6 +429,11 @@ def test_pools_of_ranks_that_verify_drafts_are_planned_and_verified(tmp_path):
     assert all(best.gpu_count < row.gpu_count for row in together)
     words = best.pools[1].launch.words
     assert words[words.index("--data-parallel-size") + 1] == "8"
+    # Prompts are elsewhere, and such fleets were served: that tells how far it is off.
+    apart = [text for text in found.warnings if "holds up the decodes" in text]
+    assert bool(apart) is bool(together)
+    low, high = best.gpu_count_range
+    assert low <= best.gpu_count <= high
     path = tmp_path / "plan.json"
     path.write_text(json_text(plan_values(found)))
     assert verify(path, simulate=True) == []
