@@ -9,6 +9,7 @@ from capplan.latency.context_parallel import with_context_parallel
 from capplan.latency.contract import LatencyTables
 from capplan.llm.architecture import Architecture
 from capplan.llm.context_parallel import check_dcp
+from capplan.planning.scheduling import engine_of
 from capplan.planning.setting_groups import ConfigurationSettings
 
 
@@ -25,11 +26,17 @@ def sharing_kv(
     Raises
     ------
     InputError
-        When TP or LLM do not allow the degree, or with speculative decoding.
+        When TP or LLM do not allow the degree, with another engine than vLLM, or with
+        speculative decoding.
     """
     dcp = settings.decode_context_parallel_size
     if dcp is None or dcp == 1:
         return engine
+    if (name := engine_of(settings)) != "vllm":
+        raise InputError(
+            f"decode_context_parallel_size is {dcp} with --engine {name}; vLLM's is "
+            "modelled alone, expected --engine vllm or no such degree"
+        )
     check_dcp(llm, tp, dcp)
     if engine.speculation is not None:
         raise InputError(

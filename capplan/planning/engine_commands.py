@@ -12,6 +12,7 @@ from capplan.deployment.engine import EngineSettings
 from capplan.llm.catalog import llm as find_llm
 from capplan.llm.dtypes import UNQUANTIZED
 from capplan.llm.memory import DEFAULT_UTILIZATION
+from capplan.planning.layout_settings import DEEPEP, LayoutSettings
 from capplan.planning.setting_groups import ConfigurationSettings
 
 Flags = tuple[list[str], tuple[str, ...]]
@@ -23,6 +24,8 @@ _SGLANG_KV = {"fp8": "fp8_e4m3", "bf16": "bf16"}
 """Values of SGLang's ``--kv-cache-dtype``."""
 _INIT_RATIO = 0.7
 """SGLang's share of the answers' limits at first, at a conservativeness of 1."""
+_OF_RANKS = 0.3
+"""What SGLang multiplies the conservativeness by with DP attention (server_args.py)."""
 
 
 def _memory_share(configuration: Configuration) -> float:
@@ -51,22 +54,28 @@ def sglang(
     settings: ConfigurationSettings,
     serve_flags: tuple[str, ...],
 ) -> Flags:
-    """Return the flags of ``python -m sglang.launch_server``."""
+    """Return the flags of ``python -m sglang.launch_server``.
+
+    With DP attention tokens of an iteration and requests are of all ranks there.
+    """
     engine, policy = configuration.engine, configuration.engine.scheduler.settings
-    words = [*serve_flags, "--tp-size", str(configuration.tp)]
+    ranks = configuration.layout.dp
+    words = [*serve_flags, *_sglang_layout(configuration, settings)]
     words += ["--mem-fraction-static", f"{_memory_share(configuration):g}"]
     if _has_length(engine):
         words += ["--context-length", str(engine.max_model_len)]
     if settings.kv_blocks is not None:
         words += ["--max-total-tokens", str(engine.kv_capacity_tokens)]
-    words += ["--chunked-prefill-size", str(engine.max_num_batched_tokens)]
+    words += ["--chunked-prefill-size", str(ranks * engine.max_num_batched_tokens)]
     words += ["--max-prefill-tokens", str(policy["max_prefill_tokens"])]
-    words += ["--max-running-requests", str(engine.max_num_seqs)]
+    words += ["--max-running-requests", str(ranks * engine.max_num_seqs)]
     if not engine.bounded_groups:
         words += ["--page-size", str(engine.block_size)]
     told = _SGLANG_KV.get(kv_dtype_told(configuration, settings), "auto")
     words += ["--kv-cache-dtype", told]
     conservativeness = policy["init_ratio"] / _INIT_RATIO
+    if ranks > 1:
+        conservativeness /= _OF_RANKS
     words += ["--schedule-conservativeness", f"{conservativeness:g}"]
     if policy["mixed"]:
         words.append("--enable-mixed-chunk")
@@ -77,7 +86,30 @@ def sglang(
     notes: tuple[str, ...] = ()
     if engine.bounded_groups:
         notes = ("SGLang shares KV between kinds of layers by itself, not as planned",)
+    if configuration.nodes_per_replica > 1:
+        nodes = configuration.nodes_per_replica
+        where = f"--nnodes {nodes} --node-rank RANK --dist-init-addr ADDRESS:PORT"
+        notes += (f"on each of its {nodes} nodes, with {where}",)
     return words, notes
+
+
+def _sglang_layout(
+    configuration: Configuration, settings: ConfigurationSettings
+) -> list[str]:
+    """Return the flags of ranks and of experts; its TP size is of all GPUs."""
+    layout = configuration.layout
+    words = ["--tp-size", str(layout.gpus)]
+    if layout.dp > 1:
+        words += ["--dp-size", str(layout.dp), "--enable-dp-attention"]
+        words += ["--load-balance-method", "round_robin"]
+    if layout.ep > 1:
+        words += ["--ep-size", str(layout.ep)]
+        if configuration.all_to_all == DEEPEP:
+            words += ["--moe-a2a-backend", "deepep", "--deepep-mode", "low_latency"]
+        if isinstance(settings, LayoutSettings) and settings.enable_eplb:
+            copies = str(layout.redundant_experts)
+            words += ["--enable-eplb", "--ep-num-redundant-experts", copies]
+    return words
 
 
 def trtllm(
@@ -85,9 +117,15 @@ def trtllm(
     settings: ConfigurationSettings,
     serve_flags: tuple[str, ...],
 ) -> Flags:
-    """Return the options of ``trtllm-serve``, and what to write into its file."""
+    """Return the options of ``trtllm-serve``, and what to write into its file.
+
+    Its DP attention has a rank on each GPU; tokens and requests are of a rank.
+    """
     engine, policy = configuration.engine, configuration.engine.scheduler.settings
-    words = ["--tp_size", str(configuration.tp)]
+    layout = configuration.layout
+    words = ["--tp_size", str(layout.gpus)]
+    if layout.ep > 1:
+        words += ["--ep_size", str(layout.ep)]
     if "--trust-remote-code" in serve_flags:
         words.insert(0, "--trust_remote_code")
     share = _memory_share(configuration)
@@ -112,6 +150,8 @@ def trtllm(
         lines.append(f"kv_cache_config: {{{inside}}}")
     if not engine.async_scheduling:
         lines.append("disable_overlap_scheduler: true")
+    if layout.dp > 1:
+        lines.append("enable_attention_dp: true")
     if policy["policy"]:
         lines.append("scheduler_config: {capacity_scheduler_policy: MAX_UTILIZATION}")
     if not lines:
@@ -124,3 +164,21 @@ COMMANDS: dict[
     str, Callable[[Configuration, ConfigurationSettings, tuple[str, ...]], Flags]
 ] = {"sglang": sglang, "trtllm": trtllm}
 """The flags of each engine but vLLM."""
+
+
+def unwritten(
+    name: str, configuration: Configuration, settings: ConfigurationSettings
+) -> str:
+    """Return what of a layout another engine than vLLM has no flags for here."""
+    layout = configuration.layout
+    if layout.pp > 1:
+        return "stages: capplan writes their command for vLLM alone"
+    if name != "trtllm":
+        return ""
+    if layout.dp > 1 and layout.tp > 1:
+        return f"{layout.text}: a rank of TensorRT-LLM's DP attention has one GPU"
+    if isinstance(settings, LayoutSettings) and (
+        settings.enable_eplb or configuration.all_to_all == DEEPEP
+    ):
+        return f"{layout.text}: EPLB and DeepEP of TensorRT-LLM are not written here"
+    return ""

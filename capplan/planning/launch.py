@@ -14,9 +14,8 @@ from capplan.llm.architecture import Architecture
 from capplan.llm.catalog import llm as find_llm
 from capplan.llm.catalog import published
 from capplan.llm.dtypes import UNQUANTIZED
-from capplan.llm.layout import Layout
 from capplan.llm.memory import DEFAULT_UTILIZATION
-from capplan.planning.engine_commands import COMMANDS, kv_dtype_told
+from capplan.planning.engine_commands import COMMANDS, kv_dtype_told, unwritten
 from capplan.planning.layout_settings import DEFAULT_BACKEND, LayoutSettings
 from capplan.planning.scheduling import VLLM, engine_of, is_vllm, scheduling
 from capplan.planning.setting_groups import ConfigurationSettings
@@ -190,9 +189,8 @@ def launch(
         return None
     engine = configuration.engine
     name = engine_of(settings)
-    if name != "vllm" and configuration.layout != Layout(configuration.tp):
-        layout = configuration.layout.text
-        return Launch((), (f"{layout}: capplan writes its command for vLLM alone",))
+    if name != "vllm" and (missing := unwritten(name, configuration, settings)):
+        return Launch((), (missing,))
     if name != "vllm":
         checkpoint, flags, notes = _checkpoint(settings.llm, name)
         given, more = COMMANDS[name](configuration, settings, flags)

@@ -8,23 +8,31 @@ import pytest
 from capplan.deployment.configuration import Configuration
 from capplan.errors import InputError
 from capplan.llm.catalog import llm_names, published
-from capplan.planning.configuration import configurations
+from capplan.planning.configuration import configurations, only_configuration
 from capplan.planning.excluded import Excluded
 from capplan.planning.launch import YOURS, launch, read_launch
-from capplan.planning.settings import PlanSettings
+from capplan.planning.settings import PlanSettings, SimulateSettings
 
 SGLANG_FLAGS = {
     "--chunked-prefill-size",
     "--context-length",
+    "--deepep-mode",
     "--disable-overlap-schedule",
     "--disable-radix-cache",
+    "--dp-size",
+    "--enable-dp-attention",
+    "--enable-eplb",
     "--enable-mixed-chunk",
+    "--ep-num-redundant-experts",
+    "--ep-size",
     "--kv-cache-dtype",
     "--language-model-only",
+    "--load-balance-method",
     "--max-prefill-tokens",
     "--max-running-requests",
     "--max-total-tokens",
     "--mem-fraction-static",
+    "--moe-a2a-backend",
     "--page-size",
     "--quantization",
     "--schedule-conservativeness",
@@ -34,6 +42,7 @@ SGLANG_FLAGS = {
 """Of those that SGLang 0.5.23's parser has (srt/arg_groups/fields)."""
 TRTLLM_FLAGS = {
     "--enable_chunked_prefill",
+    "--ep_size",
     "--extra_llm_api_options",
     "--kv_cache_free_gpu_memory_fraction",
     "--max_batch_size",
@@ -164,6 +173,95 @@ def test_each_engine_shares_memory_by_its_own_rule():
     assert vllm.kv_bytes == int(memory * 0.92) - weights - rest
     assert sglang.kv_bytes == int(memory * 0.83) - weights
     assert trtllm.kv_bytes == int((memory - weights - rest) * 0.9)
+
+
+def of_layouts(engine, **given):
+    """Return the commands for DeepSeek-R1 on H200 by layout."""
+    settings = PlanSettings(llm="DeepSeek-R1", gpu="H200", engine=engine, **given)
+    found = configurations(settings)
+    fitting = [row for row in found if not isinstance(row, Excluded)]
+    return {str(row.layout): (row, launch(row, settings)) for row in fitting}
+
+
+def flags_of(started):
+    """Return a command's flags with their values; True for those without."""
+    words = started.words
+    values = [*words[1:], "--"]
+    return {
+        word: True if value.startswith("--") else value
+        for word, value in zip(words, values, strict=True)
+        if word.startswith("--")
+    }
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_sglang_has_tokens_and_requests_of_all_ranks():
+    # server_args.py: with DP attention it divides both by the ranks, and multiplies
+    # the conservativeness by 0.3.
+    found = of_layouts("sglang")
+    ranks, command = found["dp8-ep8"]
+
+    flags = flags_of(command)
+
+    assert flags["--tp-size"] == flags["--dp-size"] == flags["--ep-size"] == "8"
+    assert flags["--enable-dp-attention"] is True
+    engine = ranks.engine
+    assert int(flags["--chunked-prefill-size"]) == 8 * engine.max_num_batched_tokens
+    assert int(flags["--max-running-requests"]) == 8 * engine.max_num_seqs
+    assert float(flags["--schedule-conservativeness"]) == pytest.approx(1 / 0.3, 1e-4)
+    assert flags["--load-balance-method"] == "round_robin"
+    experts = flags_of(found["tp8-ep8"][1])
+    assert experts["--tp-size"] == experts["--ep-size"] == "8"
+    assert "--dp-size" not in experts
+    assert "--ep-size" not in flags_of(found["dp8"][1])
+    for _, started in found.values():
+        assert set(flags_of(started)) - {"--model-path"} <= SGLANG_FLAGS
+        assert read_launch(started.line).words == started.words
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_sglang_is_told_of_copies_of_experts_and_of_deepep():
+    apart = {"enable_expert_parallel": True}
+    copies = {"enable_eplb": True, "eplb_config": '{"num_redundant_experts": 32}'}
+    backend = {"all2all_backend": "deepep_low_latency", "max_num_batched_tokens": 512}
+
+    level = flags_of(of_layouts("sglang", **apart, **copies)["dp8-ep8"][1])
+    sent = flags_of(of_layouts("sglang", **apart, **backend)["dp8-ep8"][1])
+
+    assert level["--enable-eplb"] is True
+    assert level["--ep-num-redundant-experts"] == "32"
+    assert sent["--moe-a2a-backend"] == "deepep"
+    assert sent["--deepep-mode"] == "low_latency"
+    assert set(level) | set(sent) <= SGLANG_FLAGS | {"--model-path"}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_tensorrt_llms_ranks_are_in_its_file_and_have_a_gpu_each():
+    found = of_layouts("trtllm")
+    ranks, command = found["dp8-ep8"]
+
+    flags = flags_of(command)
+
+    assert flags["--tp_size"] == flags["--ep_size"] == "8"
+    # Its ranks take both by themselves.
+    assert int(flags["--max_num_tokens"]) == ranks.engine.max_num_batched_tokens
+    assert int(flags["--max_batch_size"]) == ranks.engine.max_num_seqs
+    assert command.notes == ("write into trtllm.yaml: enable_attention_dp: true",)
+    assert set(flags) <= TRTLLM_FLAGS
+    eplb = of_layouts("trtllm", enable_expert_parallel=True, enable_eplb=True)
+    assert "EPLB" in eplb["dp8-ep8"][1].notes[0]
+    assert not eplb["dp8-ep8"][1].words
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("engine", ["sglang", "trtllm"])
+def test_kv_that_a_group_shares_is_vllms_alone(engine):
+    """Another engine's command would start it with an eighth of the planned KV."""
+    asked = {"llm": "DeepSeek-R1", "gpu": "H200", "tp": 8, "engine": engine}
+    settings = SimulateSettings(**asked, decode_context_parallel_size=8)
+
+    with pytest.raises(InputError, match=f"--engine {engine}; vLLM's is modelled"):
+        only_configuration(settings)
 
 
 def test_a_version_beside_times_in_milliseconds_is_refused():
