@@ -63,6 +63,7 @@ from capplan.planning.pipeline import (
 )
 from capplan.planning.scheduling import engine_of, scheduled
 from capplan.planning.setting_groups import ConfigurationSettings, PriceSettings
+from capplan.planning.since import check_since
 from capplan.planning.sized_replica import is_of, sized_replica
 from capplan.planning.speculation import speculating
 from capplan.units import parse_usd_per_h
@@ -86,6 +87,7 @@ def configurations(
     if settings.llm is None:
         raise InputError("no LLM; give --llm NAME")
     llm = find_llm(settings.llm)
+    check_since(settings)
     check_layouts(settings, llm)
     pairs = _profiled(settings, llm)
     profiled = dict.fromkeys(name for name, _ in pairs)

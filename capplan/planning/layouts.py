@@ -9,7 +9,6 @@ from capplan.deployment.replica import Replica
 from capplan.errors import InputError
 from capplan.fleet.gpu import Gpu
 from capplan.fleet.price import Price
-from capplan.latency.engine_rows import parse_engine
 from capplan.latency.rank_bounds import alone
 from capplan.latency.rank_catalog import rank_profiles
 from capplan.latency.rank_engine import RankAlone
@@ -35,8 +34,6 @@ from capplan.simulator.group_state import check_ranks
 LOW_LATENCY_TOKENS = 1024
 """Most tokens of a rank in an iteration that DeepEP's low-latency kernels are for: it
 keeps room for as many from every rank on each expert's GPU. Its tables end at 512."""
-INTERVAL_SINCE = (0, 32)
-"""First release of vLLM that was found to have ``--prefill-schedule-interval``."""
 _BACKENDS = {
     DEFAULT_BACKEND: ("allgather_reducescatter", "none", "default", "all-reduce"),
     DEEPEP: ("deepep",),
@@ -56,14 +53,6 @@ def check_layouts(settings: ConfigurationSettings, llm: Architecture) -> None:
             f"{llm.name} has no experts; expected no --enable-expert-parallel"
         )
     _check_backend(settings)
-    wanted = None if settings.engine is None else parse_engine(settings.engine)
-    if wanted and wanted.version and settings.prefill_schedule_interval is not None:
-        version = tuple(map(int, wanted.version.split(".")[:2]))
-        if wanted.engine == "vllm" and version < INTERVAL_SINCE:
-            raise InputError(
-                f"--prefill-schedule-interval is not known of vLLM {wanted.version}; "
-                f"expected {'.'.join(map(str, INTERVAL_SINCE))} or newer, or none"
-            )
     if settings.may_have_ranks and (reason := _no_groups(settings)):
         raise InputError(f"--data-parallel-size: {reason}")
 

@@ -296,7 +296,7 @@ def test_the_command_has_the_flags_of_the_layout():
                 "prefill_schedule_interval": 4,
                 "engine": "vllm@0.13",
             },
-            "expected 0.32 or newer",
+            "expected vllm@0.24.0 or newer",
         ),
         ({"data_parallel_size": "3"}, "there are some of DP 8 × TP 1; DP 8"),
         ({"data_parallel_size": "8", "router": "best-fit"}, "router best-fit reads"),
