@@ -369,3 +369,9 @@ def pool_of(tp, replica_count):
 def test_settings_with_which_no_request_can_run_are_refused(field, value):
     with pytest.raises(InputError, match=field):
         replace(EngineSettings(), **{field: value})
+
+
+def test_windows_beside_states_are_refused():
+    """The core would take blocks that are not there."""
+    with pytest.raises(InputError, match="state_groups is 1; expected bounded_groups"):
+        EngineSettings(bounded_groups=2, bounded_blocks=2, state_groups=1)

@@ -77,10 +77,10 @@ class EngineSettings:
         ):
             if not getattr(self, name) >= 0:
                 raise InputError(f"{name} is {getattr(self, name)}; expected >= 0")
-        if self.state_groups > self.bounded_groups:
+        if self.state_groups not in (0, self.bounded_groups):
             raise InputError(
-                f"state_groups is {self.state_groups}; expected at most bounded_groups "
-                f"({self.bounded_groups})"
+                f"state_groups is {self.state_groups}; expected bounded_groups "
+                f"({self.bounded_groups}) or 0: windows beside states are not modelled"
             )
         if not self.link_gb_per_s > 0:
             raise InputError(f"link_gb_per_s is {self.link_gb_per_s}; expected > 0")

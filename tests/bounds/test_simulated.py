@@ -12,6 +12,7 @@ from capplan.bounds.prices import (
     fit_prices,
     prove_prefill_price,
 )
+from capplan.deployment.adapters import Adapters
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.images import Images
 from capplan.deployment.pipeline import Pipeline
@@ -201,6 +202,38 @@ def test_no_pipelines_are_fewer_than_the_bound(seed):
 @pytest.mark.parametrize("seed", range(3000, 3200))
 def test_many_pipelines_are_no_fewer_than_the_bound(seed):
     check_bound_of(*piped(seed))
+
+
+def adapted(seed):
+    """Return a case whose requests are of more adapters than the engine has slots."""
+    trace, tables, engine, slo, _ = random_case(seed)
+    generator = np.random.default_rng(seed)
+    adapters = Adapters(
+        max_loras=2,
+        max_cpu_loras=3,
+        slowdown=generator.choice([0.0, 0.2]),
+        load_s=generator.choice([0.0, 5e-3]),
+        fetch_s=generator.choice([0.0, 2e-2]),
+    )
+    trace = replace(trace, adapter=generator.integers(-1, 5, len(trace)))
+    return trace, tables, replace(engine, adapters=adapters), slo
+
+
+def keeping_states(seed):
+    """Return a case of an LLM with recurrent states, which are cached."""
+    trace, tables, engine, slo, _ = random_case(seed)
+    states = {"bounded_groups": 1 + seed % 2, "state_groups": 1 + seed % 2}
+    return trace, tables, replace(engine, prefix_caching=True, **states), slo
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("case", [adapted, keeping_states])
+@pytest.mark.parametrize("seed", range(500, 506))
+def test_no_adapters_or_states_are_fewer_than_the_bound(case, seed):
+    trace, tables, engine, slo = case(seed)
+    if oversized(trace, engine).any():
+        engine = replace(engine, kv_blocks=400)
+    check_bound_of(trace, tables, engine, slo)
 
 
 def check_bound_of_simulated(seed):
