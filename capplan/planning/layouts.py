@@ -48,6 +48,8 @@ def check_layouts(settings: ConfigurationSettings, llm: Architecture) -> None:
     for dp in settings.data_parallel_size:
         for tp in settings.tp or (1,):
             Layout(tp, dp).check(llm)
+            if settings.enable_expert_parallel and llm.experts:
+                laid_out(settings, Layout(tp, dp, tp * dp)).check(llm)
     if settings.enable_expert_parallel and not llm.experts:
         raise InputError(
             f"{llm.name} has no experts; expected no --enable-expert-parallel"

@@ -298,6 +298,10 @@ def test_the_command_has_the_flags_of_the_layout():
             },
             "expected vllm@0.24.0 or newer",
         ),
+        (
+            {"data_parallel_size": "6", "enable_expert_parallel": True, "tp": 1},
+            "EP 6 does not divide them; expected EP 2",
+        ),
         ({"data_parallel_size": "3"}, "there are some of DP 8 × TP 1; DP 8"),
         ({"data_parallel_size": "8", "router": "best-fit"}, "router best-fit reads"),
         ({"data_parallel_size": "8", "dispatcher": "aladdin"}, "with --dispatcher"),
