@@ -25,7 +25,7 @@ _SGLANG_KV = {"fp8": "fp8_e4m3", "bf16": "bf16"}
 _INIT_RATIO = 0.7
 """SGLang's share of the answers' limits at first, at a conservativeness of 1."""
 _OF_RANKS = 0.3
-"""What SGLang multiplies the conservativeness by with DP attention (server_args.py)."""
+"""What SGLang multiplies the conservativeness by with DP attention (parallel_hook)."""
 
 
 def _memory_share(configuration: Configuration) -> float:
@@ -86,6 +86,9 @@ def sglang(
     notes: tuple[str, ...] = ()
     if engine.bounded_groups:
         notes = ("SGLang shares KV between kinds of layers by itself, not as planned",)
+    if ranks > 1:
+        older = f"--dp-size {ranks} --enable-dp-attention"
+        notes += (f"older releases have {older} for --attn-dp-size {ranks}",)
     if configuration.nodes_per_replica > 1:
         nodes = configuration.nodes_per_replica
         where = f"--nnodes {nodes} --node-rank RANK --dist-init-addr ADDRESS:PORT"
@@ -100,7 +103,7 @@ def _sglang_layout(
     layout = configuration.layout
     words = ["--tp-size", str(layout.gpus)]
     if layout.dp > 1:
-        words += ["--dp-size", str(layout.dp), "--enable-dp-attention"]
+        words += ["--attn-dp-size", str(layout.dp)]
         words += ["--load-balance-method", "round_robin"]
     if layout.ep > 1:
         words += ["--ep-size", str(layout.ep)]

@@ -14,13 +14,12 @@ from capplan.planning.launch import YOURS, launch, read_launch
 from capplan.planning.settings import PlanSettings, SimulateSettings
 
 SGLANG_FLAGS = {
+    "--attn-dp-size",
     "--chunked-prefill-size",
     "--context-length",
     "--deepep-mode",
     "--disable-overlap-schedule",
     "--disable-radix-cache",
-    "--dp-size",
-    "--enable-dp-attention",
     "--enable-eplb",
     "--enable-mixed-chunk",
     "--ep-num-redundant-experts",
@@ -196,15 +195,17 @@ def flags_of(started):
 
 @pytest.mark.filterwarnings("ignore")
 def test_sglang_has_tokens_and_requests_of_all_ranks():
-    # server_args.py: with DP attention it divides both by the ranks, and multiplies
-    # the conservativeness by 0.3.
+    # parallel_hook.py and pool_configurator.py: with DP attention
+    # it divides both by the ranks, and multiplies the conservativeness by 0.3.
     found = of_layouts("sglang")
     ranks, command = found["dp8-ep8"]
 
     flags = flags_of(command)
 
-    assert flags["--tp-size"] == flags["--dp-size"] == flags["--ep-size"] == "8"
-    assert flags["--enable-dp-attention"] is True
+    assert flags["--tp-size"] == flags["--attn-dp-size"] == flags["--ep-size"] == "8"
+    assert command.notes == (
+        "older releases have --dp-size 8 --enable-dp-attention for --attn-dp-size 8",
+    )
     engine = ranks.engine
     assert int(flags["--chunked-prefill-size"]) == 8 * engine.max_num_batched_tokens
     assert int(flags["--max-running-requests"]) == 8 * engine.max_num_seqs
@@ -212,7 +213,7 @@ def test_sglang_has_tokens_and_requests_of_all_ranks():
     assert flags["--load-balance-method"] == "round_robin"
     experts = flags_of(found["tp8-ep8"][1])
     assert experts["--tp-size"] == experts["--ep-size"] == "8"
-    assert "--dp-size" not in experts
+    assert "--attn-dp-size" not in experts
     assert "--ep-size" not in flags_of(found["dp8"][1])
     for _, started in found.values():
         assert set(flags_of(started)) - {"--model-path"} <= SGLANG_FLAGS
@@ -291,3 +292,13 @@ def test_sglangs_own_parser_reads_the_launch_line(name, sglang_reads):
         assert args.max_running_requests == engine.max_num_seqs
         assert args.context_length == engine.max_model_len
         assert args.mem_fraction_static == configuration.replica.budget.utilization
+
+
+@pytest.mark.sglang
+@pytest.mark.filterwarnings("ignore")
+def test_sglangs_own_parser_reads_the_layouts(sglang_reads):
+    for configuration, found in of_layouts("sglang").values():
+        args, layout = sglang_reads(found.line), configuration.layout
+
+        assert (args.tp_size, args.ep_size) == (layout.gpus, layout.ep)
+        assert args.attn_dp_size == layout.dp
