@@ -192,7 +192,7 @@ class Candidate:
     def capacity_ratio(self) -> tuple[float, float] | None:
         """What 80 % of such fleets carry of what is assumed; None where unknown."""
         if self.pools and self.run is not None:
-            found = self._decodes.capacity_quantiles(apart=True)
+            found = self.run.configuration.capacity_quantiles(apart=True)
             return None if found is None else (found[0], found[2])
         if self.pools or self.configuration is None:
             return None
@@ -205,15 +205,9 @@ class Candidate:
         None where there is no configuration.
         """
         if self.pools and self.run is not None:
-            served = self._decodes.layout_error(apart=True)
+            served = self.run.configuration.layout_error(apart=True)
             return 0 if served is None else served.sweeps
         return None if self.configuration is None else self.configuration.sweep_count
-
-    @property
-    def _decodes(self) -> Configuration:
-        """The configuration of the pool that decodes, of one or two."""
-        assert self.run is not None
-        return self.run.deployment.pools[-1].configuration
 
     @property
     def engine_fleets(self) -> tuple[Deployment, Deployment] | None:
@@ -225,7 +219,7 @@ class Candidate:
         ratio = self.capacity_ratio
         if self.run is None or ratio is None:
             return None
-        if not self.pools and self._decodes.is_unmeasured:
+        if not self.pools and self.run.configuration.is_unmeasured:
             return None
         low, high = ratio
         counts = [pool.replica_count for pool in self.run.deployment.pools]

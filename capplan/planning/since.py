@@ -26,6 +26,7 @@ def check_since(settings: ConfigurationSettings) -> None:
         return
     for name, first in SINCE.items():
         value = getattr(settings, name, None)
+        # A degree or an interval of 1 is none; True, which equals it, is not.
         if value is True or value not in (None, False, 1):
             _check(f"--{name.replace('_', '-')}", wanted.version, first)
     drafts = getattr(settings, "speculative_config", None)

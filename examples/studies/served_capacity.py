@@ -21,15 +21,7 @@ import pandas as pd
 import served_loops
 import served_pools
 import yaml
-from served_layouts import (
-    ENGINES,
-    GPUS,
-    LLMS,
-    SAME,
-    layout_of,
-    predicted_runs,
-    tables_of,
-)
+from served_layouts import LLMS, SAME, layout_of, measured_tpot_s, tables_of
 
 from capplan.errors import InputError
 from capplan.latency.capacity import LEVELS
@@ -103,9 +95,8 @@ def error_of(apart: bool, kind: str, runs: pd.DataFrame) -> dict | None:
 
 def of_one_pool(runs: pd.DataFrame) -> Iterator[dict]:
     """Yield the runs of one pool."""
-    held = predicted_runs(runs[~runs.disagg])
+    held = served_loops.runs_of_one_pool(runs)
     held = held[held.left_out.isin(["", "queued"])]
-    held = held[~held.kind.astype(str).str.contains("in turn")]
     for key, of in held.groupby(SAME, dropna=False):
         first = next(of.itertuples())
         layout = layout_of(first)
@@ -116,13 +107,13 @@ def of_one_pool(runs: pd.DataFrame) -> Iterator[dict]:
         def at(users, run=first, layout=layout, tables=tables):
             return served_loops.simulated(run._replace(conc=users), layout, tables, 1.0)
 
-        kind = str(first.kind).removesuffix(", at once")
+        kind = str(first.kind)
         yield from compared(of, at, "output_tput_per_gpu", key, False, kind)
 
 
 def of_two_pools(runs: pd.DataFrame) -> Iterator[dict]:
     """Yield the runs of two pools whose workers are told."""
-    held = runs[runs.disagg & runs.hardware.isin(GPUS) & runs.framework.isin(ENGINES)]
+    held = served_pools.runs_of_two_pools(runs)
     for key, of in held.groupby(served_pools.SAME, dropna=False):
         first = next(of.itertuples())
         try:
@@ -154,7 +145,7 @@ def compared(
     except InputError:  # the engine does not hold a run's lengths
         return
     for run in runs.itertuples():
-        tpot_s = run.mean_tpot if run.mean_tpot > 0 else run.median_tpot
+        tpot_s = measured_tpot_s(run)
         simulated_s = np.interp(run.conc, curve[:, 0], curve[:, 1])
         carried = within(curve, tpot_s)
         yield {

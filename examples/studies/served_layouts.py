@@ -141,6 +141,11 @@ def predicted_runs(runs: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(kept)
 
 
+def measured_tpot_s(run) -> float:
+    """Return the mean TPOT of a run, or the median where that alone was kept. [s]"""
+    return run.mean_tpot if run.mean_tpot > 0 else run.median_tpot
+
+
 def layout_of(run) -> Layout | None:
     """Return the layout of the workers that decode; None where it is not told."""
     width = int(run.decode_tp)

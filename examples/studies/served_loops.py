@@ -20,6 +20,7 @@ from served_layouts import (
     LLMS,
     drafts,
     layout_of,
+    measured_tpot_s,
     predicted_runs,
     scored,
     tables_of,
@@ -79,9 +80,7 @@ def simulated_runs(runs: pd.DataFrame, times: float = 1.0) -> pd.DataFrame:
     A run that mean values have in two classes of DP attention is in one. Each rate of
     acceptance is ``times`` as high.
     """
-    found = predicted_runs(runs[~runs.disagg])
-    found = found[~found.kind.astype(str).str.contains("in turn")].copy()
-    found["kind"] = found.kind.astype(str).str.removesuffix(", at once")
+    found = runs_of_one_pool(runs)
     for row in found[found.left_out.isin(["", "queued"])].itertuples():
         layout = layout_of(row)
         tables = None if layout is None else tables_of(row, layout)
@@ -94,8 +93,15 @@ def simulated_runs(runs: pd.DataFrame, times: float = 1.0) -> pd.DataFrame:
             continue
         found.loc[row.Index, "predicted"] = per_gpu
         found.loc[row.Index, "output"] = row.output_tput_per_gpu / per_gpu
-        measured = row.mean_tpot if row.mean_tpot > 0 else row.median_tpot
-        found.loc[row.Index, "tpot"] = measured / tpot_s
+        found.loc[row.Index, "tpot"] = measured_tpot_s(row) / tpot_s
+    return found
+
+
+def runs_of_one_pool(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the runs of one pool, by mean values, each in one class."""
+    found = predicted_runs(runs[~runs.disagg])
+    found = found[~found.kind.astype(str).str.contains("in turn")].copy()
+    found["kind"] = found.kind.astype(str).str.removesuffix(", at once")
     return found
 
 

@@ -22,6 +22,7 @@ from served_layouts import (
     error,
     kind_of,
     layout_of,
+    measured_tpot_s,
     tables_of,
     tell,
 )
@@ -79,8 +80,7 @@ def of_orders(runs: pd.DataFrame) -> str:
 def simulated_runs(runs: pd.DataFrame) -> pd.DataFrame:
     """Return the runs of two pools with measured over simulated of each."""
     kept = []
-    of = runs.disagg & runs.hardware.isin(GPUS) & runs.framework.isin(ENGINES)
-    for run in runs[of].itertuples():
+    for run in runs_of_two_pools(runs).itertuples():
         found = {**run._asdict(), "left_out": ""}
         kept.append(found)
         try:
@@ -89,10 +89,15 @@ def simulated_runs(runs: pd.DataFrame) -> pd.DataFrame:
             found["left_out"] = str(refusal)
             continue
         tpot_s, per_gpu = simulated(run, fleet)
-        measured = run.mean_tpot if run.mean_tpot > 0 else run.median_tpot
-        found |= {"kind": kind, "tpot": measured / tpot_s}
+        found |= {"kind": kind, "tpot": measured_tpot_s(run) / tpot_s}
         found["tokens"] = run.tput_per_gpu / per_gpu
     return pd.DataFrame(kept)
+
+
+def runs_of_two_pools(runs: pd.DataFrame) -> pd.DataFrame:
+    """Return the runs of two pools on GPUs and engines that have profiles."""
+    of = runs.disagg & runs.hardware.isin(GPUS) & runs.framework.isin(ENGINES)
+    return runs[of]
 
 
 def pools(run) -> tuple[Deployment, str]:

@@ -79,7 +79,7 @@ def test_two_pools_are_held_to_served_fleets_of_two_pools():
     ranks, tp = able()["dp8"], able()["tp8"]
     pools = Pool(tp, 3), Pool(ranks, 4)
     fleet = Deployment(pools, hand_off="nixl", link_gb_per_s=50.0)
-    run = SimpleNamespace(deployment=fleet, replica_count=7)
+    run = SimpleNamespace(deployment=fleet, replica_count=7, configuration=ranks)
     found = Candidate("H200-SXM", 8, "feasible", ranks, run=run, pools=(None, None))
 
     low, _, high = ranks.layout_error(apart=True).capacity
