@@ -11,19 +11,26 @@ from capplan.units import format_duration
 from capplan.workload.slo import Group, Slo
 from capplan.workload.trace import Trace
 
+_CONTEXTS = 65
+"""At which the time of a token is looked up, between the shortest and the longest."""
+
 
 @dataclass(frozen=True, eq=False)
 class Unbatched:
-    """Latency of each request alone, shape (n,) each."""
+    """Latency that each request waits for on a replica at least, shape (n,) each.
+
+    That of the request alone, unless the tables hold iterations with others that take
+    less.
+    """
 
     ttft_s: np.ndarray  # API server and prefill, in chunks of the token budget [s]
-    tpot_s: np.ndarray  # mean of decode iterations at batch 1; 0 for one token [s]
+    tpot_s: np.ndarray  # mean of decode iterations; 0 for one token [s]
     tbt_s: np.ndarray  # the last decode iteration, which is the longest; else 0 [s]
     e2e_s: np.ndarray  # arrival to last token [s]
 
 
 def unbatched(trace: Trace, tables: LatencyTables, engine: EngineSettings) -> Unbatched:
-    """Return the latency of each request of a trace alone on a replica.
+    """Return the least latency of each request of a trace on a replica.
 
     ``tables`` are those of ``widest_iterations``.
 
@@ -35,7 +42,7 @@ def unbatched(trace: Trace, tables: LatencyTables, engine: EngineSettings) -> Un
     new = prompt - hits
     in_chunks = _in_any_chunks if engine.keeps_states else _in_full_chunks
     attention = (prompt.astype(float) ** 2 - hits.astype(float) ** 2) / 2
-    prefill_s = in_chunks(new, tables.fused_s[: budget + 1])
+    prefill_s = in_chunks(new, tables, engine)
     prefill_s += tables.attention_s * attention
     # A prompt leaves the last stage as much later as its longest chunk takes on the
     # others, which is no shorter than the mean one; a token passes all stages.
@@ -43,36 +50,83 @@ def unbatched(trace: Trace, tables: LatencyTables, engine: EngineSettings) -> Un
     prefill_s *= 1 + (stages - 1) / np.maximum(-(-new // budget), 1)
     ttft_s = prefill_s + tables.request_s + tables.prompt_token_s * prompt
 
-    def token_s(context: np.ndarray) -> np.ndarray:
-        decode_s = tables.decode_s[1] + tables.decode_context_s[1] * context
-        return np.where(output > 1, stages * decode_s, 0.0)
-
     # With drafts fewer iterations may have its tokens, each at least one token later.
     steps = output - 1
     if engine.speculation is not None:
         steps = engine.speculation.least_iterations(output)
-    decoded_s = token_s(prompt + 1 + (steps - 1) / 2) * steps
-    tpot_s = np.where(output > 1, decoded_s / np.maximum(output - 1, 1), 0.0)
-    tbt_s = token_s(prompt + steps)
+    first_s, last_s = stages * _token_s(
+        tables, engine, np.stack([prompt + 1, prompt + steps])
+    )
+    # The time of a token is concave in its context: the mean is above that of the ends.
+    decoded_s = (first_s + last_s) / 2 * steps
+    tpot_s = decoded_s / np.maximum(output - 1, 1)
+    tbt_s = np.where(output > 1, last_s, 0.0)
     return Unbatched(ttft_s, tpot_s, tbt_s, ttft_s + decoded_s)
 
 
-def _in_full_chunks(tokens: np.ndarray, fused_s: np.ndarray) -> np.ndarray:
+def _chunk_s(
+    tables: LatencyTables, engine: EngineSettings, tokens: np.ndarray
+) -> np.ndarray:
+    """Return the least time of iterations with so many prompt tokens of a request. [s]
+
+    Others' prompts and decodes beside them may take less than nothing where the tables
+    fall or the share of decodes is negative.
+    """
+    last = engine.max_num_batched_tokens
+    least_s = np.minimum.accumulate(tables.fused_s[last::-1])[::-1]
+    share_s = np.minimum(tables.fused_decode_s[: engine.max_num_seqs], 0.0)
+    b = np.flatnonzero(share_s < np.minimum.accumulate(np.r_[1.0, share_s[:-1]]))
+    sizes, row = np.unique(tokens, return_inverse=True)
+    beside_s = least_s[np.minimum(sizes[:, None] + b, last)] + share_s[b]
+    return np.maximum(beside_s.min(axis=1), 0.0)[row]
+
+
+def _token_s(
+    tables: LatencyTables, engine: EngineSettings, context: np.ndarray
+) -> np.ndarray:
+    """Return the least time of a token of requests at these contexts. [s]
+
+    Of all batches, alone or beside a prompt, in which no other request has a context
+    below the shortest. Each is linear in the request's own, the least of them concave,
+    and what is interpolated is below it.
+    """
+    b = np.arange(1, engine.max_num_seqs + 1)
+    fixed_s, slope_s = tables.decode_s[b], tables.decode_context_s[b]
+    budget = engine.max_num_batched_tokens
+    least_s = np.minimum.accumulate(tables.fused_s[budget::-1])[::-1]
+    mixed = b[b < budget]
+    beside_s = least_s[mixed + 1] + tables.fused_decode_s[mixed]
+    fixed_s = np.concatenate([fixed_s, beside_s])
+    slope_s = np.concatenate([slope_s, tables.fused_context_s[mixed]])
+    shortest, longest = float(context.min()), float(context.max())
+    others = (np.concatenate([b, mixed]) - 1) * shortest
+    at = np.unique(np.geomspace(shortest, longest, _CONTEXTS))
+    least_s = (fixed_s[:, None] + slope_s[:, None] * (at + others[:, None])).min(axis=0)
+    return np.interp(context, at, least_s)
+
+
+def _in_full_chunks(
+    tokens: np.ndarray, tables: LatencyTables, engine: EngineSettings
+) -> np.ndarray:
     """Return the time of prompts in chunks of the whole budget and the rest. [s]"""
-    budget = len(fused_s) - 1
+    budget = engine.max_num_batched_tokens
     rest = tokens % budget
-    return (tokens // budget) * fused_s[budget] + np.where(rest > 0, fused_s[rest], 0.0)
+    full_s = _chunk_s(tables, engine, np.array([budget]))
+    rest_s = np.where(rest > 0, _chunk_s(tables, engine, rest), 0.0)
+    return (tokens // budget) * full_s + rest_s
 
 
-def _in_any_chunks(tokens: np.ndarray, fused_s: np.ndarray) -> np.ndarray:
+def _in_any_chunks(
+    tokens: np.ndarray, tables: LatencyTables, engine: EngineSettings
+) -> np.ndarray:
     """Return the least time of prompts in chunks of any size within the budget. [s]
 
     Chunks that end with a block may be more even than those of the whole budget. No
     number of them takes less than as many of equal size on a convex curve below.
     """
-    budget = len(fused_s) - 1
+    budget = engine.max_num_batched_tokens
     sizes = np.arange(1, budget + 1)
-    least_s = convex_below(fused_s[1:], sizes - 1)
+    least_s = convex_below(_chunk_s(tables, engine, sizes), sizes - 1)
     best = sizes[np.argmin(least_s / sizes)]
     size = np.minimum(tokens / -(-tokens // budget), best)
     return tokens / size * np.interp(size, sizes, least_s)
