@@ -41,7 +41,9 @@ def unbatched(trace: Trace, tables: LatencyTables, engine: EngineSettings) -> Un
     budget = engine.max_num_batched_tokens
     new = prompt - hits
     in_chunks = _in_any_chunks if engine.keeps_states else _in_full_chunks
-    attention = (prompt.astype(float) ** 2 - hits.astype(float) ** 2) / 2
+    # Of drafts, one last token may be of a decode iteration (``_chunk_s``).
+    prefilled = (prompt - (engine.speculation is not None)).astype(float)
+    attention = (prefilled**2 - hits.astype(float) ** 2) / 2
     prefill_s = in_chunks(new, tables, engine)
     prefill_s += tables.attention_s * attention
     # A prompt leaves the last stage as much later as its longest chunk takes on the
@@ -70,7 +72,9 @@ def _chunk_s(
     """Return the least time of iterations with so many prompt tokens of a request. [s]
 
     Others' prompts and decodes beside them may take less than nothing where the tables
-    fall or the share of decodes is negative.
+    fall or the share of decodes is negative. Of drafts, one token is padded to those
+    that a decode verifies, for iterations of decodes alone (vLLM 0.32,
+    ``pad_spec_decode``).
     """
     last = engine.max_num_batched_tokens
     least_s = np.minimum.accumulate(tables.fused_s[last::-1])[::-1]
@@ -78,7 +82,11 @@ def _chunk_s(
     b = np.flatnonzero(share_s < np.minimum.accumulate(np.r_[1.0, share_s[:-1]]))
     sizes, row = np.unique(tokens, return_inverse=True)
     beside_s = least_s[np.minimum(sizes[:, None] + b, last)] + share_s[b]
-    return np.maximum(beside_s.min(axis=1), 0.0)[row]
+    least_s = np.maximum(beside_s.min(axis=1), 0.0)
+    if engine.speculation is not None:
+        decode_s = tables.decode_s[1 : engine.max_num_seqs + 1].min()
+        least_s = np.where(sizes == 1, np.minimum(least_s, decode_s), least_s)
+    return least_s[row]
 
 
 def _token_s(
@@ -87,8 +95,9 @@ def _token_s(
     """Return the least time of a token of requests at these contexts. [s]
 
     Of all batches, alone or beside a prompt, in which no other request has a context
-    below the shortest. Each is linear in the request's own, the least of them concave,
-    and what is interpolated is below it.
+    below the shortest; or of two iterations, one that a preempted request is not in and
+    one that computes its last token again. Each is linear in the request's own context,
+    the least of them concave, and what is interpolated is below it.
     """
     b = np.arange(1, engine.max_num_seqs + 1)
     fixed_s, slope_s = tables.decode_s[b], tables.decode_context_s[b]
@@ -101,8 +110,12 @@ def _token_s(
     shortest, longest = float(context.min()), float(context.max())
     others = (np.concatenate([b, mixed]) - 1) * shortest
     at = np.unique(np.geomspace(shortest, longest, _CONTEXTS))
-    least_s = (fixed_s[:, None] + slope_s[:, None] * (at + others[:, None])).min(axis=0)
-    return np.interp(context, at, least_s)
+    batched_s = fixed_s[:, None] + slope_s[:, None] * (at + others[:, None])
+    least_s = batched_s.min(axis=0)
+    again_s = _chunk_s(tables, engine, np.ones(1, np.int64))
+    without_s = np.minimum(least_s[0], again_s)
+    again_s = without_s + again_s + tables.attention_s * (at - 1)
+    return np.interp(context, at, np.minimum(least_s, again_s))
 
 
 def _in_full_chunks(
