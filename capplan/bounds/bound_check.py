@@ -23,8 +23,8 @@ _PIECES = 6
 """Ranges of context; a multiple of those that the bound is found with."""
 _ROWS = 64
 """Batch sizes checked at once, each with every number of tokens."""
-_STRAIGHT_S = 1e-12
-"""Distance from a straight line that iteration times on it may have. [s]"""
+_SPAN = 128
+"""Tokens of an iteration that are first looked at together."""
 _ENDLESS_CONTEXT = 1e12
 """Stands for an unlimited context where infinity cannot be multiplied by 0. [tokens]"""
 
@@ -144,36 +144,48 @@ def _check_prices(bound: Mapping[str, Any], inputs: Inputs) -> list[str]:
     over_s = tables["decode_s"][b] - fixed_s - decode_s * b + np.minimum(*ends_s)
     if over_s.min() < -1e-9 * fixed_s - 1e-12:
         return [f"decoding {int(b[over_s.argmin()])} requests is below its price"]
-    every = np.arange(1, most_tokens + 1)[None, :]
-    straight = _straight_from(tables["fused_s"][: most_tokens + 1])
+    fused_s = tables["fused_s"][: most_tokens + 1]
+    starts, ends, line_s = _lines_below(fused_s)
     for first in range(0, min(most_batch, most_tokens - 1) + 1, _ROWS):
         b = np.arange(first, min(first + _ROWS, most_batch + 1, most_tokens))[:, None]
-        if straight < most_tokens:
-            # Without its floor, what is paid above the price is concave in new tokens
-            # where the times are straight: the ends decide.
-            ends = np.hstack(
-                [np.repeat(every[:, :straight], len(b), 0), most_tokens - b]
-            )
-            if not _below(bound, inputs.engine, tables, b, ends, floor=-np.inf).any():
-                continue
-        below = _below(bound, inputs.engine, tables, b, every, floor=0.0)
-        if below.any():
-            row, column = np.argwhere(below)[0]
-            return [
-                f"{int(b[row, 0])} decoding requests beside {int(every[0, column])} "
-                "prompt tokens are below their price"
-            ]
+        # Without its floor, what is paid above the price is concave in new tokens where
+        # the times are straight, and no more where they are above a line: its ends
+        # decide.
+        suspect = np.zeros((len(b), len(starts)), bool)
+        for tokens in (np.maximum(starts, b + 1), np.maximum(ends, b + 1)):
+            times_s = line_s[0] + line_s[1] * (tokens - starts)
+            suspect |= _below(bound, inputs.engine, tables, b, tokens, times_s, -np.inf)
+        suspect &= ends > b
+        for span in np.flatnonzero(suspect.any(axis=0)):
+            rows = b[suspect[:, span]]
+            tokens = np.arange(starts[span], ends[span] + 1)[None, :]
+            times_s = fused_s[tokens]
+            below = _below(bound, inputs.engine, tables, rows, tokens, times_s, 0.0)
+            below &= tokens > rows
+            if below.any():
+                row, column = np.argwhere(below)[0]
+                decoding = int(rows[row, 0])
+                return [
+                    f"{decoding} decoding requests beside "
+                    f"{int(tokens[0, column]) - decoding} prompt tokens are below "
+                    "their price"
+                ]
     return []
 
 
-def _straight_from(times_s: np.ndarray) -> int:
-    """Return the tokens from which on the times are a straight line. [tokens]"""
-    slopes_s = np.diff(times_s)
-    bent = np.flatnonzero(np.abs(slopes_s - slopes_s[-1]) > _STRAIGHT_S)
-    start = int(bent[-1]) + 1 if bent.size else 1
-    line_s = np.linspace(times_s[start], times_s[-1], len(times_s) - start)
-    is_line = np.abs(times_s[start:] - line_s).max() <= _STRAIGHT_S
-    return start if is_line else len(times_s) - 1
+def _lines_below(times_s: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return spans of tokens and a line below the times of each.
+
+    Shapes (spans,), (spans,) and (2, spans): first and last tokens, time at the first
+    [s] and slope [s/token].
+    """
+    starts = np.arange(1, len(times_s), _SPAN)
+    ends = np.minimum(starts + _SPAN, len(times_s)) - 1
+    slope_s = (times_s[ends] - times_s[starts]) / np.maximum(ends - starts, 1)
+    tokens = np.arange(1, len(times_s))
+    span = (tokens - 1) // _SPAN
+    above_s = times_s[1:] - slope_s[span] * (tokens - starts[span])
+    return starts, ends, np.stack([np.minimum.reduceat(above_s, starts - 1), slope_s])
 
 
 def _below(
@@ -181,19 +193,21 @@ def _below(
     engine: Mapping[str, Any],
     tables: Mapping[str, np.ndarray],
     b: np.ndarray,
-    new: np.ndarray,
+    tokens: np.ndarray,
+    times_s: np.ndarray,
     floor: float,
 ) -> np.ndarray:
     """Return which iterations with prefill take less than their price, bool.
 
-    ``b`` are decoding requests, shape (rows, 1), ``new`` prompt tokens. ``floor`` is
-    the least share of the fixed time that is left to prefill.
+    ``b`` are decoding requests, shape (rows, 1), ``tokens`` those of all that is
+    computed and ``times_s`` the iteration's by them. ``floor`` is the least share of
+    the fixed time that is left to prefill.
     """
     fixed_s, decode_s, context_s, prefill_s, _ = bound["prices"]
     share, cap = bound["mix"][0], bound["context_cap"]
-    _, most_context, most_tokens = _largest_iteration(engine)
-    base_s = tables["fused_s"][np.minimum(new + b, most_tokens)]
-    base_s = base_s + tables["fused_decode_s"][b] - fixed_s - decode_s * b
+    _, most_context, _ = _largest_iteration(engine)
+    new = tokens - b
+    base_s = times_s + tables["fused_decode_s"][b] - fixed_s - decode_s * b
     slope_s = tables["fused_context_s"][b] - context_s
     low = 2.0 * b
     high = np.where(b > 0, np.minimum(most_context, _ENDLESS_CONTEXT), 0.0)
@@ -215,7 +229,7 @@ def _below(
                 left = np.zeros_like(over_s)
             paid_s = over_s + left * fixed_s - prefill_s * new * (1 - 1e-9)
             below |= (over_s < -1e-11) | (paid_s < -1e-11)
-    return below & (new + b <= most_tokens)
+    return below
 
 
 def _request_work(

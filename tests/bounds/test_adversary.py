@@ -8,6 +8,7 @@ from adversary import attained_limits, random_case, random_policy, random_schedu
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from capplan.bounds import bound_check
 from capplan.bounds.bound_check import COLUMNS, Inputs, check_bound, inputs_digest
 from capplan.bounds.lower_bound import lower_bound
 from capplan.bounds.prices import (
@@ -99,6 +100,32 @@ def test_the_work_of_requests_is_at_most_the_busy_time_of_any_schedule(seed):
 @given(seed=SEEDS)
 def test_the_bound_is_one_replica_where_a_schedule_of_one_meets_the_limits(seed):
     check_bound_and_certificate(seed)
+
+
+@settings(max_examples=150)
+@given(seed=SEEDS)
+def test_prices_are_found_too_high_as_by_every_iteration(seed):
+    """Spans of tokens, looked at by a line below their times, hide no iteration."""
+    generator = np.random.default_rng(seed)
+    case = random_case(generator)
+    prices, mix, cap = random_pricing(generator, case)
+    # At the price, or a trifle above it or below.
+    factor = 1 + generator.choice([0.0, 1e-6, 1e-3, 0.1]) * generator.normal(size=5)
+    bound = {
+        "prices": (np.array(prices) * factor).tolist(),
+        "mix": mix,
+        "context_cap": cap,
+    }
+    inputs = Inputs({}, case.tables._asdict(), case.engine.document())
+    span = int(generator.integers(2, 9))
+
+    with pytest.MonkeyPatch.context() as patch:
+        verdicts = []
+        for tokens in (1, span):
+            patch.setattr(bound_check, "_SPAN", tokens)
+            verdicts.append(bound_check._check_prices(bound, inputs))
+
+    assert bool(verdicts[0]) is bool(verdicts[1])
 
 
 def bound_of_one_replica(output, e2e_s, tables, engine):

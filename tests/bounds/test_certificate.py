@@ -116,7 +116,7 @@ def test_a_certificate_is_accepted_where_times_are_straight():
     assert check_document(document, reproduce) == []
 
 
-@pytest.mark.parametrize("tokens", [1, 60, 61, 127, 128])
+@pytest.mark.parametrize("tokens", [1, 60, 61, 127, 128, 129, 200, 256, 257, 299])
 def test_a_single_time_below_its_price_is_found(tokens):
     tables = straight_tables().reaching(300)
     engine = replace(LIMITS, max_num_batched_tokens=300)
