@@ -4,7 +4,9 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
+import yaml
 
 from capplan.latency.layout_errors import layout_class, layout_error
 from capplan.llm.layout import Layout
@@ -12,6 +14,7 @@ from capplan.shipped import shipped
 
 ROOT = Path(__file__).parents[2]
 SERVED = ROOT.parent / "shared/data/served/deepseek_r1.csv"
+ERRORS = shipped("profiles") / "layout_errors.yaml"
 TP, EP, RANKS = Layout(8), Layout(8, 1, 8), Layout(1, 8, 8)
 
 
@@ -61,12 +64,32 @@ def test_the_load_within_a_tpot_is_between_the_simulated(study):
     assert study.within(curve, 30.0) == pytest.approx(400.0)
 
 
+SERVED_IS_THERE = pytest.mark.skipif(
+    not SERVED.exists(), reason="shared data is not beside the tree"
+)
+
+
 @pytest.mark.thorough
-@pytest.mark.skipif(not SERVED.exists(), reason="shared data is not beside the tree")
+@SERVED_IS_THERE
+@pytest.mark.parametrize("kind", ["EP", "MTP"])
+def test_a_shipped_error_is_that_of_the_study(study, monkeypatch, kind):
+    runs = study.served_loops.runs_of_one_pool(pd.read_csv(SERVED))
+    of_kind = runs[runs.kind == kind]
+    monkeypatch.setattr(study.served_loops, "runs_of_one_pool", lambda _: of_kind)
+
+    found = pd.DataFrame(study.of_one_pool(of_kind))
+
+    row = study.error_of(False, kind, found)
+    row.pop("runs")
+    shipped_rows = yaml.safe_load(ERRORS.read_text())["errors"]
+    assert row in shipped_rows
+
+
+@pytest.mark.slow
+@SERVED_IS_THERE
 def test_the_shipped_errors_are_those_of_the_study(study, monkeypatch, capsys):
     monkeypatch.setattr(sys, "argv", ["served_capacity.py", str(SERVED)])
 
     study.main()
 
-    shipped_text = (shipped("profiles") / "layout_errors.yaml").read_text()
-    assert capsys.readouterr().out.rstrip() == shipped_text.rstrip()
+    assert capsys.readouterr().out.rstrip() == ERRORS.read_text().rstrip()
