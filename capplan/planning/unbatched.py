@@ -40,11 +40,10 @@ def unbatched(trace: Trace, tables: LatencyTables, engine: EngineSettings) -> Un
     hits = _prefix_hits(trace, engine)
     budget = engine.max_num_batched_tokens
     new = prompt - hits
-    in_chunks = _in_any_chunks if engine.keeps_states else _in_full_chunks
     # Of drafts, one last token may be of a decode iteration (``_chunk_s``).
     prefilled = (prompt - (engine.speculation is not None)).astype(float)
     attention = (prefilled**2 - hits.astype(float) ** 2) / 2
-    prefill_s = in_chunks(new, tables, engine)
+    prefill_s = _in_chunks(new, tables, engine)
     prefill_s += tables.attention_s * attention
     # A prompt leaves the last stage as much later as its longest chunk takes on the
     # others, which is no shorter than the mean one; a token passes all stages.
@@ -77,16 +76,16 @@ def _chunk_s(
     ``pad_spec_decode``).
     """
     last = engine.max_num_batched_tokens
-    least_s = np.minimum.accumulate(tables.fused_s[last::-1])[::-1]
-    share_s = np.minimum(tables.fused_decode_s[: engine.max_num_seqs], 0.0)
-    b = np.flatnonzero(share_s < np.minimum.accumulate(np.r_[1.0, share_s[:-1]]))
-    sizes, row = np.unique(tokens, return_inverse=True)
-    beside_s = least_s[np.minimum(sizes[:, None] + b, last)] + share_s[b]
-    least_s = np.maximum(beside_s.min(axis=1), 0.0)
+    fused_s = np.minimum.accumulate(tables.fused_s[last::-1])[::-1]
+    least_s = fused_s[tokens]
+    share_s = tables.fused_decode_s[: engine.max_num_seqs]
+    for b in np.flatnonzero(share_s < 0):
+        beside_s = fused_s[np.minimum(tokens + b, last)] + share_s[b]
+        np.minimum(least_s, beside_s, out=least_s)
     if engine.speculation is not None:
         decode_s = tables.decode_s[1 : engine.max_num_seqs + 1].min()
-        least_s = np.where(sizes == 1, np.minimum(least_s, decode_s), least_s)
-    return least_s[row]
+        least_s[tokens == 1] = np.minimum(least_s[tokens == 1], decode_s)
+    return np.maximum(least_s, 0.0)
 
 
 def _token_s(
@@ -118,31 +117,25 @@ def _token_s(
     return np.interp(context, at, np.minimum(least_s, again_s))
 
 
-def _in_full_chunks(
+def _in_chunks(
     tokens: np.ndarray, tables: LatencyTables, engine: EngineSettings
 ) -> np.ndarray:
-    """Return the time of prompts in chunks of the whole budget and the rest. [s]"""
-    budget = engine.max_num_batched_tokens
-    rest = tokens % budget
-    full_s = _chunk_s(tables, engine, np.array([budget]))
-    rest_s = np.where(rest > 0, _chunk_s(tables, engine, rest), 0.0)
-    return (tokens // budget) * full_s + rest_s
+    """Return the least time of prompts, whole or in chunks of any size. [s]
 
-
-def _in_any_chunks(
-    tokens: np.ndarray, tables: LatencyTables, engine: EngineSettings
-) -> np.ndarray:
-    """Return the least time of prompts in chunks of any size within the budget. [s]
-
-    Chunks that end with a block may be more even than those of the whole budget. No
-    number of them takes less than as many of equal size on a convex curve below.
+    Chunks that end with a block or a page may be more even than those of the whole
+    budget. No number of them takes less than as many of equal size on a convex curve
+    below.
     """
-    budget = engine.max_num_batched_tokens
-    sizes = np.arange(1, budget + 1)
-    least_s = convex_below(_chunk_s(tables, engine, sizes), sizes - 1)
+    largest = min(engine.max_num_batched_tokens, int(tokens.max()))
+    sizes = np.arange(1, largest + 1)
+    chunk_s = _chunk_s(tables, engine, sizes)
+    whole_s = np.where(
+        tokens <= largest, chunk_s[np.minimum(tokens, largest) - 1], np.inf
+    )
+    least_s = convex_below(chunk_s, sizes - 1)
     best = sizes[np.argmin(least_s / sizes)]
-    size = np.minimum(tokens / -(-tokens // budget), best)
-    return tokens / size * np.interp(size, sizes, least_s)
+    count = np.maximum(np.maximum(-(-tokens // largest), tokens / best), 2)
+    return np.minimum(whole_s, count * np.interp(tokens / count, sizes, least_s))
 
 
 def _prefix_hits(trace: Trace, engine: EngineSettings) -> np.ndarray:
