@@ -22,7 +22,7 @@ _RELATIVE = 1e-6
 _PIECES = 6
 """Ranges of context; a multiple of those that the bound is found with."""
 _ROWS = 64
-"""Batch sizes checked at once, each with every number of tokens."""
+"""Batch sizes checked at once."""
 _SPAN = 128
 """Tokens of an iteration that are first looked at together."""
 _ENDLESS_CONTEXT = 1e12

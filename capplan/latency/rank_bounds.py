@@ -19,8 +19,8 @@ def alone(tables: RankTables) -> LatencyTables:
     shared parts are those of one token each.
     """
     experts_s, exchange_s = _least_of_all(tables)
-    experts_prefill_s = _least_beyond(tables.experts_prefill_s)
-    exchange_prefill_s = _least_beyond(tables.exchange_prefill_s)
+    experts_prefill_s = least_beyond(tables.experts_prefill_s)
+    exchange_prefill_s = least_beyond(tables.exchange_prefill_s)
     rank, dummies = tables.rank, tables.ranks - 1
     batch = np.arange(len(rank.decode_s))
     tokens = np.arange(len(rank.fused_s))
@@ -68,8 +68,8 @@ def as_one(tables: RankTables, max_batch: int, max_tokens: int) -> LatencyTables
     """
     rank, ranks = tables.rank, tables.ranks
     experts_s, exchange_s = _least_of_all(tables)
-    experts_prefill_s = _least_beyond(tables.experts_prefill_s)
-    exchange_prefill_s = _least_beyond(tables.exchange_prefill_s)
+    experts_prefill_s = least_beyond(tables.experts_prefill_s)
+    exchange_prefill_s = least_beyond(tables.exchange_prefill_s)
     batch = np.arange(ranks * max_batch + 1)
     tokens = np.arange(ranks * max_tokens + 1)
     decoding_s = rank.decode_s[: max_batch + 1]
@@ -106,12 +106,12 @@ def _least_of_all(tables: RankTables) -> tuple[np.ndarray, np.ndarray]:
     A rank that decodes may do so beside the prompt of another.
     """
     return (
-        _least_beyond(np.minimum(tables.experts_s, tables.experts_prefill_s)),
-        _least_beyond(np.minimum(tables.exchange_s, tables.exchange_prefill_s)),
+        least_beyond(np.minimum(tables.experts_s, tables.experts_prefill_s)),
+        least_beyond(np.minimum(tables.exchange_s, tables.exchange_prefill_s)),
     )
 
 
-def _least_beyond(times_s: np.ndarray) -> np.ndarray:
+def least_beyond(times_s: np.ndarray) -> np.ndarray:
     """Return the least time of so many tokens or more, as padding may make them."""
     return np.minimum.accumulate(times_s[::-1])[::-1]
 

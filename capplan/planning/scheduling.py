@@ -10,7 +10,7 @@ from capplan.deployment.policy import VLLM_V1
 from capplan.errors import InputError
 from capplan.latency.contract import LatencyTables
 from capplan.latency.engine_rows import parse_engine
-from capplan.latency.rank_bounds import alone, as_one
+from capplan.latency.rank_bounds import alone, as_one, least_beyond
 from capplan.latency.rank_tables import RankTables
 from capplan.planning.fleet_settings import COPYING
 from capplan.planning.setting_groups import SchedulerSettings, ServerSettings
@@ -164,7 +164,7 @@ def widest_iterations(
     """
     if engine.speculation is not None:
         tables = engine.speculation.tables(tables)
-        least_s = np.minimum.accumulate(tables.fused_s[::-1])[::-1]
+        least_s = least_beyond(tables.fused_s)
         return engine, tables._replace(fused_s=np.ascontiguousarray(least_s))
     if engine.pipeline is not None:
         return engine, engine.pipeline.stage_tables(tables)

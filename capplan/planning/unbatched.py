@@ -6,7 +6,7 @@ import numpy as np
 
 from capplan.deployment.engine import EngineSettings
 from capplan.latency.contract import LatencyTables
-from capplan.latency.rank_bounds import convex_below
+from capplan.latency.rank_bounds import convex_below, least_beyond
 from capplan.units import format_duration
 from capplan.workload.slo import Group, Slo
 from capplan.workload.trace import Trace
@@ -76,7 +76,7 @@ def _chunk_s(
     ``pad_spec_decode``).
     """
     last = engine.max_num_batched_tokens
-    fused_s = np.minimum.accumulate(tables.fused_s[last::-1])[::-1]
+    fused_s = least_beyond(tables.fused_s[: last + 1])
     least_s = fused_s[tokens]
     share_s = tables.fused_decode_s[: engine.max_num_seqs]
     for b in np.flatnonzero(share_s < 0):
@@ -101,7 +101,7 @@ def _token_s(
     b = np.arange(1, engine.max_num_seqs + 1)
     fixed_s, slope_s = tables.decode_s[b], tables.decode_context_s[b]
     budget = engine.max_num_batched_tokens
-    least_s = np.minimum.accumulate(tables.fused_s[budget::-1])[::-1]
+    least_s = least_beyond(tables.fused_s[: budget + 1])
     mixed = b[b < budget]
     beside_s = least_s[mixed + 1] + tables.fused_decode_s[mixed]
     fixed_s = np.concatenate([fixed_s, beside_s])

@@ -14,6 +14,9 @@ from capplan.shipped import shipped
 
 ROOT = Path(__file__).parents[2]
 SERVED = ROOT.parent / "shared/data/served/deepseek_r1.csv"
+SERVED_IS_THERE = pytest.mark.skipif(
+    not SERVED.exists(), reason="shared data is not beside the tree"
+)
 ERRORS = shipped("profiles") / "layout_errors.yaml"
 TP, EP, RANKS = Layout(8), Layout(8, 1, 8), Layout(1, 8, 8)
 
@@ -62,11 +65,6 @@ def test_the_load_within_a_tpot_is_between_the_simulated(study):
     assert study.within(curve, 9.9) == 0
     assert study.within(curve, 15.0) == pytest.approx(200.0)  # of 100 and 400
     assert study.within(curve, 30.0) == pytest.approx(400.0)
-
-
-SERVED_IS_THERE = pytest.mark.skipif(
-    not SERVED.exists(), reason="shared data is not beside the tree"
-)
 
 
 @pytest.mark.thorough
