@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from capplan.calibration.settings import FitSettings
+from capplan.calibration.target import Target
 from capplan.errors import CapplanWarning, InputError
 from capplan.fleet.catalog import gpu as find_gpu
 from capplan.input_file import read_head
@@ -21,7 +22,12 @@ from capplan.latency.estimate import estimated_profile
 from capplan.latency.fit import Fit, fit
 from capplan.latency.fitted_profile import Identity, profile_of
 from capplan.latency.importers import ImportOptions, read_measurements
-from capplan.latency.importers.identity import GPU_NAMES, identity_in, identity_of_place
+from capplan.latency.importers.identity import (
+    GPU_NAMES,
+    identity_in,
+    identity_of_place,
+    stated_in_file,
+)
 from capplan.latency.measurements import Points
 from capplan.latency.profile import Profile
 from capplan.latency.rank_fit import RanksFit, fit_ranks
@@ -163,7 +169,8 @@ def _fit_sweep(path: Path, settings: FitSettings, onto: str) -> "SweepProfile":
     gpu, llm, tp = parse_which(onto)
     at, model = find_gpu(gpu), find_llm(llm)
     base = known_profile(model, at, tp) or estimated_profile(model, at, tp)
-    points = read_sweep(path, tp, settings.where)
+    target = Target(onto, model, at.name, tp, settings.force)
+    points = read_sweep(path, tp, settings.where, target)
     kv = settings.kv_dtype if "kv_dtype" in settings.model_fields_set else base.kv_dtype
     measured = {
         "engine": settings.engine or base.engine,
@@ -206,6 +213,10 @@ def _fit_served_run(
     from capplan.calibration.served_engine import served_engine
     from capplan.calibration.served_fit import fit_served
 
+    named = f"{identity.gpu}/{identity.llm}/tp{identity.tp}"
+    llm = find_llm(settings.llm or identity.llm)
+    target = Target(named, llm, identity.gpu, identity.tp, settings.force)
+    target.compare(str(path), stated_in_file(path))
     engine, kv_source = served_engine(identity, settings.engine_settings())
     identity = identity._replace(source=f"{identity.source} ({run.source})")
     if kv_source == "given":
@@ -216,6 +227,11 @@ def _fit_served_run(
 
 
 def _refuse_engine_settings(settings: FitSettings) -> None:
+    if settings.force:
+        raise InputError(
+            f"--force takes load tests of another system; {settings.measurements} "
+            "holds iterations, so leave it out"
+        )
     for name in settings.engine_settings():
         raise InputError(
             f"--{name.replace('_', '-')} is of the engine behind a served run; "

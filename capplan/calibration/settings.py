@@ -43,6 +43,13 @@ class FitSettings(Settings):
         "GPU/LLM/tpN",
         "Profile to calibrate with load tests that state means per concurrency.",
     )
+    force: bool = setting(
+        False,
+        "",
+        "",
+        "Take load tests and served runs that say they are of another system.",
+        flags=("--force",),
+    )
     llm: str | None = setting(
         None,
         MEASURED,

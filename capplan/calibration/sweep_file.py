@@ -13,9 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from capplan.calibration.closed_loop import SweepPoint
+from capplan.calibration.target import Target
 from capplan.csv_file import cell_number, refuse_outliers
 from capplan.errors import InputError
 from capplan.input_file import parse_json, read_text
+from capplan.latency.importers.identity import stated_in
 from capplan.latency.measurement_file import as_written, need, table_rows
 
 SHAPE = ("isl", "osl", "concurrency")
@@ -33,11 +35,14 @@ _MOST["requests"] = 1_000_000
 Row = dict[str, float | None]
 
 
-def read_sweep(path: Path, tp: int, where: dict[str, str]) -> list[SweepPoint]:
+def read_sweep(
+    path: Path, tp: int, where: dict[str, str], target: Target | None = None
+) -> list[SweepPoint]:
     """Return the load tests of a file or folder, by lengths and concurrency.
 
     Throughput that a format states per GPU is taken times ``tp``; ``where`` chooses
-    rows of a CSV.
+    rows of a CSV. Tests that say they are of another system than ``target`` are
+    refused.
     """
     files = sorted(path.glob("*.json")) if path.is_dir() else [path]
     if not files:
@@ -45,7 +50,7 @@ def read_sweep(path: Path, tp: int, where: dict[str, str]) -> list[SweepPoint]:
     tests = [
         (place, row, _point(place, row))
         for file in files
-        for place, row in _rows(file, tp, where)
+        for place, row in _rows(file, tp, where, target)
     ]
     for name in SEEN:
         seen = [(place, row.get(name)) for place, row, _ in tests]
@@ -65,10 +70,12 @@ def read_sweep(path: Path, tp: int, where: dict[str, str]) -> list[SweepPoint]:
     return [by_key[key] for key in sorted(by_key)]
 
 
-def _rows(path: Path, tp: int, where: dict[str, str]) -> Iterator[tuple[str, Row]]:
+def _rows(
+    path: Path, tp: int, where: dict[str, str], target: Target | None
+) -> Iterator[tuple[str, Row]]:
     text = read_text(path)
     if not text.lstrip().startswith(("{", "[")):
-        yield from _csv(path, where)
+        yield from _csv(path, where, target)
         return
     content = parse_json(path, text)
     for number, test in enumerate(_tests(content)):
@@ -79,6 +86,9 @@ def _rows(path: Path, tp: int, where: dict[str, str]) -> Iterator[tuple[str, Row
                 f"{place}: is no load test of a known format; expected the JSON of "
                 "vLLM's bench serve, InferenceMAX, GuideLLM, AIPerf or genai-perf"
             )
+        if target is not None:
+            around = {} if isinstance(content, list) else content
+            target.compare(place, stated_in(test, around))
         with as_written(Path(place), "its tool"):
             row = _FORMATS[keys[0]](Path(place), test, tp)
         yield place, row
@@ -91,8 +101,12 @@ def _tests(content: Any) -> list[Any]:
     return content if isinstance(content, list) else [content]
 
 
-def _csv(path: Path, where: dict[str, str]) -> Iterator[tuple[str, Row]]:
+def _csv(
+    path: Path, where: dict[str, str], target: Target | None
+) -> Iterator[tuple[str, Row]]:
     for line, cells in table_rows(path, SHAPE, where):
+        if target is not None:
+            target.compare(f"{path}:{line}", stated_in(cells))
         given = [name for name in (*SEEN, *_OPTIONAL) if cells.get(name)]
         names = (*SHAPE, *given)
         row: Row = {name: cell_number(path, line, name, cells[name]) for name in names}

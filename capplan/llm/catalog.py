@@ -166,6 +166,11 @@ def twins(architecture: Architecture) -> tuple[str, ...]:
     return tuple(name for name in names if name != architecture.name)
 
 
+def same_shapes(one: Architecture, other: Architecture) -> bool:
+    """Return whether two LLMs have the same shapes, in whatever weight dtype."""
+    return _shapes(one) == _shapes(other)
+
+
 def _shapes(architecture: Architecture) -> Architecture:
     return replace(
         architecture,

@@ -1,10 +1,13 @@
-"""LLM, GPU, TP degree and engine, read from a table or from a profile's path."""
+"""LLM, GPU, TP degree and engine, as a table, a load test or a profile's path says."""
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from capplan.csv_file import read_rows
-from capplan.input_file import read_text
+from capplan.errors import InputError
+from capplan.input_file import parse_json, read_text
 
 GPU_NAMES = {
     "h100_sxm": "H100-SXM",
@@ -28,6 +31,23 @@ _COLUMNS = {
     "engine": ("engine", "backend"),
     "engine_version": ("engine_version", "version"),
 }
+
+_STATED = {
+    "llm": "llm model model_id model_name model_names models model_path backend_model",
+    "gpu": "gpu system hardware hw gpu_name gpu_type gpu_model",
+    "tp": "tp tp_size tensor_parallel tensor_parallel_size decode_tp",
+    "precision": "precision quantization weight_dtype weight_precision",
+    "speculation": "spec_decoding spec_method speculative speculative_algorithm "
+    "speculative_config accept_length spec_decode_acceptance_length",
+    "disaggregation": "disagg disaggregation_mode",
+    "ep": "ep ep_size expert_parallel_size decode_ep",
+    "dp": "dp dp_size data_parallel_size",
+    "pp": "pp pp_size pipeline_parallel_size",
+    "dp attention": "dp_attention enable_dp_attention decode_dp_attention",
+}
+"""Names under which load generators and their users state what was measured."""
+_ASPECT = {name: aspect for aspect, names in _STATED.items() for name in names.split()}
+_NOTHING = {"", "none", "null", "false", "auto", "nan", "n/a"}
 
 _PATH = re.compile(r"(?P<gpu>[^/\\]+)[/\\](?P<llm>[^/\\]+)[/\\]tp(?P<tp>\d+)\.yaml$")
 
@@ -54,6 +74,54 @@ def identity_in(path: Path, where: dict[str, str]) -> dict[str, str]:
                 values["gpu"] = GPU_NAMES.get(values["gpu"], values["gpu"])
             return {key: value for key, value in values.items() if value}
     return {}
+
+
+def stated_in(*contents: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+    """Return name and value of what objects state of the system that was measured.
+
+    The first object that states it counts, and an outer object before one within.
+    What is stated as none, false or auto is left out.
+
+    Examples
+    --------
+    >>> stated_in({"hw": "h200", "spec_decoding": "none"}, {"info": {"tp_size": 2}})
+    {'gpu': ('hw', 'h200'), 'tp': ('tp_size', '2')}
+    """
+    stated: dict[str, tuple[str, str]] = {}
+    level = list(contents)
+    while level:
+        for name, value in (pair for content in level for pair in content.items()):
+            aspect = _ASPECT.get(str(name).lower().replace("-", "_"))
+            text = _text(value)
+            if aspect is not None and text.lower() not in _NOTHING:
+                stated.setdefault(aspect, (name, text))
+        parts = (part for content in level for part in content.values())
+        level = [part for part in parts if isinstance(part, Mapping)]
+    return stated
+
+
+def stated_in_file(path: Path) -> dict[str, tuple[str, str]]:
+    """Return what a served run in a JSON object states; nothing of other files."""
+    text = "" if path.is_dir() else read_text(path)
+    try:
+        content = parse_json(path, text)
+    except InputError:  # lines of JSON, or a table
+        return {}
+    if not isinstance(content, dict):
+        return {}
+    tests = content.get("benchmarks")  # of GuideLLM
+    first = tests[:1] if isinstance(tests, list) else []
+    return stated_in(content, *(test for test in first if isinstance(test, dict)))
+
+
+def _text(value: Any) -> str:
+    """Return the text of a value, of a list's first, or of what it names."""
+    while isinstance(value, list | Mapping):
+        if isinstance(value, Mapping):
+            value = value.get("items") or value.get("name")
+        else:
+            value = value[0] if value else None
+    return str(value).lower() if isinstance(value, bool) else str(value).strip()
 
 
 def identity_of_place(path: Path) -> dict[str, str]:
