@@ -2,12 +2,12 @@
 
 import re
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from capplan.errors import CapplanWarning, InputError
 from capplan.fleet.catalog import gpu as find_gpu
-from capplan.latency.importers.identity import GPU_NAMES
+from capplan.latency.importers.identity import GPU_NAMES, Stated
 from capplan.llm.architecture import Architecture
 from capplan.llm.catalog import llm as find_llm
 from capplan.llm.catalog import same_shapes
@@ -35,59 +35,48 @@ class Target(NamedTuple):
     tp: int
     is_forced: bool = False
 
-    def compare(self, place: str, stated: Mapping[str, tuple[str, str]]) -> None:
+    def compare(self, place: str, stated: Stated) -> None:
         """Refuse what states another system; warn where its LLM is not known."""
-        others = [
-            f"{stated[aspect][0]} is {stated[aspect][1]} (expected {expected})"
+        others = ", ".join(
+            f"{' is '.join(stated[aspect])} (expected {expected})"
             for aspect, expected in self._others(stated)
-        ]
+        )
+        told = f"{place}: is not of {self.name}: {others}"
+        if others and not self.is_forced:
+            raise InputError(f"{told}; --force calibrates with it all the same")
         if others:
-            told = f"{place}: is not of {self.name}: {', '.join(others)}"
-            if not self.is_forced:
-                raise InputError(f"{told}; --force calibrates with it all the same")
             warnings.warn(f"{told}; taken by --force", CapplanWarning, stacklevel=2)
         elif "llm" in stated and _architecture(stated["llm"][1]) is None:
-            name, value = stated["llm"]
             warnings.warn(
-                f"the load tests say that {name} is {value[:60]}, which the catalog "
-                f"does not know; it is taken to be {self.llm.name}",
+                f"the load tests say that {' is '.join(stated['llm'])}, which the "
+                f"catalog does not know; it is taken to be {self.llm.name}",
                 CapplanWarning,
                 stacklevel=2,
             )
 
-    def _others(
-        self, stated: Mapping[str, tuple[str, str]]
-    ) -> Iterator[tuple[str, str]]:
+    def _others(self, stated: Stated) -> Iterator[tuple[str, str]]:
         """Yield each aspect that is stated otherwise, and what is expected."""
         said = {aspect: value for aspect, (_, value) in stated.items()}
         for aspect in ("disaggregation", "dp attention", "speculation"):
             if aspect in said:
                 yield aspect, "none"
-        if "llm" in said:
-            yield from self._other_llm(said["llm"], said.get("precision"))
-        elif _differ(said.get("precision", ""), self.llm.weight_dtype):
-            yield "precision", self.llm.weight_dtype
+        name, dtype = said.get("llm", ""), self.llm.weight_dtype
+        found = _architecture(name) if name else self.llm
+        # A bare name that no catalog knows is the server's own for any LLM.
+        unknown = found is None and re.match(r"[^./~][^/]*/", name)
+        if unknown or not (found is None or same_shapes(found, self.llm)):
+            yield "llm", self.llm.name
+        elif "precision" in said:
+            if _differ(said["precision"], dtype):
+                yield "precision", f"weights in {dtype}"
+        elif found and _differ(name if _precision(name) else found.weight_dtype, dtype):
+            yield "llm", f"weights in {dtype}"
         gpu = said.get("gpu", "0")
         if not (gpu.isdigit() or _is_gpu(gpu, self.gpu)):  # a count is not a name
             yield "gpu", self.gpu
-        degrees = {"tp": self.tp, "ep": 1, "dp": 1, "pp": 1}
-        for aspect, degree in degrees.items():
+        for aspect, degree in {"tp": self.tp, "ep": 1, "dp": 1, "pp": 1}.items():
             if said.get(aspect, str(degree)).removesuffix(".0") != str(degree):
                 yield aspect, str(degree)
-
-    def _other_llm(self, name: str, precision: str | None) -> Iterator[tuple[str, str]]:
-        found = _architecture(name)
-        if found is None:
-            # A bare name that no catalog knows is the server's own for any LLM.
-            if re.match(r"[^./~][^/]*/", name):
-                yield "llm", self.llm.name
-        elif not same_shapes(found, self.llm):
-            yield "llm", self.llm.name
-        else:
-            held = precision or (name if _precision(name) else found.weight_dtype)
-            if _differ(held, self.llm.weight_dtype):
-                aspect = "precision" if precision else "llm"
-                yield aspect, f"weights in {self.llm.weight_dtype}"
 
 
 def _architecture(name: str) -> Architecture | None:

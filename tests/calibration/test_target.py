@@ -190,10 +190,9 @@ def test_a_served_run_of_another_llm_is_refused(tmp_path, capsys):
     path = tmp_path / "run.json"
     path.write_text(json.dumps(run))
 
-    code = exit_code(
-        ["fit", "--from", str(path), "--llm", "Llama-3.1-8B", "--gpu", "H100"]
-        + ["--kv-blocks", "9000", "-o", str(tmp_path / "x.yaml")]
-    )
+    asked = f"fit --from {path} --llm Llama-3.1-8B --gpu H100 --kv-blocks 9000"
+
+    code = exit_code([*asked.split(), "-o", str(tmp_path / "x.yaml")])
 
     assert code == 2
     assert f"model_id is {OTHER} (expected Llama-3.1-8B)" in capsys.readouterr().err

@@ -24,14 +24,6 @@ GPU_NAMES = {
 }
 """Names of GPUs in other tools, and in the catalog."""
 
-_COLUMNS = {
-    "gpu": ("gpu", "system", "hardware"),
-    "llm": ("llm", "model"),
-    "tp": ("tp", "tensor_parallel"),
-    "engine": ("engine", "backend"),
-    "engine_version": ("engine_version", "version"),
-}
-
 _STATED = {
     "llm": "llm model model_id model_name model_names models model_path backend_model",
     "gpu": "gpu system hardware hw gpu_name gpu_type gpu_model",
@@ -43,10 +35,15 @@ _STATED = {
     "ep": "ep ep_size expert_parallel_size decode_ep",
     "dp": "dp dp_size data_parallel_size",
     "pp": "pp pp_size pipeline_parallel_size",
+    "engine": "engine backend",
+    "engine_version": "engine_version version",
     "dp attention": "dp_attention enable_dp_attention decode_dp_attention",
 }
 """Names under which load generators and their users state what was measured."""
+_IDENTITY = ("gpu", "llm", "tp", "engine", "engine_version")
 _ASPECT = {name: aspect for aspect, names in _STATED.items() for name in names.split()}
+Stated = Mapping[str, tuple[str, str]]
+"""Name and value of each aspect of a system, as a file of measurements states them."""
 _NOTHING = {"", "none", "null", "false", "auto", "nan", "n/a"}
 
 _PATH = re.compile(r"(?P<gpu>[^/\\]+)[/\\](?P<llm>[^/\\]+)[/\\]tp(?P<tp>\d+)\.yaml$")
@@ -58,25 +55,19 @@ def identity_in(path: Path, where: dict[str, str]) -> dict[str, str]:
     A file that is not a table, or has no such columns, gives nothing.
     """
     text = read_text(path)
-    names = [name.strip() for name in text.partition("\n")[0].split(",")]
-    known = {
-        key: column
-        for key, columns in _COLUMNS.items()
-        for column in columns
-        if column in names
-    }
-    if not known:
+    names = {name.strip() for name in text.partition("\n")[0].split(",")}
+    if not names & _ASPECT.keys():
         return {}
     for _, row in read_rows(path, text=text)[1]:
         if all(row.get(name) == value for name, value in where.items()):
-            values = {key: row[name] for key, name in known.items()}
-            if "gpu" in values:
-                values["gpu"] = GPU_NAMES.get(values["gpu"], values["gpu"])
-            return {key: value for key, value in values.items() if value}
+            stated = {aspect: value for aspect, (_, value) in stated_in(row).items()}
+            if "gpu" in stated:
+                stated["gpu"] = GPU_NAMES.get(stated["gpu"], stated["gpu"])
+            return {name: stated[name] for name in _IDENTITY if name in stated}
     return {}
 
 
-def stated_in(*contents: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
+def stated_in(*contents: Mapping[str, Any]) -> Stated:
     """Return name and value of what objects state of the system that was measured.
 
     The first object that states it counts, and an outer object before one within.
@@ -100,18 +91,13 @@ def stated_in(*contents: Mapping[str, Any]) -> dict[str, tuple[str, str]]:
     return stated
 
 
-def stated_in_file(path: Path) -> dict[str, tuple[str, str]]:
+def stated_in_file(path: Path) -> Stated:
     """Return what a served run in a JSON object states; nothing of other files."""
-    text = "" if path.is_dir() else read_text(path)
     try:
-        content = parse_json(path, text)
-    except InputError:  # lines of JSON, or a table
+        content = parse_json(path, read_text(path))
+    except InputError:  # lines of JSON, a table or a folder
         return {}
-    if not isinstance(content, dict):
-        return {}
-    tests = content.get("benchmarks")  # of GuideLLM
-    first = tests[:1] if isinstance(tests, list) else []
-    return stated_in(content, *(test for test in first if isinstance(test, dict)))
+    return stated_in(content) if isinstance(content, dict) else {}
 
 
 def _text(value: Any) -> str:
@@ -121,7 +107,8 @@ def _text(value: Any) -> str:
             value = value.get("items") or value.get("name")
         else:
             value = value[0] if value else None
-    return str(value).lower() if isinstance(value, bool) else str(value).strip()
+    text = " ".join(str(value).split())[:100]
+    return text.lower() if isinstance(value, bool) else text
 
 
 def identity_of_place(path: Path) -> dict[str, str]:
