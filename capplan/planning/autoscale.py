@@ -75,6 +75,7 @@ class _Work:
         rng = np.random.default_rng(settings.seed)
         read = arriving(read_requests(asked), asked, rng)
         load = one_sample(judged(read, asked, slo, rng, [configuration]))
+        load = replace(load, as_replayed=settings.extend is False)
         shares = bool(load.base.prefix_tokens.any())
         configuration = without_states(configuration, settings, shares)
         self._configuration = with_caching_as_used(configuration, settings, shares)

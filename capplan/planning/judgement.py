@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from capplan.planning.classes import TAIL, ClassResult, class_results
+from capplan.planning.steadiness import Steadiness
 from capplan.planning.worst_windows import WorstWindow
 from capplan.simulator.histogram import Histogram
 from capplan.simulator.metrics import CONFIDENCE, share_interval
 from capplan.simulator.sample import Sample
-from capplan.units import format_duration
 from capplan.workload.slo import LIMITS, Group, Slo, base_classes
 
 PERCENTILES = (50.0, 90.0, 95.0, 99.0, 99.9)
@@ -57,44 +57,6 @@ class Attainment:
     by_limit: dict[str, float]  # each of LIMITS alone
     by_class: dict[str, float]  # of the trace, whatever requests' own limits
     request_count: int  # counted requests that meet all limits
-
-
-@dataclass(frozen=True)
-class Steadiness:
-    """Whether a fleet holds its load in the long run, as far as it is known."""
-
-    drawn: bool = False  # arrivals are drawn; else they are a trace's own
-    # arrivals over what the replicas complete while their queues never run empty
-    utilisation: float = math.nan
-    utilisation_error: float = 0.0  # relative half-width of its 95 % interval
-    busiest_utilisation: float = math.nan  # of the busiest window of a trace's own
-    binds: bool = False  # whether no SLO is met at a utilisation of 1 and above
-    # whether fleets that start empty and full come to the same; None: not asked
-    settled: bool | None = None
-    recovery_s: float | None = None  # from a full queue [s]
-    simulated_s: float = 0.0  # traffic in which they did, or did not [s]
-    filling: bool = False  # whether a trace's own arrivals end before it has filled
-
-    @property
-    def known_utilisation(self) -> float | None:
-        """The utilisation; None where it is not known."""
-        return None if math.isnan(self.utilisation) else self.utilisation
-
-    @property
-    def overloaded(self) -> bool:
-        """Whether more arrives than can be completed, beyond the error."""
-        return self.binds and self.utilisation * (1 - self.utilisation_error) >= 1
-
-    @property
-    def open(self) -> str:
-        """Why drawn arrivals cannot be said to meet an SLO; empty where they can."""
-        if not self.drawn:
-            return ""
-        if self.binds and self.utilisation >= 1:
-            return f"utilisation {self.utilisation:.3f}"
-        if self.settled is False:
-            return f"not settled after {format_duration(self.simulated_s)} of traffic"
-        return "" if self.settled else "one sample that starts empty"
 
 
 _UNKNOWN = Steadiness()
@@ -149,17 +111,19 @@ def verdict(
     """Return whether the samples meet the SLO; None where they are too close to call.
 
     Of a trace with its own times, the one sample, the SLO is met where every group of
-    classes attains its target and the wait in the queue does not grow. Of drawn
-    arrivals that is decided where the 99 % interval is on one side of the target; that
-    it is met, where the fleet also holds its load. A target of 1 is missed by one
-    request, and no number of requests shows that it is met.
+    classes attains its target, the wait in the queue does not grow, and it does not end
+    in a backlog that would grow (``Steadiness.outpaced``). Of drawn arrivals that is
+    decided where the 99 % interval is on one side of the target; that it is met, where
+    the fleet also holds its load. A target of 1 is missed by one request, and no number
+    of requests shows that it is met.
     """
     of_groups = _verdicts(samples, slo, class_names, steadiness)
     verdicts = [met for _, met in of_groups]
     if not verdicts or False in verdicts:
         return False
     if not steadiness.drawn:
-        return _is_stable(samples[0])
+        lasts = steadiness.as_replayed or not steadiness.outpaced
+        return lasts and _is_stable(samples[0])
     if steadiness.overloaded or is_hopeless(samples[0], slo, class_names):
         return False
     return None if None in verdicts or steadiness.open else True
@@ -337,7 +301,7 @@ def _group_verdict(
 
 def _is_held(sample: Sample, steadiness: Steadiness) -> bool:
     """Return whether a fleet holds its load, as far as it is known."""
-    if steadiness.overloaded or steadiness.settled is False:
+    if steadiness.overloaded or steadiness.outpaced or steadiness.settled is False:
         return False
     return bool(steadiness.settled) or _is_stable(sample)
 

@@ -35,6 +35,7 @@ class Load(ABC):
     warmup_s: float = 0.0  # [s]
     has_given_warmup: bool = False
     seed: int = 0  # of all samples
+    as_replayed: bool = False  # what is left at its end need not be held for longer
     day_s: float = DAY_S  # a day of the base, which may be scaled in time [s]
     _samples: dict[int, Trace] = field(default_factory=dict, repr=False)
     # by latency tables, engine, an SLO that these see, role and hand-off, with what

@@ -18,11 +18,13 @@ class Probe:
     tpot_p99_s: float  # [s]
     e2e_p99_s: float  # [s]
     meets: bool | None  # None where the samples are too close to call
-    stable: bool  # the backlog does not grow over the trace
+    stable: bool  # the backlog does not grow over the trace, nor while it lasts
     missing: tuple[str, ...] = ()  # classes below their target
     sample_count: int = 1  # independent samples simulated
     # arrivals over completions with queues never empty; None: unknown
     utilisation: float | None = None
+    # that of a trace's own arrivals until the last: from 1 on they leave a backlog
+    sustained_utilisation: float | None = None
     classes: tuple[ClassResult, ...] = ()  # where there are several, and not many
     windows: tuple[WorstWindow, ...] = ()  # of a trace's own arrivals
     pool_replica_counts: tuple[int, ...] = ()  # of each pool, where there are two
@@ -44,6 +46,7 @@ class Probe:
             missing=judgement.missing,
             sample_count=judgement.sample_count,
             utilisation=judgement.steadiness.known_utilisation,
+            sustained_utilisation=judgement.steadiness.known_sustained,
             classes=tuple(replace(row, tails_s={}) for row in few(judgement.classes)),
             windows=judgement.windows,
             pool_replica_counts=tuple(pool.replica_count for pool in pools)

@@ -14,7 +14,6 @@ from capplan.planning.judgement import (
     FEWEST,
     LOOKS,
     Judgement,
-    Steadiness,
     counts_of,
     is_roomy,
     judge,
@@ -23,6 +22,7 @@ from capplan.planning.judgement import (
 from capplan.planning.load import Load
 from capplan.planning.saturation import fleet_saturation
 from capplan.planning.settling import Settling, requests_in_system, settle
+from capplan.planning.steadiness import Steadiness, sustained_per_s
 from capplan.simulator.metrics import (
     autocorrelation_time,
     length_biased_mean,
@@ -85,14 +85,18 @@ def given_steadiness(
     if found is None or not duration_s > 0:
         return Steadiness()
     since_s = times.arrival_s - times.arrival_s[0]
-    width_s = min(_WINDOW_S, duration_s)
-    by_window = np.bincount((since_s / width_s).astype(np.int64))
-    busiest_per_s = float(by_window.max()) / width_s
+    busiest_per_s = math.nan
+    if duration_s > _WINDOW_S:
+        by_window = np.bincount((since_s / _WINDOW_S).astype(np.int64))
+        busiest_per_s = float(by_window.max()) / _WINDOW_S
     stay_s = length_biased_mean(times.e2e_s[np.isfinite(times.e2e_s)])
     return Steadiness(
         utilisation=found.utilisation(simulation.totals.rate_per_s),
         utilisation_error=found.error,
         busiest_utilisation=found.utilisation(busiest_per_s),
+        sustained=found.utilisation(sustained_per_s(times.arrival_s)),
+        as_replayed=load.as_replayed,
+        binds=found.binds,
         filling=duration_s < _STAYS_TO_FILL * stay_s,
     )
 

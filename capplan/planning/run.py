@@ -16,7 +16,6 @@ from capplan.planning.cost import Cost, cost
 from capplan.planning.deployments import of_pools, simulated
 from capplan.planning.judgement import (
     Judgement,
-    Steadiness,
     is_hopeless,
     judge,
     verdict,
@@ -37,6 +36,7 @@ from capplan.planning.replications import (
 from capplan.planning.settings import SimulateSettings
 from capplan.planning.shown import Shown
 from capplan.planning.split_run import split_simulation
+from capplan.planning.steadiness import Steadiness
 from capplan.planning.traffic import (
     STREAMED_BYTES,
     about_how_many,

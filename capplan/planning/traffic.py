@@ -32,10 +32,7 @@ from capplan.planning.unserved import without_oversized
 from capplan.simulator.checks import unserved
 from capplan.simulator.metrics import length_biased_mean, requests_needed
 from capplan.units import format_duration, parse_duration_s
-from capplan.workload.arrivals import (
-    no_times,
-    rescale,
-)
+from capplan.workload.arrivals import no_times, rescale
 from capplan.workload.catalog import open_workload
 from capplan.workload.days import DAY_S
 from capplan.workload.predictors import with_error, with_predictions
@@ -230,6 +227,7 @@ def judged(
         slo.columns(base.request_class, base.class_names)
         slo.groups(base.class_names)
         load = _long_enough(load, slo, rng, stay_s, settings.extend)
+        load = replace(load, as_replayed=settings.extend is False)
         _check_windows(load, slo, stay_s)
     elif base_classes(base.class_names)[0] != base.class_names:
         warnings.warn(

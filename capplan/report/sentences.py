@@ -1,5 +1,6 @@
 """Sentences about a plan or a run, the same on the terminal and in HTML."""
 
+import math
 from collections.abc import Sequence
 
 from capplan.deployment.configuration import UNMEASURED
@@ -308,12 +309,42 @@ def load(judgement: Judgement) -> str:
         return ""
     text = f"utilisation {used:.2f}"
     if not steadiness.drawn:
-        return f"{text}, {steadiness.busiest_utilisation:.2f} in the busiest 5 min"
+        busiest = steadiness.busiest_utilisation
+        if not math.isnan(busiest):
+            text += f", {busiest:.2f} in the busiest 5 min"
+        drains = busiest >= 1 and judgement.stable
+        return text + "; that backlog drains before the end" * drains
     if steadiness.recovery_s is not None:
         recovery_s = steadiness.recovery_s
         within = f"in {format_duration(recovery_s)}" if recovery_s else "at once"
         text += f"; forgets a full queue {within}"
     return f"{text}; {judgement.open}" if judgement.open else text
+
+
+def sustained(plan: Plan) -> str:
+    """Return that a trace ends in a backlog: of the best, or of fewer that attain it.
+
+    Empty where there is none.
+    """
+    best = plan.best
+    if best is None or best.run is None:
+        return ""
+    steadiness = best.run.judgement.steadiness
+    probes = {probe.replica_count: probe for probe in best.probes}
+    if steadiness.outpaced:
+        return (
+            "They hold the trace as replayed and no longer: until its end more arrives "
+            f"than they complete (utilisation {steadiness.sustained:.2f}), "
+            "and the backlog grows while such traffic lasts."
+        )
+    fewer = probes.get(best.run.replica_count - 1)
+    if fewer is None or fewer.missing or (fewer.sustained_utilisation or 0) < 1:
+        return ""
+    return (
+        f"{plural(fewer.replica_count, 'replica')} would hold the trace as replayed "
+        f"(--no-extend), but until its end {fewer.sustained_utilisation:.2f} times "
+        "what they complete arrives: the count is that of traffic that goes on so."
+    )
 
 
 def interruption(run: Run) -> str:

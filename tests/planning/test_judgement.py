@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from capplan.errors import InputError
-from capplan.planning.judgement import LEVELS, Steadiness, is_hopeless, is_roomy
+from capplan.planning.judgement import LEVELS, is_hopeless, is_roomy
 from capplan.planning.judgement import judge as judge_samples
+from capplan.planning.steadiness import Steadiness
 from capplan.simulator.request_times import RequestTimes
 from capplan.simulator.sample import sample_of
 from capplan.simulator.times import PoolUse, Series, Simulation, totals

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from capplan.planning.judgement import Steadiness
+from capplan.planning.steadiness import Steadiness
 from capplan.report import sentences
 from tests.deployments import changed
 

@@ -179,7 +179,8 @@ def _lead(plan: Plan) -> str:
         price = f", at {sentences.month(best)},"
     serve = "serves" if best.gpu_count == 1 else "serve"
     gpus = sentences.plural(best.gpu_count, f"{best.gpu} GPU")
-    more = "".join(f" {said}" for said in (verdict(plan), mix_sentence(plan)) if said)
+    texts = sentences.sustained(plan), verdict(plan), mix_sentence(plan)
+    more = "".join(f" {text}" for text in texts if text)
     return f"{gpus}{price} {serve} {traffic}, within {plan.slo_text}.{more}"
 
 
