@@ -5,14 +5,21 @@ its own. Standard output carries replies only; what the engine prints is redirec
 standard error.
 """
 
+import ctypes
 import json
 import os
+import signal
 import sys
 import traceback
+from datetime import datetime
 from typing import Any, TextIO
 
 from capplan.profiling.backend import Backend, EngineRequest, backend_class
 from capplan.profiling.scenes import scene_from_json
+
+STARTED = "capplan: engine process"
+"""Begins the line of a log that names the process and when it started."""
+_PR_SET_PDEATHSIG = 1  # linux/prctl.h
 
 
 def serve(backend: Backend, questions: TextIO, replies: TextIO) -> None:
@@ -51,8 +58,16 @@ def _reason(error: BaseException) -> str:
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
+def _die_with_parent() -> None:
+    """Have the kernel end this process when its parent ends, however that happens."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
 def main() -> None:
     """Serve the engine named on the command line."""
+    _die_with_parent()
+    print(f"{STARTED} {os.getpid()} at {datetime.now():%F %T}", file=sys.stderr)
     replies = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     document = json.loads(sys.argv[1])

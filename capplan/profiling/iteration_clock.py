@@ -70,8 +70,9 @@ class IterationClock:
         return len(self.iterations) + len(self._pending)
 
     def reset(self) -> None:
-        """Forget the finished iterations."""
+        """Forget the iterations, finished or lost by a step that failed."""
         self.iterations = []
+        self._pending.clear()
 
     def _timed_schedule(self, *args: Any, **kwargs: Any) -> Any:
         start = self._timer()

@@ -1,6 +1,7 @@
 """Start, question and stop the process that runs an engine."""
 
 import contextlib
+import fcntl
 import json
 import re
 import signal
@@ -10,8 +11,9 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from capplan.errors import CapplanError
+from capplan.errors import CapplanError, InputError
 from capplan.profiling.backend import EngineFacts, EngineRequest, facts_from_document
+from capplan.profiling.child import STARTED
 from capplan.profiling.scenes import Point, Sample, Scene, scene_to_json
 
 _ERROR_LINE = re.compile(r"\b((?:\w+\.)*\w*(?:Error|Exception)): (\S.*)$")
@@ -26,6 +28,23 @@ _CAPTURED = re.compile(r"Graph capturing finished in (\d+) secs")
 _STOP_TIMEOUT_S = 60
 
 
+def _locked(log: Path) -> str:
+    """Return what to say of the engine that still prints into a log; empty of none."""
+    with open(log, "rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            named = re.search(rb"%s (.*)" % STARTED.encode(), file.read())
+            who = f" ({named[1].decode('ascii', 'replace')})" if named else ""
+            return (
+                f"{log}: an engine process{who} still measures into this folder; wait "
+                "for it, end it, or measure into another folder with -o"
+            )
+        except OSError:  # a file system without locks
+            return ""
+    return ""
+
+
 class EngineFailure(CapplanError):
     """The engine failed; the text is the engine's own reason."""
 
@@ -37,6 +56,9 @@ class EngineProcess:
         document = {"backend": backend, **asdict(request)}
         self.log = log
         with open(log, "wb") as printed:
+            # The engine's processes inherit the lock and hold it while one lives.
+            with contextlib.suppress(OSError):
+                fcntl.flock(printed, fcntl.LOCK_EX)
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "capplan.profiling.child", json.dumps(document)],
                 stdin=subprocess.PIPE,
@@ -84,8 +106,15 @@ class EngineProcess:
         return self._ask({"all_reduce": tokens})["seconds"]
 
     def move_log(self, log: Path) -> None:
-        """Move the log to another path of the same file system."""
+        """Move the log to another path of the same file system.
+
+        A log into which an engine still prints is refused.
+        """
         if log.exists():
+            alive = _locked(log)
+            if alive:
+                self.log.unlink()
+                raise InputError(alive)
             log.unlink()
         self.log.rename(log)
         self.log = log

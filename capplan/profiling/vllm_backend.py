@@ -1,5 +1,6 @@
 """Run scenes on vLLM's engine, in process, with the settings of ``vllm serve``."""
 
+import contextlib
 import importlib.metadata
 import itertools
 import os
@@ -96,10 +97,16 @@ class VllmBackend:
         self.clock.reset()
         try:
             if isinstance(scene, Prompts):
-                return self._run_prompts(scene)
-            return self._run_ladder(scene)
-        finally:
-            self._drain()
+                samples = self._run_prompts(scene)
+            else:
+                samples = self._run_ladder(scene)
+        except Exception:
+            # What failed first is the reason, not what a failed engine answers next.
+            with contextlib.suppress(Exception):
+                self._drain()
+            raise
+        self._drain()
+        return samples
 
     def warm_up(self) -> None:
         """Run every path once, untimed: kernels are compiled at first use."""
@@ -268,8 +275,11 @@ class VllmBackend:
     def _drain(self) -> None:
         self.engine.abort_request(self._live)
         self._live = []
-        while self.clock.in_flight:
+        idle = 0  # an iteration whose step failed stays in flight for ever
+        while self.clock.in_flight and idle < _STUCK_STEPS:
+            before = self.clock.in_flight
             self.engine.step()
+            idle = idle + 1 if self.clock.in_flight == before else 0
 
 
 def _sample(point: Point, iteration: Iteration) -> Sample:

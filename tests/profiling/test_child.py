@@ -2,6 +2,11 @@
 
 import io
 import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 
@@ -79,3 +84,30 @@ def test_a_killed_engine_without_words_is_named_by_its_signal(lawful, tmp_path):
 def test_an_unknown_backend_names_the_known_ones():
     with pytest.raises(InputError, match="vllm, torch"):
         backend_class("tensorrt")
+
+
+ORPHAN = """
+import sys
+from pathlib import Path
+from capplan.profiling.backend import EngineRequest
+from capplan.profiling.parent import EngineProcess
+from capplan.profiling.scenes import Prompts
+log = Path(sys.argv[2])
+with EngineProcess(sys.argv[1], EngineRequest("llm", 1, {"pause_s": 600}), log) as one:
+    print(one._process.pid, flush=True)
+    one.run(Prompts(1, 100, 1))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="asks the kernel of Linux")
+def test_the_engine_dies_with_a_parent_that_is_killed(lawful, tmp_path):
+    command = [sys.executable, "-c", ORPHAN, lawful, str(tmp_path / "log")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+        child = Path("/proc") / parent.stdout.readline().strip()
+        while "engine process" not in (tmp_path / "log").read_text():
+            assert parent.poll() is None
+            time.sleep(0.01)
+        parent.send_signal(signal.SIGKILL)
+
+    while child.exists() and ") Z " not in (child / "stat").read_text():
+        time.sleep(0.01)  # the engine would sleep ten minutes

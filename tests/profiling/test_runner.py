@@ -12,7 +12,9 @@ import yaml
 
 from capplan.errors import InputError
 from capplan.latency.profile_file import load_profile
+from capplan.profiling.backend import EngineRequest
 from capplan.profiling.fitted import fit_measured
+from capplan.profiling.parent import EngineProcess
 from capplan.profiling.point_file import PointFile
 from capplan.profiling.runner import profile
 from capplan.profiling.scenes import Point
@@ -206,3 +208,21 @@ def test_a_killed_run_goes_on_without_measuring_a_point_twice(lawful, tmp_path):
 def rows_of_path(path):
     with PointFile(path) as points:
         return points.rows
+
+
+@pytest.mark.parametrize("resume", [True, False])
+def test_a_run_is_refused_while_an_engine_measures_into_its_folder(
+    resume, lawful, tmp_path
+):
+    folder = tmp_path / "H100-SXM" / "llm-7b"
+    folder.mkdir(parents=True)
+    with EngineProcess(lawful, EngineRequest("llm", 1, {}), tmp_path / "log") as alive:
+        alive.load()
+        alive.move_log(folder / "tp1.log")
+
+        with pytest.raises(InputError, match=r"tp1.log: an engine process \(\d+ at 20"):
+            profile(settings(lawful, tmp_path, resume=resume), quietly)
+
+        assert [path.name for path in folder.iterdir()] == ["tp1.log"]
+        assert list(tmp_path.glob(".*")) == []
+    profile(settings(lawful, tmp_path, resume=resume), quietly)

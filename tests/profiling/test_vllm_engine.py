@@ -106,6 +106,17 @@ def test_profile_fit_and_tables_in_one_go(llm, tmp_path, tp):
     fitted.tables(8, 256).check(8, 256)
 
 
+def test_an_engine_that_cannot_step_ends_with_its_own_words(tmp_path):
+    folder = tmp_path / "narrow"
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(LLM | {"head_dim": 16}))
+
+    measured = measure(str(folder), tmp_path, 1)
+
+    assert "head_dim" in measured.failure
+    assert measured.point_count == 0
+
+
 RUN = """
 import json, sys
 from capplan.profiling.runner import profile

@@ -5,6 +5,7 @@ as vLLM's core does, with a queue of two batches when it schedules ahead. A CPU
 build of vLLM never does, so this is where that path is tested without a GPU.
 """
 
+import itertools
 import sys
 from collections import deque
 from types import ModuleType, SimpleNamespace
@@ -156,3 +157,44 @@ def test_nothing_is_left_behind_for_the_next_scene(backend):
     assert backend.engine.scheduler.requests == {}
     assert backend.clock.in_flight == 0
     assert backend.run(Prompts(1, 10, 1))[0].seconds == pytest.approx(0.020)
+
+
+def failing(engine, at):
+    """Return a step that fails once, at its ``at``-th call, its batch in flight."""
+    calls, step = itertools.count(1), engine.step
+
+    def fail_once():
+        number = next(calls)
+        assert number < 10_000, "it steps for ever"
+        if number == at:
+            engine.scheduler.schedule()
+            raise ValueError("unsupported head_dim 16")
+        return step()
+
+    return fail_once
+
+
+@pytest.mark.parametrize("at", [1, 2, 3])
+@pytest.mark.parametrize("scene", [Prompts(2, 20, 3), Ladder(40, (Rung(8),), 3)])
+def test_a_step_that_raises_ends_the_scene_with_the_engines_words(scene, at, backend):
+    engine = backend.engine
+    engine.step = failing(engine, at)
+
+    with pytest.raises(ValueError, match="unsupported head_dim 16"):
+        backend.run(scene)
+
+    assert engine.scheduler.requests == {}
+    assert backend.run(Prompts(1, 10, 1))[0].seconds == pytest.approx(0.020)
+
+
+def test_an_engine_that_fails_for_good_is_named_by_its_first_words(backend):
+    engine, words = backend.engine, iter(["unsupported head_dim 16", "engine dead"])
+
+    def fail():
+        engine.scheduler.schedule()
+        raise ValueError(next(words))
+
+    engine.step = fail
+
+    with pytest.raises(ValueError, match="unsupported head_dim 16"):
+        backend.run(Prompts(2, 20, 3))
