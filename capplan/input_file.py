@@ -3,6 +3,9 @@
 import gzip
 import hashlib
 import json
+import math
+import os
+import re
 import stat
 import zlib
 from collections.abc import Iterator
@@ -19,6 +22,10 @@ MOST_TEXT_BYTES = 256 * 2**20
 """Bytes of a file that is read whole, decompressed; what becomes of them is larger."""
 
 _GZIP_MAGIC = b"\x1f\x8b"
+CONTROLS = re.compile(
+    r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]"
+)
+"""Control characters, and those that turn the direction of a text around."""
 _BLOCK_BYTES = 2**20
 _MOST_LEVELS = 100
 _MOST_YAML_CHARACTERS = 2**23
@@ -70,6 +77,17 @@ def content_sha256(path: str | Path) -> str:
     return digest.hexdigest()
 
 
+def named_sha256(path: str | Path | None) -> str | None:
+    """Return the SHA-256 of a file's content, of a folder that of its YAML files."""
+    if path is None or not Path(path).is_dir():
+        return None if path is None else content_sha256(path)
+    digest = hashlib.sha256()
+    for file in sorted(Path(path).rglob("*.y*ml")):
+        name = os.fsencode(file.relative_to(path))
+        digest.update(name + b"\0" + content_sha256(file).encode() + b"\n")
+    return digest.hexdigest()
+
+
 def read_head(path: str | Path, byte_count: int) -> bytes:
     """Return the first decompressed bytes of a file."""
     with opened(path) as file:
@@ -107,13 +125,26 @@ def read_text(path: str | Path, most_bytes: int = MOST_TEXT_BYTES) -> str:
         raise InputError(f"{path}: not UTF-8 text at byte {error.start}") from None
 
 
+def printable(text: str) -> str:
+    """Return a text without control characters, but for tabs and ends of lines.
+
+    A terminal would obey them: colours, a title, a cursor that overwrites lines.
+
+    Examples
+    --------
+    >>> printable("Acme" + chr(27) + "[31m")
+    'Acme[31m'
+    """
+    return CONTROLS.sub("", text)
+
+
 def parse_json(
     path: str | Path, text: str, line: int = 0, *, finite: bool = False
 ) -> Any:
     """Return the value of a JSON text whose keys stand once in each object.
 
     ``line`` is its line when it is one of many; ``finite`` refuses NaN and Infinity,
-    which some tools write.
+    which some tools write, and numbers beyond those of a double or of 64 bits.
     """
 
     def constant(name: str) -> float:
@@ -134,7 +165,13 @@ def parse_json(
         return content
 
     try:
-        return json.loads(text, object_pairs_hook=once, parse_constant=constant)
+        return json.loads(
+            text,
+            object_pairs_hook=once,
+            parse_constant=constant,
+            parse_int=_finite if finite else None,
+            parse_float=_finite if finite else None,
+        )
     except json.JSONDecodeError as error:
         raise InputError(
             f"{path}:{line or error.lineno}: not JSON: {error.msg}"
@@ -143,6 +180,14 @@ def parse_json(
         raise InputError(f"{path}: not JSON: nested too deeply") from None
     except ValueError as error:  # a number of thousands of digits
         raise InputError(f"{path}: not JSON: {error}") from None
+
+
+def _finite(text: str) -> float:
+    """Return a number of JSON; refuse one that arithmetic would overflow with."""
+    found = int(text) if text.lstrip("-").isdecimal() else float(text)
+    if abs(found) >= (2**63 if isinstance(found, int) else math.inf):
+        raise ValueError(f"{text[:20]} is too large a number")
+    return found
 
 
 def parse_yaml(path: str | Path, text: str) -> tuple[Any, Any]:

@@ -3,22 +3,42 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
-from typing import Annotated, Any
+from typing import Annotated, Any, get_args
 
-from pydantic import BeforeValidator
+from pydantic import BaseModel, BeforeValidator
 
 from capplan.errors import InputError, nearest
+
+NAMES_FILE = "names a file"
+"""Mark of the type of a setting that may name one."""
 
 ALL = "all"
 """Key of the share that holds for classes without one of their own."""
 
 
 def path_text(value: Any) -> Any:
-    """Return a path as a text."""
+    """Return a path as a text; a list or a mapping is none."""
+    if isinstance(value, list | tuple | Mapping | set | bool):
+        raise ValueError(f"{value!r} is no text; expected one")
     return None if value is None else str(value)
 
 
-PathText = Annotated[str, BeforeValidator(path_text)]
+PathText = Annotated[str, BeforeValidator(path_text), NAMES_FILE]
+"""A text that may name a file."""
+
+
+def file_settings(model: type[BaseModel]) -> list[str]:
+    """Return the settings of a command that may name files."""
+
+    def is_marked(kind: Any) -> bool:
+        inner = get_args(kind)
+        return NAMES_FILE in inner or any(map(is_marked, inner))
+
+    return [
+        name
+        for name, field in model.model_fields.items()
+        if NAMES_FILE in field.metadata or is_marked(field.annotation)
+    ]
 
 
 def json_object(text: str, where: str, example: str) -> dict[str, Any]:

@@ -78,6 +78,9 @@ class Settings(BaseModel):
     scenario_of: ClassVar[type["Settings"] | None] = None
     """Command whose scenarios serve too: what this one does not read is left out."""
 
+    of_one_plan: ClassVar[frozenset[str]] = frozenset()
+    """Settings that are left out where a plan.json has them, and refused elsewhere."""
+
     def __init__(self, **values: Any) -> None:
         """Turn the first complaint of pydantic into one line."""
         _refuse_bools(type(self), values)

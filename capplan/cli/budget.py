@@ -1,29 +1,18 @@
 """``capplan budget``: nodes by hour and month, commitments, and other ways to pay."""
 
-from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from capplan.cli.answer import progress, show
 from capplan.cli.notices import announce_compilation
 from capplan.cli.options import with_settings
 from capplan.cli.plan import INFEASIBLE
-from capplan.cli.scenario import settings_from
+from capplan.cli.scenario import Source, settings_of_source
 from capplan.planning.budget_settings import BudgetSettings
 
 
 @with_settings(BudgetSettings)
 def budget_command(
-    source: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="PLAN.json|SCENARIO.yaml",
-            help="Plan that `capplan plan` wrote, or YAML file of the settings below; "
-            "flags override both.",
-            show_default=False,
-        ),
-    ] = None,
+    source: Source = None,
     **flags: Any,
 ) -> int:
     """Budget the nodes of 12 to 36 months, and the commitments worth buying.
@@ -32,12 +21,9 @@ def budget_command(
     are simulated at some months' peaks. The ladder of commitments, spot, on demand and
     owned nodes are set side by side. Exit code 3: the quotas are too small.
     """
-    scenario, planned = source, None
-    if source is not None and source.suffix == ".json":
-        from capplan.report.planned_settings import planned_settings
+    from capplan.report.planned_settings import planned_pool
 
-        scenario, planned = None, planned_settings(source, BudgetSettings)
-    settings = settings_from(BudgetSettings, scenario, flags, planned)
+    settings = settings_of_source(BudgetSettings, source, flags, planned_pool)
     announce_compilation([settings.scheduler])
     from capplan.report.pages.budget import budget_page
     from capplan.report.to_files import budget

@@ -2,7 +2,7 @@
 
 import inspect
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Annotated, Any, get_args, get_origin
 
 import typer
@@ -14,9 +14,11 @@ from capplan.settings import Settings
 
 
 def with_settings(
-    model: type[Settings],
+    model: type[Settings], only: Collection[str] | None = None
 ) -> Callable[[Callable[..., int]], Callable[..., int]]:
     """Add a flag for every setting that is not a parameter of the command.
+
+    With ``only``, for these of them.
 
     The command receives them as ``**flags``; a flag that is not given is None.
     """
@@ -24,7 +26,8 @@ def with_settings(
     def decorate(command: Callable[..., int]) -> Callable[..., int]:
         own = named_parameters(command)
         taken = {parameter.name for parameter in own}
-        flags = [_flag(model, name) for name in model.model_fields if name not in taken]
+        names = [x for x in model.model_fields if only is None or x in only]
+        flags = [_flag(model, name) for name in names if name not in taken]
         take(command, [*own, *flags])
         return command
 

@@ -1,7 +1,7 @@
 """Read a scenario: settings in a YAML file, overridden by flags."""
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -29,6 +29,17 @@ Scenario = Annotated[
     ),
 ]
 """Argument of commands that take a scenario."""
+
+Source = Annotated[
+    Path | None,
+    typer.Argument(
+        metavar="PLAN.json|SCENARIO.yaml",
+        help="Plan that `capplan plan` wrote, or YAML file of the settings below; "
+        "flags override both.",
+        show_default=False,
+    ),
+]
+"""Argument of commands that take a plan too."""
 
 SettingsOf = TypeVar("SettingsOf", bound=Settings)
 
@@ -58,6 +69,25 @@ def settings_from(
             text = str(error).removeprefix(f"{error.setting}: ")
             raise InputError(f"--{error.setting.replace('_', '-')}: {text}") from None
         raise
+
+
+def settings_of_source(
+    model: type[SettingsOf],
+    source: Path | None,
+    flags: dict[str, Any],
+    of_plan: Callable[[Path, type[Settings], frozenset[str]], dict[str, Any]],
+) -> SettingsOf:
+    """Return the settings of a scenario or of a plan.json, overridden by the flags.
+
+    ``of_plan`` reads a plan's, without those that flags replace.
+    """
+    if source is None or not (source.suffix == ".json" or source.is_dir()):
+        return settings_from(model, source, flags)
+    replaced = {name for name, value in flags.items() if value not in (None, [])}
+    replaced |= {*_ONE_OF} if replaced & {*_ONE_OF} else set()
+    return settings_from(
+        model, None, flags, of_plan(source, model, frozenset(replaced))
+    )
 
 
 def read_scenario(model: type[Settings], path: Path) -> dict[str, Any]:

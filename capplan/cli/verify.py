@@ -8,25 +8,29 @@ import typer
 
 from capplan.cli.answer import show
 from capplan.cli.notices import announce_compilation
+from capplan.cli.options import with_settings
+from capplan.cli.outputs import say
+from capplan.planning.settings import PlanSettings
+from capplan.setting_values import file_settings
 
 REFUSED = 1
 
 
+_NAMES = ("plan.json", "autoscale.json", "budget.json")
+_FILES = {*file_settings(PlanSettings)} - {"out", "scheduler"}
+"""Settings whose files the user may name in place of those that a plan names."""
+
+
+@with_settings(PlanSettings, only=_FILES)
 def verify_command(
     plan: Annotated[
         Path,
         typer.Argument(
             metavar="plan.json",
-            help="Plan that `capplan plan` wrote, or autoscale.json or budget.json.",
+            help="Plan that `capplan plan` wrote, or autoscale.json or budget.json, or "
+            "a folder with one.",
         ),
     ],
-    trace: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Trace of the plan (default: where it was, or beside plan.json).",
-        ),
-    ] = None,
     trust: Annotated[
         bool,
         typer.Option(
@@ -44,22 +48,26 @@ def verify_command(
             "whether the file is as it was sealed and agrees with itself.",
         ),
     ] = True,
-) -> None:
+    **flags: Any,
+) -> int:
     """Check the lower bound, the simulations and every figure of a plan.
 
+    Of the files that it names only a trace or profiles that lie beside it, with the
+    SHA-256 that it states, are opened; flags name others in place of these.
     Exit code 0: verified; 1: refused, with the reasons; 2: wrong input.
     """
-    from capplan.report.plan_document import kind_of, read_plan
+    from capplan.report.plan_document import kind_of, plan_path, read_plan
     from capplan.report.verify import verify
 
+    plan = plan_path(plan, _NAMES)
+    given = {name: value for name, value in flags.items() if value is not None}
     kind = kind_of(plan)
     if kind in _OTHERS:
-        _verify_other(plan, kind, trace, trust=trust, simulate=simulate)
-        return
+        return _verify_other(plan, kind, given, trust=trust, simulate=simulate)
     document = read_plan(plan)
     if simulate:
         announce_compilation()
-    reasons = verify(plan, simulate=simulate, trace=trace, trust=trust)
+    reasons = verify(plan, simulate=simulate, given=given, trust=trust)
     claim = "" if reasons else _claim(document)  # a refused one may lack anything
     verdict = (
         f"verified: {claim} (every figure planned again)"
@@ -69,7 +77,7 @@ def verify_command(
         "lower bound, the simulations and all other figures; anyone can write such a "
         "file, --simulate plans again"
     )
-    _tell(plan, reasons, verdict, claim, simulate=simulate)
+    return _tell(plan, reasons, verdict, claim, simulate=simulate)
 
 
 def _claim(document: Mapping[str, Any]) -> str:
@@ -86,16 +94,15 @@ def _claim(document: Mapping[str, Any]) -> str:
 
 def _tell(
     path: Path, reasons: list[str], verdict: str, claim: str = "", *, simulate: bool
-) -> None:
-    """Say whether a plan is verified; where it is refused, why, and exit."""
+) -> int:
+    """Say whether a plan is verified, or why it is refused; return the exit code."""
     from capplan.report.pages.checked import verified_page
 
     for reason in reasons:
-        typer.echo(f"{path}: refused: {reason}", err=True)
+        say(f"{path}: refused: {reason}")
     page = verified_page(path, reasons, simulated=simulate, claim=claim)
     show(page, told=lambda: [] if reasons else [f"{path}: {verdict}"])
-    if reasons:
-        raise typer.Exit(REFUSED)
+    return REFUSED if reasons else 0
 
 
 _OTHERS = {
@@ -114,8 +121,8 @@ _OTHERS = {
 
 
 def _verify_other(
-    path: Path, kind: str, trace: Path | None, *, trust: bool, simulate: bool
-) -> None:
+    path: Path, kind: str, given: dict[str, str], *, trust: bool, simulate: bool
+) -> int:
     if kind == "budget":
         from capplan.report.verify_budget import verify_budget as verify
     else:
@@ -123,6 +130,6 @@ def _verify_other(
 
     if simulate:
         announce_compilation()
-    reasons = verify(path, simulate=simulate, trace=trace, trust=trust)
+    reasons = verify(path, simulate=simulate, given=given, trust=trust)
     verdict = _OTHERS[kind][0 if simulate else 1]
-    _tell(path, reasons, verdict, simulate=simulate)
+    return _tell(path, reasons, verdict, simulate=simulate)

@@ -9,7 +9,7 @@ from capplan.cli.interruption import interruptible
 from capplan.cli.notices import announce_compilation
 from capplan.cli.options import with_settings
 from capplan.cli.plan import show_what_if
-from capplan.cli.scenario import Scenario, settings_from
+from capplan.cli.scenario import Source, settings_of_source
 from capplan.planning.setting_groups import CHOICES
 from capplan.planning.traffic_settings import OBJECTIVE, WORKLOAD
 from capplan.planning.what_if_settings import WhatIfSettings
@@ -23,7 +23,7 @@ def _varied(metavar: str, text: str, panel: str) -> Any:
 
 @with_settings(WhatIfSettings)
 def what_if_command(
-    scenario: Scenario = None,
+    source: Source = None,
     rate: Annotated[
         str | None,
         _varied("x1,x2", "Times the traffic, x2, or requests/s, 34.", WORKLOAD),
@@ -54,7 +54,9 @@ def what_if_command(
         "slo-scale": slo_scale,
         "llm": llm,
     }
-    settings = settings_from(WhatIfSettings, scenario, flags)
+    from capplan.report.planned_settings import planned_settings
+
+    settings = settings_of_source(WhatIfSettings, source, flags, planned_settings)
     given = {name: text for name, text in lists.items() if text is not None}
     varied = {**settings.vary, **given}
     settings = WhatIfSettings(**{**dict(settings), "vary": varied})

@@ -7,7 +7,6 @@ import numpy as np
 
 from capplan.deployment.configuration import Configuration
 from capplan.errors import InputError
-from capplan.input_file import content_sha256
 from capplan.placement.solvers import SOLVERS
 from capplan.planning.configuration import configurations, runnable
 from capplan.planning.excluded import Excluded
@@ -75,12 +74,6 @@ class PlanInputs:
     def is_stopped(self) -> bool:
         """Return whether to answer with what is known."""
         return self.stopped is not None and self.stopped()
-
-    @property
-    def trace_sha256(self) -> str | None:
-        """SHA-256 of the content of the trace; None of a shipped workload."""
-        path = self.settings.trace
-        return None if path is None else content_sha256(path)
 
     @property
     def trace(self) -> Trace:

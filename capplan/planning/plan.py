@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from capplan.deployment.configuration import Configuration
 from capplan.errors import CapplanWarning, collected_warnings
+from capplan.input_file import named_sha256
 from capplan.planning.assumptions import assumptions
 from capplan.planning.bounded import bounded, with_bounds
 from capplan.planning.candidates import (
@@ -293,7 +294,8 @@ def _result(
         attainment=slo.shared_target(trace.class_names),
         attainment_text=slo.describe_targets(trace.class_names),
         trace_source=trace.source,
-        trace_sha256=inputs.trace_sha256,
+        trace_sha256=named_sha256(settings.trace),
+        profiles_sha256=named_sha256(settings.profiles),
         request_count=len(trace) if served is None else served.request_count,
         rate_per_s=trace.rate_per_s if served is None else served.rate_per_s,
         mean_prompt_tokens=float(trace.prompt_tokens.mean()),

@@ -375,6 +375,7 @@ class Plan(Shown):
     gpu_count_without_prefix_caching: int | None = None
     windows: tuple[WorstWindow, ...] = ()  # the worst of each length, of the best
     trace_sha256: str | None = None  # of the file's content; None: a shipped workload
+    profiles_sha256: str | None = None  # of the user's; None: those that ship
     asked_by: str | None = None  # users who wait for their answers; None: arrivals
     interrupted: bool = False  # then not all configurations were simulated
     # where prompts and decoding apart are planned too: the best of each kind

@@ -9,6 +9,7 @@ from capplan.errors import InputError
 from capplan.planning.setting_groups import OutputSettings
 from capplan.planning.spare_settings import SPARES, RepairSettings, share_or_percent
 from capplan.planning.traffic_settings import WORKLOAD
+from capplan.setting_values import PathText, parts
 from capplan.settings import setting, validated_with
 from capplan.units import parse_duration_s
 
@@ -58,6 +59,13 @@ class SharedFleetSettings(OutputSettings, RepairSettings):
         "(default 99.9%).",
         gt=0,
         lt=1,
+    )
+    trace: Annotated[tuple[PathText, ...], BeforeValidator(parts)] = setting(
+        (),
+        WORKLOAD,
+        "FILE",
+        "Trace of a plan, told by its SHA-256 (default: beside its plan.json).",
+        repeated=True,
     )
     shift: Annotated[
         dict[str, Annotated[str, validated_with(whole_hours)]],

@@ -9,6 +9,7 @@ from capplan.errors import InputError
 from capplan.planning.setting_groups import METHOD
 from capplan.setting_values import (
     ALL,
+    NAMES_FILE,
     PathText,
     columns_by_name,
     path_text,
@@ -42,7 +43,7 @@ def _trace_path(value: Any) -> Any:
         raise ValueError(str(error)) from None
 
 
-TracePath = Annotated[str, BeforeValidator(_trace_path)]
+TracePath = Annotated[str, BeforeValidator(_trace_path), NAMES_FILE]
 """A path; in Python a DataFrame too."""
 
 
@@ -244,7 +245,9 @@ class ObjectiveSettings(LimitSettings):
     attainment: Annotated[
         dict[str, Annotated[float, Field(gt=0, le=1)]],
         BeforeValidator(targets_by_class),
-        PlainSerializer(lambda x: x[ALL] if len(x) == 1 else x),
+        PlainSerializer(
+            lambda x: x[ALL] if len(x) == 1 else x, float | dict[str, float]
+        ),
     ] = setting(
         {ALL: 0.99},
         OBJECTIVE,

@@ -8,8 +8,10 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator
 
 from capplan.errors import InputError
+from capplan.planning.risk_settings import RiskSettings
 from capplan.planning.setting_groups import METHOD
 from capplan.planning.settings import PlanSettings
+from capplan.planning.spare_settings import SpareNodeSettings
 from capplan.planning.variations import VARY, check_varied
 from capplan.setting_values import parts
 from capplan.settings import SettingError, setting
@@ -56,6 +58,9 @@ class WhatIfSettings(PlanSettings):
     """Settings of plans that differ in a few settings."""
 
     scenario_of: ClassVar = PlanSettings
+    of_one_plan: ClassVar = frozenset(
+        (*RiskSettings.model_fields, *SpareNodeSettings.model_fields, "mix", "mix_gain")
+    )
 
     vary: Annotated[dict[str, tuple[str, ...]], BeforeValidator(_lists)] = setting(
         {},

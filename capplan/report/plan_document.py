@@ -1,6 +1,6 @@
-"""Read a plan.json: its schema, whether it is as it was sealed, and its settings."""
+"""Read a plan.json: its schema, and whether it is as it was sealed."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +9,15 @@ from capplan.errors import InputError
 from capplan.input_file import parse_json, read_text
 
 
-def plan_path(path: Path) -> Path:
-    """Return a plan file, or the plan.json in a folder."""
-    return path / "plan.json" if path.is_dir() else path
+def plan_path(path: Path, names: Sequence[str] = ("plan.json",)) -> Path:
+    """Return a file, or the one in a folder that has one of these names."""
+    if not path.is_dir():
+        return path
+    there = [name for name in names if (path / name).exists()] or list(names)
+    if len(there) > 1:
+        known = " or ".join(there)
+        raise InputError(f"{path}: is a folder; expected one with {known}, or the file")
+    return path / there[0]
 
 
 def read_plan(path: Path) -> dict[str, Any]:
@@ -58,25 +64,3 @@ def kind_of(path: Path) -> str:
     document = parse_json(path, read_text(path), finite=True)
     schema = document.get("schema") if isinstance(document, dict) else None
     return str(schema).removeprefix("capplan.").partition("/")[0]
-
-
-def settings_now(
-    document: Mapping[str, Any], path: Path, given: Path | None
-) -> tuple[dict[str, Any], Path | None]:
-    """Return a document's settings, and where the trace lies if not where they say."""
-    settings = dict(document["settings"])
-    named = settings.get("trace")
-    if not isinstance(named, str | None):
-        raise InputError(f"{path}: settings.trace is {named!r}; expected a path")
-    found = _trace_now(named, path, given)
-    return settings if found is None else {**settings, "trace": str(found)}, found
-
-
-def _trace_now(named: str | None, path: Path, given: Path | None) -> Path | None:
-    """Return where the trace lies now, if not where the plan names it."""
-    if given is not None:
-        return given
-    if named is None or Path(named).exists():
-        return None
-    beside = path.parent / Path(named).name
-    return beside if beside.exists() else None

@@ -10,18 +10,20 @@ from pydantic import Field
 
 from capplan.errors import InputError
 from capplan.fleet.price import Price
+from capplan.input_file import named_sha256
 from capplan.planning.demand_curve import DemandCurve, curve_of_trace, shows_a_day
 from capplan.planning.planned_llm import PlannedLlm, PlannedPool
 from capplan.planning.replicas_by_hour import WINDOW_S
+from capplan.planning.settings import PlanSettings
 from capplan.planning.traffic import read_traffic
 from capplan.planning.traffic_settings import TrafficSettings
 from capplan.report.plan_document import (
     plan_path,
     read_plan,
     refuse_changed,
-    settings_now,
 )
 from capplan.report.plan_record import Count, Record, checked
+from capplan.report.received import NotThereError, received
 from capplan.units import format_duration
 
 _MOST_GPUS = 1024
@@ -56,13 +58,16 @@ class _Best(Record):
     pools: list[_Pool] | None = None
 
 
-def planned_llms(paths: Sequence[Path]) -> list[PlannedLlm]:
+def planned_llms(paths: Sequence[Path], traces: Sequence[str] = ()) -> list[PlannedLlm]:
     """Return the LLMs of plans, each with a name of its own.
+
+    ``traces`` are files that plans may be of, in place of those beside them.
 
     Raises
     ------
     InputError
-        When a plan is infeasible, was changed after it was made, or is given twice.
+        When a plan is infeasible, was changed after it was made, or is given twice,
+        or a trace is of no plan.
     """
     if not paths:
         raise InputError("no plan is given; expected plan.json of each LLM")
@@ -81,9 +86,14 @@ def planned_llms(paths: Sequence[Path]) -> list[PlannedLlm]:
             raise InputError(f"{path}: {twice}; give each LLM's plan once")
         seen[digest] = path
         documents.append(document)
+    known = {str(named_sha256(trace)): trace for trace in traces}
+    stated = {document.get("trace_sha256") for document in documents}
+    for sha256, trace in known.items():
+        if sha256 not in stated:
+            raise InputError(f"{trace}: no plan states its SHA-256; leave it out")
     names = _names(documents, files)
     return [
-        _planned(name, document, path)
+        _planned(name, document, path, known)
         for name, document, path in zip(names, documents, files, strict=True)
     ]
 
@@ -117,7 +127,9 @@ def _names(documents: Sequence[Mapping[str, Any]], paths: Sequence[Path]) -> lis
     return found
 
 
-def _planned(name: str, document: Mapping[str, Any], path: Path) -> PlannedLlm:
+def _planned(
+    name: str, document: Mapping[str, Any], path: Path, traces: Mapping[str, str]
+) -> PlannedLlm:
     of = document["best"]
     best = checked(path, "best.", _Best, of)
     records = best.pools or [checked(path, "best.", _Pool, {**of, "role": ""})]
@@ -132,24 +144,28 @@ def _planned(name: str, document: Mapping[str, Any], path: Path) -> PlannedLlm:
         )
         for each in records
     )
-    curve, why = _curve(document, path)
+    curve, why = _curve(document, path, traces)
     return PlannedLlm(name, str(path), pools, curve, why)
 
 
-def _curve(document: Mapping[str, Any], path: Path) -> tuple[DemandCurve | None, str]:
+def _curve(
+    document: Mapping[str, Any], path: Path, traces: Mapping[str, str]
+) -> tuple[DemandCurve | None, str]:
     """Return the rates of the hours of a plan's trace, or why it has none."""
-    settings, _ = settings_now(document, path, None)
+    settings = document["settings"]
     if document.get("asked_by"):
         return None, "its users ask when they are answered"
     if settings.get("arrivals") is not None:
         return None, f"its arrivals are drawn at one rate ({settings['arrivals']})"
     if settings.get("rate") is not None:
         return None, "its plan has one --rate"
-    trace = settings.get("trace")
-    if trace is not None and not Path(str(trace)).exists():
-        return None, f"its trace {trace} is not there"
-    fields = TrafficSettings.model_fields
-    asked = {name: value for name, value in settings.items() if name in fields}
+    trace = traces.get(str(document.get("trace_sha256")))
+    given = {} if trace is None else {"trace": trace}
+    others = frozenset(settings.keys() - TrafficSettings.model_fields.keys())
+    try:
+        asked, _ = received(document, path, PlanSettings, given, without=others)
+    except NotThereError as why:
+        return None, str(why)
     try:
         traffic = TrafficSettings(**asked)
         load = read_traffic(traffic, np.random.default_rng(traffic.seed))

@@ -213,7 +213,7 @@ def share_nodes(
     """Put the LLMs of plans on shared nodes, and write the files."""
 
     def compute(asked: SharedFleetSettings) -> SharedFleet:
-        return compute_shared(planned_llms(plans), asked)
+        return compute_shared(planned_llms(plans, asked.trace), asked)
 
     return _computed(compute, settings)
 

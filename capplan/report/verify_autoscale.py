@@ -13,9 +13,10 @@ from capplan.report.pages.autoscale import (
     autoscale_values,
     digest_of,
 )
-from capplan.report.plan_document import read_made_by, settings_now
+from capplan.report.plan_document import read_made_by
+from capplan.report.received import received
 from capplan.report.render.json_text import json_text
-from capplan.report.verify import changed, refuse_foreign_code
+from capplan.report.verify import MALFORMED, changed
 
 _SLACK = 1 + 1e-9
 
@@ -26,7 +27,11 @@ def read_autoscaled(path: Path) -> dict[str, Any]:
 
 
 def verify_autoscaled(
-    path: Path, *, simulate: bool, trace: Path | None = None, trust: bool = False
+    path: Path,
+    *,
+    simulate: bool,
+    given: Mapping[str, str] | None = None,
+    trust: bool = False,
 ) -> list[str]:
     """Return why a file of autoscalers cannot be accepted; empty when it holds.
 
@@ -40,16 +45,15 @@ def verify_autoscaled(
         return [CHANGED]
     try:
         reasons = _laws_broken(document)
-    except (LookupError, TypeError, AttributeError) as problem:
+    except MALFORMED as problem:
         return [f"it is malformed: {type(problem).__name__}: {problem}"]
     if reasons or not simulate:
         return reasons
-    refuse_foreign_code(path, document, trust)
     if document.get("interrupted"):
         return ["it was interrupted; run it again to have all of it verified"]
-    settings, found = settings_now(document, path, trace)
+    settings, named = received(document, path, AutoscaleSettings, given, trust=trust)
     again = json_text(autoscale_values(autoscale(AutoscaleSettings(**settings))))
-    return changed(document, again, "simulated", found)
+    return changed(document, again, "simulated", named, (DIGEST,))
 
 
 def _laws_broken(document: Mapping[str, Any]) -> list[str]:

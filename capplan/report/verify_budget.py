@@ -9,9 +9,10 @@ from capplan.planning.budget import budget
 from capplan.planning.budget_settings import BudgetSettings
 from capplan.planning.cost import HOURS_PER_MONTH
 from capplan.report.pages.budget import SCHEMA, budget_values
-from capplan.report.plan_document import read_made_by, settings_now
+from capplan.report.plan_document import read_made_by
+from capplan.report.received import received
 from capplan.report.render.json_text import json_text
-from capplan.report.verify import changed, refuse_foreign_code
+from capplan.report.verify import MALFORMED, changed
 
 _MOST_REASONS = 10
 _CENT = 0.005
@@ -23,7 +24,11 @@ Claim = tuple[str, float, float]
 
 
 def verify_budget(
-    path: Path, *, simulate: bool, trace: Path | None = None, trust: bool = False
+    path: Path,
+    *,
+    simulate: bool,
+    given: Mapping[str, str] | None = None,
+    trust: bool = False,
 ) -> list[str]:
     """Return why a budget cannot be accepted; empty when it holds.
 
@@ -40,14 +45,13 @@ def verify_budget(
             for where, claimed, expected in _claims(document)
             if not math.isclose(claimed, expected, rel_tol=1e-9, abs_tol=_CENT)
         ]
-    except (LookupError, TypeError, ValueError, AttributeError) as problem:
+    except MALFORMED as problem:
         return [f"it is malformed: {type(problem).__name__}: {problem}"]
     if reasons or not simulate:
         return reasons[:_MOST_REASONS]
-    refuse_foreign_code(path, document, trust)
-    settings, found = settings_now(document, path, trace)
+    settings, named = received(document, path, BudgetSettings, given, trust=trust)
     again = json_text(budget_values(budget(BudgetSettings(**settings))))
-    return changed(document, again, "budgeted", found)
+    return changed(document, again, "budgeted", named, ())
 
 
 def read_budget(path: Path) -> dict[str, Any]:

@@ -48,15 +48,16 @@ def write_plan(folder: Path, **given) -> Path:
 def plans(tmp_path_factory):
     """A chat by day, a batch by night, and one at a rate."""
     folder = tmp_path_factory.mktemp("fleet")
-    two_days(folder / "day.csv", range(8, 20))
-    two_days(folder / "night.csv", range(0, 6))
+    for name, hours in (("day", range(8, 20)), ("night", range(0, 6))):
+        (folder / name).mkdir()
+        two_days(folder / name / f"{name}.csv", hours)
     drawn = {"workload": "synthetic:prompt=150,output=100,n=500", "rate": 1.0}
     return {
         "day": write_plan(
-            folder / "day", trace=folder / "day.csv", llm="Llama-3.1-8B", tp=4
+            folder / "day", trace=folder / "day/day.csv", llm="Llama-3.1-8B", tp=4
         ),
         "night": write_plan(
-            folder / "night", trace=folder / "night.csv", llm="Qwen3-32B", tp=8
+            folder / "night", trace=folder / "night/night.csv", llm="Qwen3-32B", tp=8
         ),
         "drawn": write_plan(folder / "drawn", **drawn, llm="gpt-oss-20b", tp=1),
     }
@@ -112,9 +113,12 @@ def test_the_trace_of_each_plan_is_found_beside_it(plans, tmp_path):
     (gone,) = planned_llms([moved])
     (moved / trace.name).write_bytes(trace.read_bytes())
     (found,) = planned_llms([moved])
+    (moved / trace.name).rename(tmp_path / "elsewhere.csv")
+    (named,) = planned_llms([moved], [str(tmp_path / "elsewhere.csv")])
 
     assert gone.curve is None
-    assert "is not there" in gone.why_constant
+    assert (named.curve.peak_per_s == found.curve.peak_per_s).all()
+    assert "'day.csv' does not lie beside it" in gone.why_constant
     assert len(found.curve.peak_per_s) == 48
 
 
@@ -124,8 +128,10 @@ def test_a_trace_that_changed_is_refused(plans, tmp_path):
     document["settings"]["trace"] = str(tmp_path / "day.csv")
     (tmp_path / "plan.json").write_text(json.dumps(seal(document)))
 
-    with pytest.raises(InputError, match="not those of the plan; plan again"):
+    with pytest.raises(InputError, match="another SHA-256 than it states"):
         planned_llms([tmp_path])
+    with pytest.raises(InputError, match=r"day\.csv: no plan states its SHA-256"):
+        planned_llms([plans["day"]], [str(tmp_path / "day.csv")])
 
 
 @pytest.mark.parametrize(
@@ -150,8 +156,10 @@ def test_plans_without_hours_say_why(plans, tmp_path, changed, where, value, why
 
 def test_a_trace_of_less_than_a_day_shows_no_hours(tmp_path):
     rows = [f"{10 * k},150,100\n" for k in range(400)]
-    (tmp_path / "short.csv").write_text(HEAD + "".join(rows))
-    given = {"trace": tmp_path / "short.csv", "llm": "Llama-3.1-8B", "tp": 4}
+    trace = tmp_path / "short" / "short.csv"
+    trace.parent.mkdir()
+    trace.write_text(HEAD + "".join(rows))
+    given = {"trace": trace, "llm": "Llama-3.1-8B", "tp": 4}
 
     (found,) = planned_llms([write_plan(tmp_path / "short", **given)])
 
@@ -193,7 +201,7 @@ def test_plans_without_an_answer_or_of_another_schema_are_refused(
 ):
     never = write_plan(
         tmp_path / "never",
-        trace=plans["day"].parent.parent / "day.csv",
+        trace=plans["day"].parent / "day.csv",
         llm="Llama-3.1-8B",
         tp=4,
         slo="ttft=1ms",

@@ -36,7 +36,7 @@ from capplan.planning.settings import (
 from capplan.report.pages.budget import budget_page, budget_values
 from capplan.report.pages.capacity import capacity_values
 from capplan.report.pages.run import run_page, run_values
-from capplan.report.planned_settings import planned_settings
+from capplan.report.planned_settings import planned_pool
 from capplan.report.render.json_text import json_text
 from capplan.report.render.terminal import print_page
 from capplan.report.to_files import plan as plan_to_files
@@ -186,10 +186,10 @@ def test_the_file_names_the_layout_and_is_verified(monkeypatch, tmp_path):
     assert "DP 8 × TP 1" in budget_page(found).about
     path.write_text(json.dumps(document))
     assert verify_budget(path, simulate=True) == []
-    for later in ("layout", "gpus_per_replica", "launch_line", "launch_notes"):
-        del document[later]  # as an earlier release wrote it
-    path.write_text(json.dumps(document))
-    assert verify_budget(path, simulate=True) == []
+    for name in ("layout", "gpus_per_replica", "launch_line", "launch_notes"):
+        left = {key: value for key, value in document.items() if key != name}
+        path.write_text(json.dumps(left))
+        assert verify_budget(path, simulate=True)
     path.write_text(json.dumps({**document, "layout": "tp8"}))
     assert verify_budget(path, simulate=True)
 
@@ -247,7 +247,7 @@ def test_a_plan_of_ranks_and_drafts_becomes_a_budget_of_them(tmp_path):
         PlanSettings(**asked, enable_expert_parallel=False, out=str(tmp_path))
     )
 
-    given = BudgetSettings(**planned_settings(tmp_path / "plan.json", BudgetSettings))
+    given = BudgetSettings(**planned_pool(tmp_path / "plan.json", BudgetSettings))
 
     (row,) = able(given.at_rate(5.0))
     best = result.best.run.configuration

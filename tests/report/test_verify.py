@@ -14,6 +14,7 @@ from capplan.cli.main import exit_code
 from capplan.errors import InputError
 from capplan.planning.plan import plan
 from capplan.planning.settings import PlanSettings
+from capplan.report import verify as verifying
 from capplan.report.plan_document import read_plan
 from capplan.report.verify import verify
 from capplan.simulator.schedulers import own_file
@@ -47,12 +48,12 @@ def document(folder):
     return read_plan(folder / "plan.json")
 
 
-def refused(document, folder, sealed=True):
+def refused(document, folder, sealed=True, given=None):
     """Return the reasons against a document, sealed again if asked."""
     path = folder / "forged.json"
     path.write_text(json.dumps(seal(document) if sealed else document))
     try:
-        return verify(path, simulate=True)
+        return verify(path, simulate=True, given=given)
     except InputError as error:
         return [str(error)]
 
@@ -69,23 +70,57 @@ def leaves(value, where=()):
         yield where
 
 
-def test_a_plan_without_a_key_that_a_later_release_added_is_verified(document, folder):
-    settings = {**document["settings"], "rate": 40.0, "arrivals": "poisson"}
-    drawn = json.loads(plan_json(plan(PlanSettings(**settings))))
-    older = {key: drawn[key] for key in drawn if key not in ("asked_by", "windows")}
+def test_a_plan_without_any_one_of_its_keys_is_refused(document, folder):
+    of_best = [("best", key) for key in document["best"]]
+    for place in [*((key,) for key in document), *of_best]:
+        held = document if len(place) == 1 else document["best"]
+        without = {key: value for key, value in held.items() if key != place[-1]}
+        bare = without if len(place) == 1 else {**document, "best": without}
+        if place[0] in ("schema", "settings", "certificate"):
+            continue
 
-    assert (drawn["asked_by"], drawn["windows"]) == (None, [])
-    assert refused(older, folder) == []
+        (reason, *_) = changed_from(document, bare)
+
+        assert reason.startswith(f'{".".join(place)} is "absent"')
 
 
-def test_a_plan_of_a_release_that_did_not_tell_its_traffic_is_verified(
-    document, folder
+def changed_from(document, other):
+    """Return what is said of another document than the one that is made again."""
+    return verifying.changed(
+        other, json.dumps(document), "planned", {}, verifying._SEAL
+    )
+
+
+PLACES = ["", "best", "best.price", "settings", "traffic", "purchase"]
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("name", ["document_digest", "certificate.document_digest"])
+def test_a_text_under_the_name_of_the_digest_is_refused_at_every_place(
+    document, place, name
 ):
-    later = ("traffic", "lengths", "throughput", "purchase")
-    assert all(document[key] for key in later)
-    older = {key: document[key] for key in document if key not in later}
+    forged = json.loads(json.dumps(document))
+    inner = forged
+    for key in filter(None, place.split(".")):
+        inner = inner[key]
+    inner[name] = "approved: only 1 GPU is needed"
 
-    assert refused(older, folder) == []
+    assert any("approved" in reason for reason in changed_from(document, forged))
+
+
+def test_a_plan_with_a_text_beside_its_certificate_is_refused(document, folder):
+    forged = {**document, "document_digest": "approved: only 1 GPU is needed"}
+
+    assert refused(forged, folder)
+
+
+def test_every_null_and_empty_list_of_a_plan_is_compared(document):
+    empty = [key for key, value in document.items() if value in (None, [])]
+    assert empty
+
+    for key in empty:
+        bare = {name: value for name, value in document.items() if name != key}
+        assert changed_from(document, bare)
 
 
 def test_a_plan_whose_traffic_was_changed_is_refused(document, folder):
@@ -122,15 +157,17 @@ def test_a_plan_as_of_a_day_is_made_again_as_of_that_day(folder, tmp_path):
     )
     path = tmp_path / "plan.json"
     path.write_text(plan_json(made))
+    named = {"trace": str(folder / "own.csv"), "prices": str(prices)}
 
     assert made.best.configuration.price.usd_per_gpu_h == 3.0
     assert made.settings["price_date"] == made.settings["as_of"] == "2026-04-15"
     assert any(row.what == "price date" for row in made.assumptions)
-    assert verify(path, simulate=True) == []
+    assert verify(path, simulate=True, given=named) == []
 
     document = read_plan(path)
     document["settings"] |= {"price_date": "2026-07-15", "as_of": "2026-07-15"}
-    assert any("usd_per" in reason for reason in refused(document, folder))
+    reasons = refused(document, folder, given={"prices": str(prices)})
+    assert any("usd_per" in reason for reason in reasons)
 
 
 ROWS = ((3.5, "01"), (3.0, "04"), (2.0, "07"))
@@ -142,7 +179,8 @@ def test_another_trace_is_refused(folder, tmp_path):
     lines[100] = lines[100].replace(lines[100].split(",")[1], "399", 1)
     other.write_text("\n".join(lines) + "\n")
 
-    assert verify(folder / "plan.json", simulate=True, trace=other)
+    given = {"trace": str(other)}
+    assert verify(folder / "plan.json", simulate=True, given=given)
 
 
 FORGERIES = {
@@ -213,7 +251,7 @@ def test_an_infeasible_plan_is_verified_too(folder, tmp_path):
     made = plan(
         PlanSettings(**{**SETTINGS, "slo": "tpot=1ms"}, trace=folder / "own.csv")
     )
-    path = tmp_path / "plan.json"
+    path = folder / "infeasible.json"
     path.write_text(plan_json(made))
 
     assert made.best is None
@@ -241,7 +279,7 @@ def test_an_infeasible_plan_is_verified_too(folder, tmp_path):
         ),
         (
             '{"schema": "capplan.plan/2", "settings": {"trace": 5}}',
-            "settings.trace is 5; expected a path",
+            "settings.trace is 5; expected a valid string",
         ),
     ],
 )
@@ -263,12 +301,12 @@ HUGE = {
     "max_num_batched_tokens": (10**9, "max_num_batched_tokens is 1000000000; exp"),
     "block_size": (10**9, "block_size is 1000000000; expected less than"),
     "kv_blocks": (10**15, "kv_blocks is 1000000000000000; expected less than"),
-    "seed": (10**30, "seed is 1000000000000000000000000000000; expected"),
+    "seed": (10**30, "10000000000000000000 is too large a number"),
     "latency_ms": ([1e300] * 5, "latency_ms is 1e+300; expected less than"),
     "api_overhead_ms": (1e300, "api_overhead_ms is 1e+300; expected less than"),
     "arrivals": ("cox:sigma=1,tau_s=1e-12", "cox: tau_s is 1e-12; expected 0.005"),
     "workload": ("synthetic:prompt=1,output=1,n=999999999", "n is 999,999,999; exp"),
-    "trace": ("/dev/zero", "/dev/zero: is a pipe or a device; expected a file"),
+    "trace": ("/dev/zero", "its trace 'zero' does not lie beside it; put it there"),
 }
 """Settings of a request that would keep verify busy for minutes, or take gigabytes."""
 
@@ -347,8 +385,11 @@ def with_file(tmp_path, folder, monkeypatch):
 
 
 @pytest.mark.thorough
-def test_a_received_plans_python_file_is_not_executed_without_trust(with_file, capsys):
+def test_a_received_plans_python_file_is_not_executed_without_trust(
+    with_file, folder, capsys
+):
     path, mine, said = with_file
+    path.with_name("own.csv").write_bytes((folder / "own.csv").read_bytes())
 
     assert exit_code(["verify", str(path)]) == 2
     assert f"the Python file {mine}" in capsys.readouterr().err
@@ -370,9 +411,18 @@ def test_a_trusted_file_of_another_content_is_not_executed(with_file, capsys):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("place", ["settings", "engine"])
-def test_a_file_named_without_its_content_is_not_executed(place, with_file, capsys):
+@pytest.mark.parametrize(
+    ("place", "code", "why"),
+    [
+        ("settings", 2, "does not name the content of its scheduler"),
+        ("engine", 1, "its engine is not that of the configuration"),
+    ],
+)
+def test_a_file_named_without_its_content_is_not_executed(
+    place, code, why, with_file, folder, capsys
+):
     path, mine, said = with_file
+    path.with_name("own.csv").write_bytes((folder / "own.csv").read_bytes())
     document = json.loads(path.read_text())
     if place == "settings":
         document["settings"]["scheduler"] = str(mine)
@@ -381,8 +431,8 @@ def test_a_file_named_without_its_content_is_not_executed(place, with_file, caps
         document["certificate"]["engine"]["scheduler"] = f"{mine}:weight=2"
     path.write_text(json.dumps(seal(document)))
 
-    assert exit_code(["verify", str(path), "--trust"]) == 2
-    assert "does not name the content of its scheduler" in capsys.readouterr().err
+    assert exit_code(["verify", str(path), "--trust"]) == code
+    assert why in capsys.readouterr().err
     assert not said.exists()
 
 

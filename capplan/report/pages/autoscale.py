@@ -7,7 +7,9 @@ from functools import partial
 from typing import Any
 
 from capplan.deployment.configuration import Configuration
+from capplan.input_file import named_sha256
 from capplan.planning.autoscaled import Autoscaled, PolicyResult
+from capplan.planning.plan import NOT_IN_THE_RESULT
 from capplan.planning.scheduling import scheduling
 from capplan.report import sentences
 from capplan.report.autoscale_charts import figures
@@ -268,7 +270,9 @@ def autoscale_values(result: Autoscaled) -> dict[str, Any]:
         "trace_source": result.trace_source,
         "profile_note": pool.configuration.note,
         "warnings": result.warnings,
-        "settings": result.settings.document({"out"}),
+        "trace_sha256": named_sha256(result.settings.trace),
+        "profiles_sha256": named_sha256(result.settings.profiles),
+        "settings": result.settings.document(NOT_IN_THE_RESULT),
     }
     return {**values, DIGEST: digest_of(values)}
 

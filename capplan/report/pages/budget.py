@@ -3,8 +3,10 @@
 from functools import partial
 from typing import Any
 
+from capplan.input_file import named_sha256
 from capplan.planning.budget_settings import STATIC
 from capplan.planning.budgeted import Budget, Month
+from capplan.planning.plan import NOT_IN_THE_RESULT
 from capplan.report import sentences
 from capplan.report.budget_charts import budget_figures
 from capplan.report.columns import at, format_list, format_share, record
@@ -318,5 +320,7 @@ def budget_values(budget: Budget) -> dict[str, Any]:
         "ladder_largest_fraction": budget.largest_fraction,
         "trace_source": budget.trace_source,
         "warnings": budget.warnings,
-        "settings": budget.settings.document({"out"}),
+        "trace_sha256": named_sha256(budget.settings.trace),
+        "profiles_sha256": named_sha256(budget.settings.profiles),
+        "settings": budget.settings.document(NOT_IN_THE_RESULT),
     }
