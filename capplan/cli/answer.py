@@ -12,6 +12,7 @@ import typer
 from capplan.cli.outputs import say
 from capplan.cli.parameters import named_parameters, take
 from capplan.errors import InputError
+from capplan.input_file import printable
 
 if TYPE_CHECKING:
     from capplan.planning.inputs import Progress
@@ -115,14 +116,14 @@ def show(
     if asked.form is not None:
         from capplan.report.render.documents import document
 
-        typer.echo(document(page, asked.form), nl=False)
+        typer.echo(printable(document(page, asked.form)), nl=False)
         if written:
             note(f"written: {', '.join(map(str, written))}")
     elif asked.quiet:
         return
     elif told is not None:
         for line in told():
-            typer.echo(line)
+            typer.echo(printable(line))
     else:
         from capplan.report.render.terminal import print_result
 

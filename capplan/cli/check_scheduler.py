@@ -6,6 +6,7 @@ import typer
 
 from capplan.cli.answer import show
 from capplan.cli.notices import announce_compilation
+from capplan.cli.outputs import say
 
 BROKEN = 1
 
@@ -34,7 +35,7 @@ def check_scheduler_command(
 
     checked = check_laws(scheduler, cases, seed)
     for line in checked.broken:
-        typer.echo(f"{checked.scheduler}: {line}", err=True)
+        say(f"{checked.scheduler}: {line}")
     refused = f", {checked.refused} refused whole" if checked.refused else ""
     held = (
         f"{checked.scheduler}: all laws hold: {checked.cases:,} cases{refused}, "

@@ -6,6 +6,7 @@ from typing import Annotated
 import typer
 
 from capplan.cli.answer import show
+from capplan.cli.outputs import say
 
 ROSE = 4
 
@@ -42,5 +43,5 @@ def diff_command(
         return 0
     rise = "cannot be told" if diff.share is None else f"is {diff.share:.1%}"
     limit = f"more than --fail-above {100 * most:g}%"
-    typer.echo(f"capplan: the rise of the monthly cost {rise}: {limit}", err=True)
+    say(f"capplan: the rise of the monthly cost {rise}: {limit}")
     return ROSE

@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from capplan.cli.answer import show
+from capplan.cli.outputs import say
 
 
 def export_command(
@@ -65,7 +66,7 @@ def export_command(
         plan, to, image=image, checkpoint=checkpoint, cold_start_s=cold_start_s
     )
     if isinstance(found, str):
-        typer.echo(f"{plan}: {found}", err=True)
+        say(f"{plan}: {found}")
         show(no_export_page(plan, to, found), told=lambda: ())
         return INFEASIBLE
     texts, export = found

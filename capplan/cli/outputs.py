@@ -5,6 +5,8 @@ import os
 import sys
 from contextlib import suppress
 
+from capplan.input_file import printable
+
 _PLAIN = {"≤": "<=", "≥": ">=", "×": "x", "–": "-", "…": "...", "µ": "u", "±": "+-"}
 _ERRORS = "capplan"
 
@@ -35,7 +37,7 @@ def close_outputs() -> None:
 def say(text: str) -> None:
     """Print on standard error, where that can be written."""
     with suppress(OSError):
-        print(text, file=sys.stderr, flush=True)
+        print(printable(text), file=sys.stderr, flush=True)
 
 
 def _plain(error: UnicodeError) -> tuple[str, int]:

@@ -1,13 +1,15 @@
 """The terminal: its width, and progress while work goes on."""
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
+from rich.segment import Segment
 
+from capplan.input_file import printable
 from capplan.units import format_duration
 
 if TYPE_CHECKING:
@@ -20,10 +22,24 @@ LINE_EVERY_S = 10.0
 """Time between two lines of progress where standard error is no terminal. [s]"""
 
 
-def console() -> Console:
+class _PlainConsole(Console):
+    """A console that prints no control character of a text, only those of its own."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """Yield the segments of what is printed."""
+        for segment in super().render(renderable, options):
+            text, style, control = segment
+            yield segment if control else Segment(printable(text), style)
+
+
+def console(**options: Any) -> Console:
     """Return a console as wide as the terminal, or ``PIPED_WIDTH`` in a pipe."""
-    out = Console(highlight=False)
-    return out if out.is_terminal else Console(width=PIPED_WIDTH, highlight=False)
+    out = _PlainConsole(highlight=False, **options)
+    if out.is_terminal or options:
+        return out
+    return _PlainConsole(width=PIPED_WIDTH, highlight=False)
 
 
 class Remaining:
@@ -55,7 +71,7 @@ def progress(*, quiet: bool = False) -> Iterator["Progress"]:
 
     A terminal shows one line that changes; elsewhere a line is printed now and then.
     """
-    err = Console(stderr=True, highlight=False)
+    err = console(stderr=True)
     remaining = Remaining()
     if quiet:
         # Imported here: a list is printed without the simulator.
@@ -95,7 +111,7 @@ def request_progress(
     Yields a function of the arrived requests and their total, None where unknown;
     yields None where there is nothing to show.
     """
-    err = Console(stderr=True, highlight=False)
+    err = console(stderr=True)
     if quiet:
         yield None
         return

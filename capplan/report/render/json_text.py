@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 
 from capplan.deployment.policy import Policy
+from capplan.input_file import CONTROLS
 
 
 def json_text(values: Mapping[str, Any]) -> str:
     """Return values as JSON; a number that is not finite is null."""
-    return render(plain(values)) + "\n"
+    text = render(plain(values))
+    return CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n"
 
 
 def render(value: Any, indent: str = "") -> str:
