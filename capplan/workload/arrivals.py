@@ -205,7 +205,8 @@ def with_arrivals(
         process = parse_arrivals(process)
     arrival_s = process.arrivals_s(len(trace), rate_per_s, rng)
     note = f"arrivals: {process} at {rate_per_s:g} requests/s"
-    return replace(trace, arrival_s=arrival_s, notes=(*trace.notes, note))
+    notes = (*trace.notes, note)
+    return replace(trace, arrival_s=arrival_s, notes=notes, clock_s=None)
 
 
 def rescale(trace: Trace, rate_per_s: float) -> Trace:

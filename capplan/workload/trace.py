@@ -115,6 +115,9 @@ class Trace:
         tokens, shape (n,), int64; by default one where there are image tokens.
     image_offset
         Tokens of text before the first image, shape (n,), int64; 0 by default. [tokens]
+    clock_s
+        Local time since 1970 by the log's clock at which ``arrival_s`` is 0; None where
+        the source has no clock times. [s]
     asked_until_s
         Time from which on users ask no more: then there may be fewer requests. [s]
     """
@@ -135,6 +138,7 @@ class Trace:
     users: int = 0
     think_s: np.ndarray | None = None
     asked_until_s: float = np.inf
+    clock_s: float | None = None
     max_new_tokens: np.ndarray = _DEFAULT
     adapter: np.ndarray = _DEFAULT
     image_tokens: np.ndarray = _DEFAULT

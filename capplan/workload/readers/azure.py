@@ -5,6 +5,7 @@ of each) and the multimodal trace of 2025 with ``NumImages``. Stamps may lack a 
 or a fraction; all are taken as UTC.
 """
 
+from dataclasses import replace
 from pathlib import Path
 
 from capplan.errors import InputError
@@ -49,9 +50,11 @@ def read(path: str | Path, options: ReadOptions) -> Trace:
                 "only as far as ContextTokens holds their tokens"
             )
     stamp_ns = stamp_ns[answered]
-    return ordered_trace(
+    first_ns = stamp_ns.min()
+    trace = ordered_trace(
         notes,
-        (stamp_ns - stamp_ns.min()) / 1e9,
+        (stamp_ns - first_ns) / 1e9,
         prompt_tokens=prompt_tokens[answered],
         output_tokens=output_tokens[answered],
     )
+    return replace(trace, clock_s=first_ns / 1e9 + table.zone_s("TIMESTAMP"))

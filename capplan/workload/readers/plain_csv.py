@@ -61,10 +61,12 @@ def read(path: str | Path, options: ReadOptions) -> Trace:
     class_names, request_class = classes(table, columns)
     if columns.note:
         notes.add(columns.note)
-    arrival_s = arrivals(table, columns)
+    arrival_s, clock_s = arrivals(table, columns), None
     if arrival_s is not None and arrival_s.min() > EPOCH_S:
         notes.add("arrivals are stamps since 1970: the first is now 0 s", warn=False)
-        arrival_s = arrival_s - arrival_s.min()
+        first_s = float(arrival_s.min())
+        arrival_s = arrival_s - first_s
+        clock_s = first_s + table.zone_s(columns.names[columns.arrival or ""])
     if limited := limit_columns(columns):
         class_names, request_class = limited_classes(
             str(path), class_names, request_class, _limits(table, limited)
@@ -76,7 +78,7 @@ def read(path: str | Path, options: ReadOptions) -> Trace:
         request_class=request_class,
         **counts(table, columns),
     )
-    return replace(trace, unread_columns=columns.unread)
+    return replace(trace, unread_columns=columns.unread, clock_s=clock_s)
 
 
 def columns_of(path: str | Path, given: Mapping[str, str] | None = None) -> Columns:

@@ -79,6 +79,14 @@ class Table:
         self.require(right, column, f"{expected}, of {_FIRST_YEAR} to {_LAST_YEAR}")
         return stamps.astype("datetime64[ns, UTC]").astype("int64").to_numpy()
 
+    def zone_s(self, column: str) -> float:
+        """Return how far the clock of the first stamp is ahead of UTC. [s]"""
+        values = self.frame[column]
+        if pd.api.types.is_numeric_dtype(values):
+            return 0.0
+        ahead = pd.Timestamp(str(values.dropna().iloc[0])).utcoffset()
+        return 0.0 if ahead is None else ahead.total_seconds()
+
     def require_columns(self, names: Iterable[str], source: str) -> None:
         """Refuse a file that lacks one of the columns of its source."""
         for name in names:
