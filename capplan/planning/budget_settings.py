@@ -243,7 +243,8 @@ class BudgetSettings(
         """Return the settings of a plan of steady arrivals at a rate."""
         shared = self.shared_with(PlanSettings)
         arrivals = self.arrivals or "poisson"
-        return PlanSettings(**{**shared, "rate": rate_per_s, "arrivals": arrivals})
+        drawn = {"rate": rate_per_s, "arrivals": arrivals, "attain_in": None}
+        return PlanSettings(**{**shared, **drawn})
 
     def of_fleets(
         self, gpu: str, layout: Layout, policies: tuple[str, ...]

@@ -55,7 +55,7 @@ def cannot_serve(inputs: PlanInputs, configuration: Configuration) -> str | None
         return refused
     engine, tables = widest_alone(configuration)
     alone = unbatched(inputs.trace, tables, engine)
-    return too_slow(inputs.trace, alone, inputs.slo, inputs.load.counted())
+    return too_slow(alone, inputs.slo, inputs.load)
 
 
 def pruned(prospect: Prospect, reason: str) -> Candidate:

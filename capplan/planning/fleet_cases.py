@@ -47,6 +47,7 @@ class Outcome:
     makespan_s: float  # from the first arrival to the last token [s]
     moments: ReplicaHours | None  # replicas over time; None: always as many
     usd_per_month: float | None  # None without a price
+    judged_s: float | None = None  # windows that are to attain the target [s]
 
     @property
     def replica_count(self) -> int:
@@ -68,7 +69,8 @@ class Outcome:
 def outcome_of(run: Run) -> Outcome:
     """Return what a run attained."""
     attainment = run.judgement.attainment
-    worst = [each for each in run.judgement.windows if each.seconds == _HOUR_S]
+    windows = run.judgement.in_windows.worst
+    worst = [each for each in windows if each.seconds == _HOUR_S]
     return Outcome(
         run.deployment,
         run.judgement.meets is True,
@@ -78,6 +80,7 @@ def outcome_of(run: Run) -> Outcome:
         run.simulation.totals.makespan_s,
         run.hours,
         None if run.cost is None else run.cost.usd_per_month,
+        next((each.seconds for each in windows if each.is_judged), None),
     )
 
 

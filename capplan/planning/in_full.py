@@ -9,6 +9,7 @@ from capplan.planning.candidates import gpus_without_caching
 from capplan.planning.disaggregated import pools_accepting
 from capplan.planning.excluded import Excluded
 from capplan.planning.inputs import PlanInputs, Progress, configuration_of
+from capplan.planning.one_hour import without_window
 from capplan.planning.placing import peak_heartbeat
 from capplan.planning.pool_proof import pools_certificate_of
 from capplan.planning.proof import certificate_of
@@ -50,6 +51,9 @@ def in_full(
     if with_load:
         result = replace(result, replica_load=carried(inputs, best.run, progress))
     result = _described(inputs, result)
+    if not result.interrupted:
+        alone = without_window(inputs, best, progress)
+        result = replace(result, without_window=alone)
     if best.pools:
         result = replace(
             result,

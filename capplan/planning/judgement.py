@@ -13,7 +13,7 @@ import numpy as np
 
 from capplan.planning.classes import TAIL, ClassResult, class_results
 from capplan.planning.steadiness import Steadiness
-from capplan.planning.worst_windows import WorstWindow
+from capplan.planning.worst_windows import NO_WINDOWS, InWindows
 from capplan.simulator.histogram import Histogram
 from capplan.simulator.metrics import CONFIDENCE, share_interval
 from capplan.simulator.sample import Sample
@@ -75,14 +75,13 @@ class Judgement:
     no_miss: bool  # open only because no sample shows that no request ever misses
     attainment: Attainment | None  # None without an SLO, or where nothing is counted
     meets: bool | None  # None where too close to call; False without an SLO
-    missing: tuple[str, ...]  # classes below their target
+    missing: tuple[str, ...]  # classes below their target, in all or in a window
     # by metric of METRICS: mean, then PERCENTILES; NaN where none is known [s]
     percentiles: dict[str, tuple[float, ...]]
     # by metric of METRICS: the values at LEVELS, shape (levels,) [s]
     quantiles_s: dict[str, np.ndarray]
     classes: tuple[ClassResult, ...] = ()  # where there are several, with an SLO
-    # the worst of each length, of arrivals of a trace's own
-    windows: tuple[WorstWindow, ...] = ()
+    in_windows: InWindows = NO_WINDOWS  # of arrivals of a trace's own
     spent: bool = False  # more samples were wanted than the budget allowed
 
     @property

@@ -6,6 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
+from capplan.planning.worst_windows import LogClock
 from capplan.simulator.times import Simulation
 from capplan.workload.arrivals import parse_arrivals, rescale, with_arrivals
 from capplan.workload.days import DAY_S
@@ -62,6 +63,16 @@ class Load(ABC):
     def trace(self) -> Trace:
         """The first sample."""
         return self.sample(0)
+
+    @property
+    def clock(self) -> LogClock | None:
+        """The log's clock, by which windows are judged; None of drawn arrivals."""
+        base = self.base
+        own = self.process is None and np.isnan(self.rate_per_s) and self.is_open
+        if not own or base.arrival_s is None:
+            return None
+        first_s = None if base.clock_s is None else base.clock_s + base.arrival_s[0]
+        return LogClock(first_s, DAY_S / self.day_s)
 
     @property
     def is_resampled(self) -> bool:

@@ -235,7 +235,7 @@ def _cannot_serve(inputs: PlanInputs, pair: Pair, hand_off: str) -> str:
     tpot_s = second.tpot_s + (0.0 if is_before else copy_s / later)
     e2e_s = first.ttft_s + copy_s + second.tpot_s * (trace.output_tokens - 1)
     alone = replace(second, ttft_s=ttft_s, tpot_s=tpot_s, e2e_s=e2e_s)
-    return too_slow(trace, alone, inputs.slo, inputs.load.counted()) or ""
+    return too_slow(alone, inputs.slo, inputs.load) or ""
 
 
 def _copy_s(trace: Trace, pair: Pair, hand_off: str) -> np.ndarray:

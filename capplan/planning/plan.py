@@ -51,6 +51,7 @@ from capplan.planning.speculation_worth import (
     best_of_drafts,
 )
 from capplan.planning.tunings import tunings
+from capplan.planning.worst_windows import NO_WINDOWS
 from capplan.simulator.fleet import Stopped
 
 _WAVE = 4
@@ -275,6 +276,7 @@ def _result(
     others.sort(key=lambda row: (row.status != "pruned", row.gpu, row.place))
     trace, slo, settings = inputs.trace, inputs.slo, inputs.settings
     best = eligible[0].run if eligible else None
+    in_windows = NO_WINDOWS if best is None else best.judgement.in_windows
     # Users ask as fast as they are answered: by the best.
     served = best.simulation.totals if best is not None and trace.users else None
     interrupted = inputs.is_stopped()
@@ -311,7 +313,9 @@ def _result(
         assumptions=assumptions(settings, trace, candidates, tried),
         settings=settings.document(NOT_IN_THE_RESULT),
         slo_limits_s=slo.shared_limits_s(trace.class_names),
-        windows=() if best is None else best.judgement.windows,
+        windows=in_windows.worst,
+        peak=in_windows.peak,
+        window_widths=in_windows.widths,
         asked_by=inputs.load.process if trace.users else None,
         interrupted=interrupted,
         best_aggregated=whole if settings.disaggregated else None,

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from capplan.planning.classes import ClassResult, few
 from capplan.planning.run import Run
-from capplan.planning.worst_windows import WorstWindow
+from capplan.planning.worst_windows import TimeWindow
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,9 @@ class Probe:
     utilisation: float | None = None
     # that of a trace's own arrivals until the last: from 1 on they leave a backlog
     sustained_utilisation: float | None = None
-    classes: tuple[ClassResult, ...] = ()  # where there are several, and not many
-    windows: tuple[WorstWindow, ...] = ()  # of a trace's own arrivals
+    # where there are several; of many those that miss
+    classes: tuple[ClassResult, ...] = ()
+    windows: tuple[TimeWindow, ...] = ()  # of a trace's own arrivals
     pool_replica_counts: tuple[int, ...] = ()  # of each pool, where there are two
 
     @classmethod
@@ -34,6 +35,9 @@ class Probe:
         """Return the row of a judged run."""
         judgement, pools = run.judgement, run.deployment.pools
         assert judgement.attainment is not None
+        told = few(judgement.classes) or few(
+            tuple(x for x in judgement.classes if x.class_name in judgement.missing)
+        )
         return cls(
             replica_count=run.replica_count,
             slo_attainment=judgement.attainment.share,
@@ -47,8 +51,8 @@ class Probe:
             sample_count=judgement.sample_count,
             utilisation=judgement.steadiness.known_utilisation,
             sustained_utilisation=judgement.steadiness.known_sustained,
-            classes=tuple(replace(row, tails_s={}) for row in few(judgement.classes)),
-            windows=judgement.windows,
+            classes=tuple(replace(row, tails_s={}) for row in told),
+            windows=judgement.in_windows.worst,
             pool_replica_counts=tuple(pool.replica_count for pool in pools)
             if len(pools) > 1
             else (),

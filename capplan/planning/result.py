@@ -22,7 +22,7 @@ from capplan.planning.shown import Shown
 from capplan.planning.spare_result import SpareNodes
 from capplan.planning.throughput import Throughput
 from capplan.planning.traffic_over_time import Lengths, Traffic
-from capplan.planning.worst_windows import WorstWindow
+from capplan.planning.worst_windows import TimeWindow, WindowWidths, WithoutWindow
 
 Degrees = tuple[int, ...]
 
@@ -373,7 +373,10 @@ class Plan(Shown):
     # GPUs that the best candidate would need with prefix caching off; None where the
     # requests share no prefix, caching is off, or no count serves
     gpu_count_without_prefix_caching: int | None = None
-    windows: tuple[WorstWindow, ...] = ()  # the worst of each length, of the best
+    windows: tuple[TimeWindow, ...] = ()  # the worst of each length, of the best
+    peak: TimeWindow | None = None  # the busiest, of a trace's own times
+    window_widths: tuple[WindowWidths, ...] = ()  # in which the best is judged
+    without_window: WithoutWindow | None = None  # None: not one alone decides
     trace_sha256: str | None = None  # of the file's content; None: a shipped workload
     profiles_sha256: str | None = None  # of the user's; None: those that ship
     asked_by: str | None = None  # users who wait for their answers; None: arrivals

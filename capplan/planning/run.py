@@ -14,6 +14,7 @@ from capplan.errors import CapplanWarning, collected_warnings
 from capplan.planning.configuration import only_configuration
 from capplan.planning.cost import Cost, cost
 from capplan.planning.deployments import of_pools, simulated
+from capplan.planning.judged_windows import with_windows
 from capplan.planning.judgement import (
     Judgement,
     is_hopeless,
@@ -45,7 +46,7 @@ from capplan.planning.traffic import (
     judged_traffic,
 )
 from capplan.planning.work import Work, work_of
-from capplan.planning.worst_windows import worst_windows
+from capplan.planning.worst_windows import FROM_THE_FIRST
 from capplan.simulator.fleet import Stopped
 from capplan.simulator.histogram import RELATIVE_ERROR
 from capplan.simulator.request_times import METRICS
@@ -54,7 +55,7 @@ from capplan.simulator.simulate import simulate
 from capplan.simulator.sketches import Finished, Sketches
 from capplan.simulator.table import finished_part
 from capplan.simulator.times import Simulation
-from capplan.units import parse_duration_s
+from capplan.units import format_duration, parse_duration_s
 from capplan.workload.readers import plain_csv
 from capplan.workload.slo import Slo
 from capplan.workload.trace import Trace
@@ -247,7 +248,7 @@ def judged_run(
         judgement = judge([alone], slo, names, load.warmup_s, steadiness)
     varies = load.process is None or deployment.is_changing
     if slo is not None and varies and len(first.table):
-        judgement = _in_windows(judgement, first, slo)
+        judgement = with_windows(judgement, first, slo, load)
     return Run(
         deployment,
         load.base.source,
@@ -256,22 +257,6 @@ def judged_run(
         first,
         judgement,
     )
-
-
-def _in_windows(judgement: Judgement, simulation: Simulation, slo: Slo) -> Judgement:
-    """Return a judgement with the worst windows, which are to attain the target too."""
-    windows = worst_windows(
-        simulation.table,
-        slo,
-        simulation.class_names,
-        judgement.warmup_s,
-        slo.attain_in_s,
-    )
-    misses = any(
-        not window.meets for window in windows if window.seconds == slo.attain_in_s
-    )
-    meets = False if misses else judgement.meets
-    return replace(judgement, windows=windows, meets=meets)
 
 
 def simulate_deployment(
@@ -390,6 +375,16 @@ def _streamed(
     )
     if not simulation.totals.request_count:
         raise KeyboardInterrupt
+    if slo is not None and slo.attain_in_s is None:
+        lasts_s = simulation.totals.duration_s
+        if FROM_THE_FIRST.judged_s(slo, lasts_s) is not None:
+            warnings.warn(
+                f"{path}: read in chunks, so judged in the mean of its "
+                f"{format_duration(lasts_s)}, not in every hour: --no-stream judges "
+                "its hours",
+                CapplanWarning,
+                stacklevel=2,
+            )
     return Run(
         deployment,
         path,

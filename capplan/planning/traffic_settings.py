@@ -47,6 +47,16 @@ TracePath = Annotated[str, BeforeValidator(_trace_path), NAMES_FILE]
 """A path; in Python a DataFrame too."""
 
 
+def _window_s(text: str) -> float:
+    """Return the length of windows to be judged, infinite for the whole trace. [s]"""
+    if text == "trace":
+        return float("inf")
+    check_duration(text)
+    if not (width_s := parse_duration_s(text)):
+        raise InputError(f"{text!r} is no time; expected windows such as 1h, or trace")
+    return width_s
+
+
 class RequestSettings(Settings):
     """Requests to read, as they are."""
 
@@ -263,13 +273,13 @@ class ObjectiveSettings(LimitSettings):
         "all requests (`all`).",
     )
     attain_in: Annotated[
-        str | None, BeforeValidator(path_text), validated_with(check_duration)
+        str | None, BeforeValidator(path_text), validated_with(_window_s)
     ] = setting(
         None,
         OBJECTIVE,
-        "TIME",
-        "Attain the target in every window of this length too: 1h, 5m (default: over "
-        "the whole trace).",
+        "TIME|trace",
+        "Attain the target in every window of this length: 1h, 5m (default: in every "
+        "hour of a trace of 2 h or more with times of its own); `trace`: in the mean.",
     )
     warm_up: Annotated[
         str | None, BeforeValidator(path_text), validated_with(check_duration)
@@ -302,4 +312,4 @@ class ObjectiveSettings(LimitSettings):
         slo = parse_slo(list(self.slo), self.attainment[ALL], targets, each)
         if self.attain_in is None:
             return slo
-        return replace(slo, attain_in_s=parse_duration_s(self.attain_in))
+        return replace(slo, attain_in_s=_window_s(self.attain_in))

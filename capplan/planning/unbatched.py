@@ -7,6 +7,8 @@ import numpy as np
 from capplan.deployment.engine import EngineSettings
 from capplan.latency.contract import LatencyTables
 from capplan.latency.rank_bounds import convex_below, least_beyond
+from capplan.planning.judged_windows import windows_of
+from capplan.planning.load import Load
 from capplan.units import format_duration
 from capplan.workload.slo import Group, Slo
 from capplan.workload.trace import Trace
@@ -150,20 +152,33 @@ def _prefix_hits(trace: Trace, engine: EngineSettings) -> np.ndarray:
     return np.where(trace.prefix_group >= 0, hits, 0)
 
 
-def too_slow(
-    trace: Trace, alone: Unbatched, slo: Slo, counted: np.ndarray
-) -> str | None:
+def too_slow(alone: Unbatched, slo: Slo, load: Load) -> str | None:
     """Return why not even requests served one by one meet the SLO, or None.
 
-    Names the limit that most of them miss, by how much, and the limit they need.
-    ``counted`` says which requests count, shape (n,), bool.
+    Names the limit that most of them miss, by how much, and the limit they need; or a
+    window of time that is judged, in which too many miss.
     """
+    trace, counted = load.trace, load.counted()
     for group in slo.groups(trace.class_names):
         rows = counted & np.isin(trace.request_class, group.indices)
         if rows.any():
             reason = _too_slow(trace, alone, slo, group, np.flatnonzero(rows))
             if reason is not None:
                 return reason
+    if trace.arrival_s is None or load.clock is None:
+        return None
+    columns = slo.columns(trace.request_class, trace.class_names)
+    times_s = (alone.ttft_s, alone.tpot_s, alone.tbt_s, alone.e2e_s)
+    met = [time_s <= limit_s for time_s, limit_s in zip(times_s, columns, strict=True)]
+    of = trace.arrival_s, trace.request_class, np.logical_and.reduce(met)
+    for row in windows_of(load, slo, *of, warmup_s=load.warmup_s).worst:
+        if row.is_judged and not row.meets:
+            whose = " and ".join(row.classes) or "requests"
+            return (
+                f"{row.slo_attainment:.1%} of {whose} meet their SLO in a window, "
+                f"{row.when}, even when each runs alone; {row.target:.4g} is asked of "
+                "each: --attain-in trace asks it of the mean"
+            )
     return None
 
 

@@ -13,15 +13,14 @@ from capplan.planning.probe import Probe
 from capplan.planning.result import Candidate, Plan
 from capplan.planning.run import Run
 from capplan.planning.scheduling import rules
-from capplan.planning.worst_windows import WorstWindow
 from capplan.report.columns import format_count, format_interval, format_share
 from capplan.report.columns import plural as plural
 from capplan.report.page import Fact
+from capplan.report.window_sentences import window
 from capplan.units import format_duration, format_usd
 
 _CLASSES_NAMED = 3
 """Classes below their target that a sentence names."""
-_LENGTHS = {60.0: "minute", 300.0: "5 min", 3600.0: "hour", 86400.0: "day"}
 
 
 def pools(deployment: Deployment) -> str:
@@ -121,50 +120,6 @@ def attained(judgement: Judgement, asked: str) -> str:
     return f"{classes_attained(judgement)}; asked {asked}; {of_all} in all {interval}"
 
 
-def windows(judgement: Judgement, probes: Sequence[Probe] = ()) -> list[Fact]:
-    """Return the attainment in the worst window of each length.
-
-    Where it is below the target, with the fewest replicas simulated that attain it.
-    """
-    return [
-        (_worst(row), _window(row) + _windows_take(row, probes))
-        for row in judgement.windows
-    ]
-
-
-def window_length(seconds: float) -> str:
-    """Return how long a window is: ``hour``, ``5 min``."""
-    return _LENGTHS.get(seconds) or format_duration(seconds)
-
-
-def _worst(row: WorstWindow) -> str:
-    return f"worst {window_length(row.seconds)}"
-
-
-def _window(row: WorstWindow) -> str:
-    of = "" if len(row.classes) < 2 else f" of {' and '.join(row.classes[:3])}"
-    since = f"{format_duration(row.start_s)} after" if row.start_s else "from"
-    return (
-        f"{format_share(row.slo_attainment)} of requests{of}, {since} the first "
-        f"arrival, at {format_count(row.rate_per_s)} requests/s"
-    )
-
-
-def _windows_take(row: WorstWindow, probes: Sequence[Probe]) -> str:
-    if row.meets or not probes:
-        return ""
-    enough = [
-        probe.replica_count
-        for probe in probes
-        for same in probe.windows
-        if same.seconds == row.seconds and same.meets
-    ]
-    if not enough:
-        most = plural(max(probe.replica_count for probe in probes), "replica")
-        return f"; {most}, the most simulated, are too few for all such windows"
-    return f"; {plural(min(enough), 'replica')} attain the target in all such windows"
-
-
 def classes_attained(judgement: Judgement) -> str:
     """Return how many classes attain their target."""
     count = len(judgement.classes)
@@ -255,11 +210,25 @@ def _of_probe(probe: Probe) -> str:
     backlog = "" if probe.stable else "; the backlog keeps growing"
     if probe.utilisation is not None and probe.utilisation >= 1 and not probe.stable:
         backlog = f"; the utilisation is {probe.utilisation:.2f}, so the backlog grows"
-    missing = [row for row in probe.classes if row.class_name in probe.missing]
+    return (
+        f"{plural(probe.replica_count, 'replica')} simulated: {missed(probe)}{backlog}."
+    )
+
+
+def missed(probe: Probe) -> str:
+    """Return what of the requests meets the SLO: where it misses, of that.
+
+    Of the worst window that is judged, or of the classes that miss in all of the trace.
+    """
+    low = [row for row in probe.windows if row.is_judged and not row.meets]
+    if low:
+        return f"{window(low[0])}, meet the SLO"
     met = f"{format_share(probe.slo_attainment)} of requests"
-    if own_targets(probe.classes) and missing:
+    missing = [row for row in probe.classes if row.class_name in probe.missing]
+    if missing and (own_targets(probe.classes) or len(missing[0].attainment_of) == 1):
         named = [
-            f"{format_share(row.slo_attainment)} of {row.class_name}"
+            f"{format_share(row.slo_attainment)} of {row.class_name} (asked "
+            f"{row.attainment * 100:.6g} %)"
             for row in missing[:_CLASSES_NAMED]
         ]
         if len(missing) > _CLASSES_NAMED:
@@ -267,13 +236,7 @@ def _of_probe(probe: Probe) -> str:
                 f"and fewer than asked of {len(missing) - _CLASSES_NAMED} more"
             )
         met = ", ".join(named)
-    low = [row for row in probe.windows if not row.meets]
-    if low and not probe.missing:  # of all requests enough, and of some windows too few
-        met += f" ({format_share(low[0].slo_attainment)} in the {_worst(low[0])})"
-    return (
-        f"{plural(probe.replica_count, 'replica')} simulated: {met} meet the SLO"
-        f"{backlog}."
-    )
+    return f"{met} meet the SLO"
 
 
 def shares(named: dict[str, float]) -> str:

@@ -79,7 +79,9 @@ class Slo:
     by_class: Mapping[str, RequestSlo] = field(default_factory=dict)
     targets: Mapping[str, float] = field(default_factory=dict)  # of classes
     each_class: bool = True  # a class with limits or a target of its own is a group
-    attain_in_s: float | None = None  # in every window of this length as well [s]
+    # In every window of this length, infinite for the whole trace; None for every hour
+    # of a trace of two hours or more with times of its own. [s]
+    attain_in_s: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse a share out of range."""

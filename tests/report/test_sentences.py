@@ -105,7 +105,9 @@ def test_classes_with_targets_are_never_held_against_one_for_all(classed):
     assert " of requests in all (95 % interval " in text
     below = sentences.proof(classed.best)
     assert re.fullmatch(
-        r"2 replicas simulated: [\d.]+ % of chat, [\d.]+ % of code meet the SLO.", below
+        r"2 replicas simulated: [\d.]+ % of chat \(asked 99 %\), [\d.]+ % of code "
+        r"\(asked 95 %\) meet the SLO.",
+        below,
     )
 
 

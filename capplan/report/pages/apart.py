@@ -114,8 +114,7 @@ def one_fewer(apart: Candidate) -> str:
     probes = {probe.pool_replica_counts: probe for probe in apart.probes}
     counts = tuple(pool.replica_count or 0 for pool in apart.pools)
     texts = [
-        f"{_replicas(fewer)}: {format_share(probes[fewer].slo_attainment)} of requests "
-        "meet the SLO."
+        f"{_replicas(fewer)}: {sentences.missed(probes[fewer])}."
         for fewer in counts_below(counts)
         if fewer in probes
     ]

@@ -25,6 +25,7 @@ from capplan.report.columns import (
 from capplan.report.money import in_its_currency
 from capplan.report.page import Fact, Page, Section, Table, Tile
 from capplan.report.render.json_text import plain
+from capplan.report.window_sentences import window_length
 from capplan.units import format_duration, format_usd
 
 SCHEMA = "capplan.autoscale/1"
@@ -218,7 +219,7 @@ def _facts(result: Autoscaled) -> list[Fact]:
     return [
         ("interrupted", "not all was simulated" if result.interrupted else ""),
         ("within", result.slo.describe(names)),
-        ("asked", result.slo.describe_targets(names)),
+        ("asked", f"{result.slo.describe_targets(names)}{_in_each(result)}"),
         (
             "cold start",
             f"{format_duration(result.cold_start_s)} from a replica's order",
@@ -231,6 +232,13 @@ def _facts(result: Autoscaled) -> list[Fact]:
         ("engine", scheduling(configuration.engine)),
         ("latency", configuration.note),
     ]
+
+
+def _in_each(result: Autoscaled) -> str:
+    """Return the windows that are to attain the target; empty for all of the trace."""
+    rows = [row for row in (result.fixed, *result.policies) if row is not None]
+    judged_s = rows[0].outcome.judged_s if rows else None
+    return "" if judged_s is None else f", in every {window_length(judged_s)}"
 
 
 def _replica(configuration: Configuration) -> str:

@@ -247,8 +247,15 @@ def _fleets_note(budget: Budget) -> str:
         "The trace itself, at the traffic of month 1; “fixed, as good” is the smallest "
         "fleet of a fixed size that attains as much, in all and in the worst hour. The "
         "budget's hours attain the target in each hour at a steady rate, the fixed "
-        "fleet over the whole trace, so that it may have fewer nodes at the peak."
+        f"fleet {_fleets_asked(budget)}."
     )
+
+
+def _fleets_asked(budget: Budget) -> str:
+    asked = budget.settings.attain_in
+    if asked == "trace":
+        return "over the whole trace, so that it may have fewer nodes at the peak"
+    return f"in every {'hour' if asked is None else asked} of the trace, as it is"
 
 
 def _ways_note(budget: Budget) -> str:

@@ -9,7 +9,7 @@ from capplan.planning.cost import HOURS_PER_MONTH, HOURS_PER_YEAR, Cost, CostLin
 from capplan.planning.launch import Launch
 from capplan.planning.result import Assumption, Candidate, Plan
 from capplan.planning.run import Run
-from capplan.report import drafts, sentences
+from capplan.report import drafts, sentences, window_sentences
 from capplan.report.columns import (
     Column,
     column,
@@ -161,9 +161,9 @@ def _lines(plan: Plan) -> tuple[CostLine, ...]:
 
 def _lead(plan: Plan) -> str:
     """Return what the best candidate does, or why there is none."""
-    traffic = sentences.traffic(
-        plan.rate_per_s, plan.mean_prompt_tokens, plan.mean_output_tokens
-    )
+    mean = f"{format_count(plan.rate_per_s)} requests/s"
+    lengths = sentences.lengths(plan.mean_prompt_tokens, plan.mean_output_tokens)
+    traffic = f"{mean}{window_sentences.at_peak(plan.peak)}, {lengths}"
     if plan.asked_by is not None:
         known = plan.best is not None  # at which rate they ask
         traffic = f"{plan.asked_by}: {traffic}" if known else plan.asked_by
@@ -179,7 +179,8 @@ def _lead(plan: Plan) -> str:
         price = f", at {sentences.month(best)},"
     serve = "serves" if best.gpu_count == 1 else "serve"
     gpus = sentences.plural(best.gpu_count, f"{best.gpu} GPU")
-    texts = sentences.sustained(plan), verdict(plan), mix_sentence(plan)
+    kept = window_sentences.held(plan), sentences.sustained(plan)
+    texts = *kept, verdict(plan), mix_sentence(plan)
     more = "".join(f" {text}" for text in texts if text)
     return f"{gpus}{price} {serve} {traffic}, within {plan.slo_text}.{more}"
 
@@ -199,6 +200,7 @@ def _tiles(plan: Plan, best: Candidate, run: Run) -> list[Tile]:
             format_share(judgement.attainment.share),
             f"of requests; asked {plan.attainment_text}",
         )
+    attained = window_sentences.with_peak(plan.peak, attained)
     bound = best.lower_bound_gpu_count
     counts = best.gpu_count_range if best.pools else best.replica_count_range
     return [
@@ -235,7 +237,7 @@ def _of_best(plan: Plan, best: Candidate, run: Run) -> list[Section]:
         ("drafts tried", drafts.tried(plan)),
         ("uncertain", sentences.doubts(best)),
         ("attained by", sentences.attained(run.judgement, plan.attainment_text)),
-        *sentences.windows(run.judgement, best.probes),
+        *window_sentences.windows(run.judgement, best.probes),
         ("load", sentences.load(run.judgement)),
         *served_facts(plan),
         ("one fewer", one_fewer(best) if best.pools else sentences.proof(best)),

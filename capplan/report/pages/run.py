@@ -9,7 +9,7 @@ from capplan.planning.classes import own_targets
 from capplan.planning.judgement import LEVELS, PERCENTILES
 from capplan.planning.run import Run
 from capplan.planning.scheduling import scheduling
-from capplan.report import sentences
+from capplan.report import sentences, window_sentences
 from capplan.report.columns import (
     at,
     column,
@@ -191,7 +191,7 @@ def _objective_facts(run: Run) -> list[Fact]:
     return [
         ("within", run.slo.describe(run.simulation.class_names)),
         ("attained by", sentences.attained(run.judgement, asked)),
-        *sentences.windows(run.judgement),
+        *window_sentences.windows(run.judgement),
         ("load", sentences.load(run.judgement)),
         ("each limit", sentences.shares(attainment.by_limit)),
     ]

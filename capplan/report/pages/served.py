@@ -5,17 +5,17 @@ from functools import partial
 
 from capplan.planning.result import Plan
 from capplan.planning.throughput import AT_MOST, PLANNED, WITHIN_SLO, Throughput
-from capplan.report import sentences
 from capplan.report.columns import column, format_count, format_share
 from capplan.report.page import FILES, Fact, Section, Table
 from capplan.report.served_charts import length_figures, traffic_figures
+from capplan.report.window_sentences import window_length
 from capplan.units import format_duration
 
 
 def _told(row: Throughput) -> str:
     if row.width_s is None:
         return row.what
-    return f"{row.what}: {sentences.window_length(row.width_s)}"
+    return f"{row.what}: {window_length(row.width_s)}"
 
 
 THROUGHPUT = (
@@ -70,7 +70,7 @@ def peak(plan: Plan) -> str:
     since = f"{format_duration(start_s)} after" if start_s else "from"
     text = (
         f"{format_count(rate_per_s)} requests/s in the busiest "
-        f"{sentences.window_length(traffic.width_s)}, {since} the first arrival"
+        f"{window_length(traffic.width_s)}, {since} the first arrival"
     )
     rows = {row.what: row for row in plan.throughput}
     row = rows.get(WITHIN_SLO) or rows.get(AT_MOST)

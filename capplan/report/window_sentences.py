@@ -1,0 +1,136 @@
+"""Sentences about windows of time, the same on the terminal and in HTML."""
+
+from collections.abc import Sequence
+
+from capplan.planning.judgement import Judgement
+from capplan.planning.probe import Probe
+from capplan.planning.result import Plan
+from capplan.planning.worst_windows import TimeWindow
+from capplan.report.columns import format_count, format_share, plural
+from capplan.report.page import Fact, Tile
+from capplan.units import format_duration, format_usd
+
+CLASSES_NAMED = 3
+"""Classes that a sentence about a window names."""
+_LENGTHS = {60.0: "minute", 300.0: "5 min", 3600.0: "hour", 86400.0: "day"}
+
+
+def windows(judgement: Judgement, probes: Sequence[Probe] = ()) -> list[Fact]:
+    """Return the attainment in the worst window of each length, and how wide they are.
+
+    Where it is below the target, with the fewest replicas simulated that attain it.
+    """
+    found = judgement.in_windows
+    return [
+        *(
+            (_worst(row), window(row) + _windows_take(row, probes))
+            for row in found.worst
+        ),
+        ("judged in", _judged_in(judgement)),
+    ]
+
+
+def window_length(seconds: float) -> str:
+    """Return how long a window is: ``hour``, ``5 min``."""
+    return _LENGTHS.get(seconds) or format_duration(seconds)
+
+
+def _worst(row: TimeWindow) -> str:
+    return f"worst {window_length(row.joined * row.seconds)}"
+
+
+def window(row: TimeWindow) -> str:
+    """Return what the requests of a window attain, of what is asked, when and where."""
+    asked = "" if row.meets else f" (asked {row.target * 100:.6g} %)"
+    return (
+        f"{format_share(row.slo_attainment)} of {_whose(row)}{asked}, {row.when}, at "
+        f"{format_count(row.rate_per_s)} requests/s"
+    )
+
+
+def _windows_take(row: TimeWindow, probes: Sequence[Probe]) -> str:
+    if row.meets or not probes:
+        return ""
+    enough = [
+        probe.replica_count
+        for probe in probes
+        for same in probe.windows
+        if same.seconds == row.seconds and same.meets
+    ]
+    if not enough:
+        most = plural(max(probe.replica_count for probe in probes), "replica")
+        return f"; {most}, the most simulated, are too few for all such windows"
+    return f"; {plural(min(enough), 'replica')} attain the target in all such windows"
+
+
+def _judged_in(judgement: Judgement) -> str:
+    """Return how wide the windows are in which the target is asked, of each group."""
+    found = judgement.in_windows
+    judged = [row for row in found.worst if row.is_judged]
+    if not judged:
+        return "the whole trace" if found.worst or found.peak else ""
+    joined = [row for row in found.widths if row.longest > 1]
+    texts = []
+    if len(joined) < len(found.widths):
+        texts.append(f"every {window_length(judged[0].seconds)}")
+    for row in joined[:CLASSES_NAMED]:
+        of = f"{' and '.join(row.classes[:CLASSES_NAMED])} in " if row.classes else ""
+        wide = f"{row.window_count:,} windows"
+        if row.window_count > 1:
+            wide += f" of up to {format_duration(row.longest * judged[0].seconds)}"
+        else:
+            wide = "one window, the whole trace"
+        texts.append(f"{of}{wide}: fewer requests in each would not tell")
+    if len(joined) > CLASSES_NAMED:
+        texts.append(f"and so of {len(joined) - CLASSES_NAMED:,} groups more")
+    return "; ".join(texts)
+
+
+def at_peak(peak: TimeWindow | None) -> str:
+    """Return the rate of the busiest window, behind the mean; empty without one."""
+    if peak is None:
+        return ""
+    rate_per_s = format_count(peak.rate_per_s)
+    return f" in the mean and {rate_per_s} requests/s at the peak ({peak.when})"
+
+
+def held(plan: Plan) -> str:
+    """Return whether the peak is held, every window judged, and what decides it."""
+    peak, low = plan.peak, [row for row in plan.windows if row.is_judged]
+    if peak is None:
+        return ""
+    said = "The peak is held" if peak.meets else f"The peak is not held: {window(peak)}"
+    if peak.meets and low and low[0].meets:
+        every = window_length(low[0].seconds)
+        if any(row.longest > 1 for row in plan.window_widths):
+            every = "other window"
+        said += f", as is every {every}"
+    found = plan.without_window
+    if found is None or plan.best is None:
+        return f"{said}."
+    month = ""
+    if found.usd_per_month is not None:
+        month = f", {format_usd(found.usd_per_month)} a month"
+    last = (plan.best.replica_count or 0) - found.replica_count
+    return (
+        f"{said}. {found.window.when} alone decides the last "
+        f"{'replica' if last == 1 else plural(last, 'replica')}: without it "
+        f"{found.replica_count:,} would do ({plural(found.gpu_count, 'GPU')}{month})."
+    )
+
+
+def with_peak(peak: TimeWindow | None, attained: Tile) -> Tile:
+    """Return the tile of what is attained, with the busiest window before it."""
+    if peak is None:
+        return attained
+    of = f"of {_whose(peak)}, {peak.when}; asked {peak.target * 100:.6g} %"
+    return Tile(
+        f"Peak of {format_count(peak.rate_per_s)} requests/s "
+        f"{'held' if peak.meets else 'not held'}",
+        format_share(peak.slo_attainment),
+        f"{of}; in all {attained.text}",
+    )
+
+
+def _whose(row: TimeWindow) -> str:
+    return " and ".join(row.classes[:CLASSES_NAMED]) or "requests"
