@@ -1,8 +1,18 @@
-"""Folders of data that ship with capplan, in a checkout or an installed wheel."""
+"""Version and data of capplan, in a checkout or an installed wheel."""
 
 from pathlib import Path
 
 _PACKAGE = Path(__file__).parent
+
+
+def own_version() -> str:
+    """Return the version that is installed; of a checkout that is not, unknown."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("capplan")
+    except PackageNotFoundError:
+        return "unknown"
 
 
 def shipped(folder: str) -> Path:

@@ -107,9 +107,9 @@ def _load(name: str) -> Any:
 
 def _version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
+        from capplan.shipped import own_version
 
-        typer.echo(f"capplan {version('capplan')}")
+        typer.echo(f"capplan {own_version()}")
         raise typer.Exit
 
 

@@ -5,7 +5,6 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,6 +24,7 @@ from capplan.profiling.point_file import PointFile, Row
 from capplan.profiling.repeats import measure_in_turn
 from capplan.profiling.scenes import Ladder, Sample, Scene
 from capplan.profiling.settings import ProfileSettings
+from capplan.shipped import own_version
 
 GROUP_SCENES = 8
 """Scenes whose repeats are interleaved; a kill loses at most this many."""
@@ -178,7 +178,7 @@ class _Run:
             "llm": self.llm,
             "tp": self.tp,
             "backend": self.settings.backend,
-            "capplan": version("capplan"),
+            "capplan": own_version(),
         }
 
     def _plan(self, facts: EngineFacts, before: dict[str, Any]) -> ProfilePlan:

@@ -3,8 +3,8 @@
 import shlex
 from collections.abc import Sequence
 from contextvars import ContextVar
-from importlib.metadata import PackageNotFoundError, version
 
+from capplan.shipped import own_version
 from capplan.today import current_day
 
 _arguments: ContextVar[tuple[str, ...]] = ContextVar("arguments", default=())
@@ -17,11 +17,7 @@ def note_arguments(arguments: Sequence[str]) -> None:
 
 def made_by() -> str:
     """Return version, day and command line; from Python, without one."""
-    try:
-        told = f"capplan {version('capplan')}"
-    except PackageNotFoundError:  # a checkout that is not installed
-        told = "capplan"
-    words = [told, current_day().isoformat()]
+    words = [f"capplan {own_version()}", current_day().isoformat()]
     if _arguments.get():
         words.append(shlex.join(("capplan", *_arguments.get())))
     return " · ".join(words)

@@ -1,11 +1,13 @@
 """The shell: one line per error, honest exit codes, help without heavy imports."""
 
+import importlib.metadata
 import subprocess
 import sys
 
 import pytest
 
 from capplan.cli.main import COMMANDS, exit_code
+from tests.cli.test_answer import PLAN
 
 HEAVY = ("numba", "ortools", "plotly", "torch", "scipy", "pandas", "pydantic", "jinja2")
 
@@ -109,3 +111,19 @@ def test_help_of_plan_keeps_settings_in_groups(capsys):
         assert f"\n{heading}\n" in shown
     assert "--max-num-batched-tokens N" in shown
     assert "--async-scheduling / --no-async-scheduling" in shown
+
+
+@pytest.mark.parametrize("command", ["--version", "plan"])
+def test_a_checkout_that_is_not_installed_is_of_an_unknown_version(
+    command, monkeypatch, capsys
+):
+    def absent(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", absent)
+
+    code = exit_code(f"{PLAN} --format csv".split() if command == "plan" else [command])
+
+    shown = capsys.readouterr()
+    assert code == 0, shown.err
+    assert "unknown" in shown.out

@@ -3,13 +3,13 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from importlib.metadata import version
 from typing import Any
 
 import yaml
 
 from capplan.errors import InputError
 from capplan.report.exports.planned import RANKS, Planned, PlannedPool
+from capplan.shipped import own_version
 
 Document = Mapping[str, Any]
 
@@ -147,7 +147,7 @@ def text_of(export: Export, planned: Planned, target: str) -> dict[str, str]:
     """Return the text of each file, which begins with what it rests on."""
     lines = [
         f"A deployment of {planned.checkpoint} ({target}), by capplan "
-        f"{version('capplan')} from a plan with SHA-256 {planned.sha256}.",
+        f"{own_version()} from a plan with SHA-256 {planned.sha256}.",
         *(f"assumed: {line}" for line in planned.assumed),
         *(f"not in this file: {line}" for line in export.lacks),
         *(f"needs: {line}" for line in export.needs),

@@ -1,7 +1,6 @@
 """Values and columns of the candidates of a plan."""
 
 from functools import partial
-from importlib.metadata import version
 from typing import Any
 
 from capplan.deployment.pools import DECODE, PREFILL
@@ -17,6 +16,7 @@ from capplan.report.columns import (
     format_fine_usd,
     format_share,
 )
+from capplan.shipped import own_version
 from capplan.units import format_duration, format_usd
 
 _P99 = 1 + PERCENTILES.index(99.0)  # after the mean
@@ -263,5 +263,5 @@ ASKED += ("trace_sha256", "rate_per_s")
 def plan_columns(plan: Plan) -> list[Column]:
     """Return the columns that say in each row what was asked, of what, by what."""
     values: dict[str, Any] = {name: getattr(plan, name) for name in ASKED}
-    values["capplan_version"] = version("capplan")
+    values["capplan_version"] = own_version()
     return [constant(name, value) for name, value in values.items()]
