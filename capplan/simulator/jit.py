@@ -3,14 +3,19 @@
 numba checks only the file a function lives in: edit a scheduler and a cached
 core compiled against the old one is still loaded. The directory name is a hash
 of every source that is compiled: this package and the shared ``routing.py``.
+Caches of other versions that nobody started for two weeks are deleted when a new one
+is compiled.
 """
 
 import hashlib
 import os
+import re
+import shutil
 import tempfile
+import time
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,8 +26,10 @@ from numba import njit
 from capplan.errors import CapplanWarning, InputError
 
 _HERE = Path(__file__).parent
-_CACHE_BYTES = 80 * 2**20
-"""Room for the compiled simulator and a policy, of which the largest takes 34 MiB."""
+_CACHE_BYTES = 200 * 2**20
+"""Room for the compiled simulator and a policy; one simulation took 173 MiB."""
+_UNUSED_S = 14 * 86400
+"""Since its last start, after which the cache of another version is deleted."""
 
 
 def _digest() -> str:
@@ -33,7 +40,7 @@ def _digest() -> str:
     return digest.hexdigest()[:12]
 
 
-def _is_cold(folder: Path, function: str = "core.run") -> bool:
+def _is_cold(folder: Path, function: str = "open_loop.run") -> bool:
     return not any(folder.rglob(f"{function}-*.nbc"))
 
 
@@ -42,8 +49,21 @@ def _check_room(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=folder) as file:
         if _is_cold(folder):
-            file.write(bytes(_CACHE_BYTES))
-            file.flush()
+            # Reserved rather than asked for: a quota is no property of the disk.
+            os.posix_fallocate(file.fileno(), 0, _CACHE_BYTES)
+            _delete_unused(folder)
+    os.utime(folder)  # in use: see _delete_unused
+
+
+def _delete_unused(folder: Path) -> None:
+    """Delete the caches of other versions that nobody started for two weeks."""
+    for other in folder.parent.iterdir():
+        with suppress(OSError):  # another process may delete it as well
+            if other == folder or not re.fullmatch("[0-9a-f]{12}", other.name):
+                continue
+            if time.time() - other.lstat().st_mtime > _UNUSED_S:
+                gone = other.rename(other.with_suffix(f".{os.getpid()}"))
+                shutil.rmtree(gone, ignore_errors=True)
 
 
 def _cache_dir(home: Path, name: str) -> Path:
@@ -80,7 +100,7 @@ numba.config.CACHE_DIR = str(CACHE_DIR)  # type: ignore[attr-defined]
 
 def is_cold(file: str = "") -> bool:
     """Return whether the simulator, or the scheduler in a file, is not compiled yet."""
-    return _is_cold(CACHE_DIR, f"{file}.schedule" if file else "open_loop.run")
+    return _is_cold(CACHE_DIR, *([f"{file}.schedule"] if file else []))
 
 
 @contextmanager

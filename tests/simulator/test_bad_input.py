@@ -3,13 +3,16 @@
 import os
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
+from numba import config
 
 from capplan.deployment.engine import EngineSettings
 from capplan.errors import InputError, ProfileError
 from capplan.latency.contract import linear_tables
+from capplan.simulator import jit
 from capplan.simulator.checks import oversized
 from capplan.simulator.simulate import simulate
 from capplan.workload.trace import Trace
@@ -129,25 +132,16 @@ def test_tables_that_end_before_the_limits_are_refused():
 
 
 CACHE = """
-import sys, tempfile, warnings
+import os, sys, warnings
 
 full = sys.argv[1:]
-real = tempfile.TemporaryFile
 
-class Full:
-    def __init__(self, dir):
-        self.dir, self.file = str(dir), real(dir=dir)
-    def __enter__(self):
-        return self
-    def __exit__(self, *error):
-        self.file.close()
-    def write(self, data):
-        if any(self.dir.startswith(each) for each in full):
-            raise OSError(28, "No space left on device")
-    def flush(self):
-        pass
+def reserve(file, start, length):
+    where = os.readlink(f"/proc/self/fd/{file}")
+    if any(where.startswith(each) for each in full):
+        raise OSError(28, "No space left on device")
 
-tempfile.TemporaryFile = Full
+os.posix_fallocate = reserve
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
     from capplan.simulator.jit import CACHE_DIR
@@ -187,4 +181,36 @@ def test_without_room_for_a_cache_anywhere_the_folder_to_set_is_named(tmp_path):
     done = cache(tmp_path, tmp_path / "home", tmp_path)
 
     assert done.stderr.splitlines()[-1].startswith("capplan.errors.InputError: cannot")
-    assert "set XDG_CACHE_HOME to a folder with room for 80 MiB" in done.stderr
+    assert "set XDG_CACHE_HOME to a folder with room for 200 MiB" in done.stderr
+
+
+@pytest.mark.skipif(config.DISABLE_JIT, reason="nothing is compiled")
+def test_a_start_with_a_compiled_simulator_reserves_no_room(tmp_path):
+    # Compiles what is not compiled yet.
+    simulate(trace_of([60], [5]), fleet_of(TABLES, LIMITS, 1))
+    (run,) = {path.name for path in jit.CACHE_DIR.rglob("open_loop.run-*.nbc")}
+    compiled = tmp_path / "home" / "capplan" / jit.CACHE_DIR.name / "drivers_1" / run
+    compiled.parent.mkdir(parents=True)
+    compiled.touch()
+
+    done = cache(tmp_path, tmp_path / "home", tmp_path)
+
+    assert not jit.is_cold()
+    assert done.stdout == "True\n", done.stderr
+
+
+def test_caches_of_versions_that_nobody_starts_are_deleted(tmp_path):
+    caches = tmp_path / "home" / "capplan"
+    unused, used, other = (caches / x for x in ("0" * 12, "f" * 12, "notes"))
+    for folder in (unused, used, other):
+        (folder / "drivers_1").mkdir(parents=True)
+        (folder / "drivers_1" / "open_loop.run-1.nbc").touch()
+    for folder, days in ((unused, 15), (used, 13), (other, 400)):
+        os.utime(folder, (time.time() - days * 86400,) * 2)
+
+    done = cache(tmp_path, tmp_path / "home")
+
+    assert done.stdout == "True\n", done.stderr
+    own = jit.CACHE_DIR.name
+    assert {each.name for each in caches.iterdir()} == {own, used.name, other.name}
+    assert time.time() - (caches / own).stat().st_mtime < 86400
