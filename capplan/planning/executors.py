@@ -1,8 +1,14 @@
 """Evaluate candidates side by side: on threads of this machine, or on Ray."""
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import (
+    AbstractContextManager,
+    ExitStack,
+    contextmanager,
+    redirect_stdout,
+)
 from functools import cache
 from os import cpu_count, environ
 from socket import create_connection
@@ -83,9 +89,12 @@ def _ray(ray_address: str | None) -> Iterator[Executor]:
             "--executor ray needs Ray; install it with pip install 'capplan[ray]'"
         ) from None
     begun = not ray.is_initialized()  # else it is the caller's, and stays
-    if begun:
-        _connect(ray, ray_address)
-    try:
+    with ExitStack() as stack:
+        # Ray's threads print what befell a worker, where an answer may be expected.
+        stack.enter_context(redirect_stdout(sys.stderr))
+        if begun:
+            _connect(ray, ray_address)
+            stack.callback(ray.shutdown)
 
         def run(
             work: Callable[[Any, Task], Result], shared: Any, tasks: Sequence[Task]
@@ -96,9 +105,6 @@ def _ray(ray_address: str | None) -> Iterator[Executor]:
             return list(_collected(ray, pending, tasks))
 
         yield run
-    finally:
-        if begun:
-            ray.shutdown()
 
 
 def _connect(ray: Any, address: str | None) -> None:
@@ -109,8 +115,8 @@ def _connect(ray: Any, address: str | None) -> None:
         if colon:  # Ray itself would try for minutes
             create_connection((host, int(port)), _REACH_S).close()
         ray.init(address=address, log_to_driver=False, logging_level="ERROR")
-    except (OSError, ValueError, RuntimeError) as error:
-        reason = " ".join(str(error).split())
+    except Exception as error:  # Ray raises a bare one where it cannot start
+        reason = " ".join(str(error).split()) or type(error).__name__
         raise InputError(
             f"--ray-address {where or 'is not given'}: no Ray cluster answers: {reason}"
         ) from None

@@ -1,9 +1,11 @@
 """Candidates are worked on side by side, and what goes wrong is told of them."""
 
+import json
 import os
 import sys
 import threading
 import warnings
+from types import SimpleNamespace
 
 import pytest
 
@@ -197,6 +199,91 @@ def test_a_ray_cluster_that_is_not_there_is_one_line(where, capsys, monkeypatch)
 
 
 @pytest.mark.thorough
+class FakeRay:
+    """A Ray of this process, whose threads print as the real one's do."""
+
+    class exceptions:
+        class RayTaskError(Exception):
+            """A task that failed."""
+
+        class RayError(Exception):
+            """A worker that died."""
+
+    def __init__(self, failure=None, dies=False):
+        self.failure, self.dies, self.is_shut_down = failure, dies, False
+
+    def is_initialized(self):
+        return False
+
+    def init(self, **given):
+        if self.failure is not None:
+            raise self.failure
+
+    def shutdown(self):
+        self.is_shut_down = True
+
+    def put(self, value):
+        return value
+
+    def remote(self, **given):
+        return lambda work: SimpleNamespace(remote=lambda *task: (work, task))
+
+    def get(self, sent):
+        print("(raylet) A worker died or was killed while executing a task")
+        if self.dies:
+            raise self.exceptions.RayError
+        work, task = sent
+        return work(*task)
+
+
+def with_fake(monkeypatch, **given):
+    fake = FakeRay(**given)
+    monkeypatch.setitem(sys.modules, "ray", fake)
+    return fake
+
+
+def test_the_json_is_alone_on_standard_output_when_a_ray_worker_dies(
+    capsys, monkeypatch
+):
+    fake = with_fake(monkeypatch)
+
+    code = exit_code([*PLAN.split(), "--executor", "ray", "--format", "json"])
+
+    shown = capsys.readouterr()
+    assert code == 0
+    assert json.loads(shown.out)["status"] == "feasible"
+    assert "A worker died" in shown.err
+    assert fake.is_shut_down
+
+
+def test_a_ray_worker_that_dies_twice_leaves_standard_output_empty(capsys, monkeypatch):
+    fake = with_fake(monkeypatch, dies=True)
+
+    code = exit_code([*PLAN.split(), "--executor", "ray", "--format", "json"])
+
+    shown = capsys.readouterr()
+    assert (code, shown.out) == (2, "")
+    assert "the worker died twice" in shown.err
+    assert fake.is_shut_down
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [
+        Exception("The current node timed out during startup."),
+        AssertionError(),
+        KeyError("gcs"),
+    ],
+)
+def test_a_ray_that_cannot_start_is_one_line(failure, capsys, monkeypatch):
+    with_fake(monkeypatch, failure=failure)
+
+    code = exit_code([*PLAN.split(), "--executor", "ray"])
+
+    assert code == 2
+    assert "no Ray cluster answers" in capsys.readouterr().err
+
+
 def test_ray_that_is_not_installed_is_one_line(capsys, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
 
