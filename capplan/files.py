@@ -14,8 +14,9 @@ from capplan.errors import InputError
 
 def check_folder(folder: str | Path) -> None:
     """Refuse a folder that cannot be written, before the work is done."""
-    folder = Path(folder)
-    parent = folder
+    folder = parent = Path(folder)
+    if "\0" in str(folder):
+        raise InputError(f"{str(folder)!r} holds a NUL; expected the path of a folder")
     while not parent.exists() and parent != parent.parent:
         parent = parent.parent
     if not parent.is_dir():

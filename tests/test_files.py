@@ -119,3 +119,8 @@ def test_what_a_killed_process_left_is_removed_by_the_next_that_writes_there(tmp
     left = {each.name for each in tmp_path.iterdir()}
     assert left == {*others, "plan.json", "simulation.json"}
     assert path.read_text() == "whole"
+
+
+def test_a_folder_with_a_nul_in_its_name_is_refused():
+    with pytest.raises(InputError, match="holds a NUL"):
+        check_folder("out\0")

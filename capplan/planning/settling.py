@@ -155,7 +155,9 @@ def _settling(
     empty: Simulation, duration_s: float, met_s: float | None, left: float
 ) -> Settling:
     times = empty.table
-    longest_stay_s = float(times.e2e_s[times.arrival_s >= (met_s or 0.0)].max())
+    later = times.arrival_s >= (met_s or 0.0)
+    # Of a request in days none may arrive after the starts have met.
+    longest_stay_s = float(times.e2e_s[later if later.any() else ...].max())
     return Settling(duration_s, met_s, left, longest_stay_s, empty)
 
 

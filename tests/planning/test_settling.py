@@ -289,3 +289,9 @@ def test_rare_long_answers_fill_a_fleet_before_it_is_judged(
     best = plan(PlanSettings(**asked, **own)).best
 
     assert best.replica_count in planned
+
+
+def test_a_request_in_years_is_judged_like_any_other():
+    found = settling(1e-9, 1)
+
+    assert found.longest_stay_s == pytest.approx(0.21, abs=0.01)

@@ -48,6 +48,8 @@ def sniffed(path: str | Path) -> str:
     head = head.lstrip()
     if not head:
         raise InputError(f"{path}: the file is empty; expected requests")
+    if head.startswith((b"\xff\xfe", b"\xfe\xff")):  # Excel's "Unicode text"
+        raise InputError(f"{path}: is text in UTF-16; expected UTF-8")
     for name in READERS:
         if reader(name).sniff(head):
             return name

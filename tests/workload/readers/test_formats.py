@@ -422,3 +422,11 @@ def test_a_missing_file_and_a_folder_are_named(tmp_path):
 def test_unknown_format_names_the_known_ones(write):
     with pytest.raises(InputError, match="azure, burstgpt"):
         read_trace(write(PLAIN), reader_name="parquet")
+
+
+def test_text_in_utf_16_is_refused_by_that_name(tmp_path):
+    path = tmp_path / "trace.csv"
+    path.write_bytes(PLAIN.encode("utf-16"))
+
+    with pytest.raises(InputError, match=r"trace\.csv: is text in UTF-16; expected"):
+        read_trace(path)
