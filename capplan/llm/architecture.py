@@ -84,6 +84,7 @@ class Architecture:
     mtp_layers: int = 0  # that predict further tokens, not among ``layers``
     vision: VisionEncoder | None = None  # counted where an engine encodes images
     weight_dtype: str = "bf16"  # of the published checkpoint
+    kv_dtype: str = "bf16"  # that engines take by default, as the checkpoint states
     source: str = ""  # of the shapes
 
     def __post_init__(self) -> None:
@@ -130,6 +131,7 @@ class Architecture:
         if self.growing_layers < 1:
             raise InputError(f"{self.name}: no layer has attention; expected >= 1")
         weight_dtype_named(self.weight_dtype)
+        check_kv_dtype(self.kv_dtype)
 
     @property
     def attention_layers(self) -> int:

@@ -77,7 +77,10 @@ def llm(name_or_path: str | Path) -> Architecture:
     'fp8'
     """
     path = _config_file(name_or_path)
-    return _from_file(path) if path is not None else _listed(*_found(name_or_path))
+    if path is not None:
+        return _from_file(path)
+    found = _listed(*_found(name_or_path))
+    return replace(found, kv_dtype=_kv_dtype(str(name_or_path), found))
 
 
 class Published(NamedTuple):
@@ -178,8 +181,18 @@ def _shapes(architecture: Architecture) -> Architecture:
         source="",
         max_positions=0,
         weight_dtype="bf16",
+        kv_dtype="bf16",
         vision=None,
     )
+
+
+def _kv_dtype(name: str, found: Architecture) -> str:
+    """Return the KV dtype of a checkpoint by name, else of the one that is listed."""
+    entry, _ = _found(name)
+    own = _configs()[entry].get("checkpoints", {}).get(found.weight_dtype, "")
+    maker = (name if "/" in name else own).split("/")[0].lower()
+    states = found.weight_dtype in _configs()[entry].get("fp8_kv", ())
+    return "fp8" if states and maker == "nvidia" else found.kv_dtype
 
 
 def _squeeze(name: str) -> str:

@@ -116,7 +116,11 @@ def from_config(config: Mapping[str, Any], name: str, source: str) -> Architectu
         shapes |= _mixers(kind, fields)
     shapes["vision"] = vision_encoder(whole, kind, source)
     return Architecture(
-        name=name, source=source, weight_dtype=_weight_dtype(fields), **shapes
+        name=name,
+        source=source,
+        weight_dtype=_weight_dtype(fields),
+        kv_dtype=_kv_dtype(fields),
+        **shapes,
     )
 
 
@@ -349,12 +353,39 @@ def _mixers(kind: str, fields: Fields) -> dict[str, Any]:
     }
 
 
+def _quant_method(quantized: Mapping[str, Any]) -> str:
+    """Return who quantized; ModelOpt may say so under ``producer`` alone."""
+    producer = quantized.get("producer")
+    made_by = producer.get("name") if isinstance(producer, Mapping) else ""
+    return str(quantized.get("quant_method") or made_by or "")
+
+
+def _kv_dtype(fields: Fields) -> str:
+    """Return the KV dtype that vLLM's ``--kv-cache-dtype auto`` gives a checkpoint.
+
+    16 bits unless a checkpoint of compressed-tensors or ModelOpt states FP8 (vLLM 0.32,
+    utils/torch_utils.py, ``get_kv_cache_quant_algo_string``, and the attention layer).
+    """
+    quantized = fields.get("quantization_config")
+    if not isinstance(quantized, Mapping):
+        return "bf16"
+    method = _quant_method(quantized)
+    scheme = quantized.get("kv_cache_scheme") or quantized.get("kv_cache_quant_algo")
+    if method not in ("compressed-tensors", "modelopt") or not scheme:
+        return "bf16"
+    if isinstance(scheme, Mapping):
+        scheme = f"{scheme.get('type')}{scheme.get('num_bits')}"
+    if str(scheme).lower() not in ("fp8", "float8"):
+        raise InputError(f"{fields.source}: KV in {scheme} is not known; expected fp8")
+    return "fp8"
+
+
 def _weight_dtype(fields: Fields) -> str:
     quantized = fields.get("quantization_config")
     if not isinstance(quantized, Mapping):
         dtype = fields.get("torch_dtype") or fields.get("dtype")
         return "fp16" if str(dtype) == "float16" else "bf16"
-    method = str(quantized.get("quant_method", ""))
+    method = _quant_method(quantized)
     if method == "mxfp4":
         return method
     if method in ("fp8", "fbgemm_fp8"):

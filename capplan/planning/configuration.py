@@ -226,7 +226,9 @@ def _unlisted(
         reason = f"{gpu} is in no catalog, and there is no profile of it at TP {tp}"
         return Excluded(gpu, tp, reason)
     profile = timed(settings, profile, llm)
-    if settings.kv_cache_dtype not in ("auto", profile.kv_element):
+    asked = settings.kv_cache_dtype
+    kv_dtype = profile.kv_element if asked == "auto" else asked
+    if kv_dtype != profile.kv_element and settings.kv_blocks is None:
         reason = (
             f"{gpu} is in no catalog, and its KV blocks are of {profile.kv_element}"
         )
@@ -240,9 +242,7 @@ def _unlisted(
     if not blocks:
         reason = f"{gpu} is in no catalog, and its profile has no KV blocks"
         return Excluded(gpu, tp, f"{reason}; give --kv-blocks")
-    block_bytes = engine.block_size * llm.kv_bytes_per_token_per_gpu(
-        tp, profile.kv_element
-    )
+    block_bytes = engine.block_size * llm.kv_bytes_per_token_per_gpu(tp, kv_dtype)
     engine = replace(engine, kv_blocks=blocks, kv_block_bytes=block_bytes)
     cost = None
     if isinstance(settings, PriceSettings) and gpu in settings.price:
@@ -350,8 +350,8 @@ def _built(
     **known: Any,
 ) -> Configuration:
     """Return the configuration of an engine, with its iteration times."""
-    fitted = known.get("replica")
-    kv_dtype = fitted.kv_dtype if fitted else None
+    fitted, asked = known.get("replica"), settings.kv_cache_dtype
+    kv_dtype = fitted.kv_dtype if fitted else None if asked == "auto" else asked
     tables = tables_of(settings, profile, engine, kv_dtype)
     if fitted is not None:
         tables = shared_kv_tables(tables, settings, fitted)

@@ -111,7 +111,7 @@ class ReplicaSettings(ParallelSettings, ImageSettings):
         "auto",
         ENGINE,
         "auto|bf16|fp8",
-        "Numbers in the KV cache (default auto: those of the latency profile).",
+        "Numbers in the KV cache (auto: FP8 if the checkpoint states it, else BF16).",
     )
     gpu_memory_utilization: float | None = setting(
         None,
@@ -121,15 +121,6 @@ class ReplicaSettings(ParallelSettings, ImageSettings):
         gt=0,
         le=1,
     )
-
-    def __init__(self, **values: Any) -> None:
-        """Refuse settings that contradict each other."""
-        super().__init__(**values)
-        if self.kv_blocks is not None and self.kv_cache_dtype != "auto":
-            raise SettingError(
-                "kv_cache_dtype",
-                "kv_blocks and kv_cache_dtype are both given; expected one of them",
-            )
 
 
 class MarketSettings(Settings):

@@ -10,6 +10,7 @@ from capplan.errors import ExtrapolationWarning
 from capplan.fleet.gpu import Gpu
 from capplan.latency.profile import Profile
 from capplan.llm.architecture import Architecture
+from capplan.llm.dtypes import KV_BYTES
 from capplan.llm.layout import Layout
 from capplan.planning.scheduling import engine_of
 from capplan.planning.setting_groups import ConfigurationSettings
@@ -32,13 +33,15 @@ def sized_replica(
     name = engine_of(settings)
     utilization = settings.gpu_memory_utilization
     measured = profile.kv_element if profile else "bf16"
-    kv_dtype = (
-        measured if settings.kv_cache_dtype == "auto" else settings.kv_cache_dtype
-    )
+    kv_dtype: str = settings.kv_cache_dtype
+    if kv_dtype == "auto":
+        ran = profile is not None and profile.how == "measured"  # it was started so
+        kv_dtype = measured if ran else llm.kv_dtype
     if profile is not None and kv_dtype != measured:
+        times = KV_BYTES[kv_dtype] / KV_BYTES[measured]
         warnings.warn(
-            f"{profile.name}: its latency is that of {measured} KV; reading {kv_dtype} "
-            "is taken to cost as many times more as it has bytes",
+            f"{profile.name}: its times are of {measured} KV; attention to {kv_dtype} "
+            f"KV is taken to cost {times:g} times that, as its bytes",
             ExtrapolationWarning,
             stacklevel=2,
         )

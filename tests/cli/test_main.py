@@ -75,10 +75,6 @@ def test_help_and_lists_import_nothing_heavy(args, needed):
             ["plan", "--kv-cache-dtype", "fp4"],
             "kv_cache_dtype is 'fp4'; expected 'auto', 'bf16' or 'fp8'",
         ),
-        (
-            ["plan", "--kv-cache-dtype", "fp8", "--kv-blocks", "80"],
-            "kv_blocks and kv_cache_dtype are both given",
-        ),
         (["plan", "no.yaml"], "no.yaml: no such file"),
     ],
 )

@@ -333,6 +333,79 @@ def test_the_checkpoints_quantization_is_read(tmp_path, quantization, dtype):
     assert found.weight_dtype == dtype
 
 
+_SCHEME = {"num_bits": 8, "type": "float", "dynamic": False}
+_FP8 = _compressed(type="float", num_bits=8, strategy="channel")
+
+
+@pytest.mark.parametrize(
+    ("quantization", "kv_dtype"),
+    [
+        ({"quant_method": "fp8"}, "bf16"),
+        (_FP8, "bf16"),
+        (_FP8 | {"kv_cache_scheme": None}, "bf16"),
+        (_FP8 | {"kv_cache_scheme": _SCHEME}, "fp8"),
+        ({"quant_method": "modelopt", "quant_algo": "NVFP4"}, "bf16"),
+        (
+            {
+                "quant_method": "modelopt",
+                "quant_algo": "NVFP4",
+                "kv_cache_scheme": _SCHEME,
+            },
+            "fp8",
+        ),
+        (  # as Qwen3-32B-FP8-Static-PerTensor has it
+            {
+                "producer": {"name": "modelopt", "version": "0.31.0"},
+                "quant_algo": "FP8",
+                "kv_cache_scheme": "FP8",
+            },
+            "fp8",
+        ),
+    ],
+)
+def test_kv_is_fp8_only_where_the_checkpoints_config_states_it(
+    tmp_path, quantization, kv_dtype
+):
+    found = llm(write(tmp_path, config(quantization_config=quantization)))
+
+    assert found.kv_dtype == kv_dtype
+
+
+def test_a_kv_scheme_beside_the_config_is_read(tmp_path):
+    path = write(tmp_path, config())
+    quantized = {"quant_algo": "FP8", "kv_cache_quant_algo": "FP8"}
+    (tmp_path / "hf_quant_config.json").write_text(
+        json.dumps({"quantization": quantized})
+    )
+
+    assert llm(path).kv_dtype == "fp8"
+
+
+def test_a_kv_scheme_that_is_not_modelled_is_refused_by_name(tmp_path):
+    scheme = _FP8 | {"kv_cache_scheme": _SCHEME | {"num_bits": 4}}
+    path = write(tmp_path, config(quantization_config=scheme))
+
+    with pytest.raises(InputError, match="KV in float4 is not known; expected fp8"):
+        llm(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "kv_dtype"),
+    [
+        ("RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic", "bf16"),
+        ("Llama-3.3-70B-FP8", "bf16"),
+        ("nvidia/Llama-3.3-70B-Instruct-NVFP4", "fp8"),
+        ("Llama-3.3-70B-NVFP4", "fp8"),
+        ("RedHatAI/Llama-3.3-70B-Instruct-NVFP4", "bf16"),
+        ("Qwen/Qwen3-32B-FP8", "bf16"),
+        ("NVIDIA-Nemotron-3-Nano-30B-A3B-FP8", "fp8"),
+        ("DeepSeek-R1", "bf16"),
+    ],
+)
+def test_kv_of_a_checkpoint_by_name_is_what_its_maker_states(name, kv_dtype):
+    assert llm(name).kv_dtype == kv_dtype
+
+
 def test_the_quantization_that_modelopt_writes_beside_the_config_is_read(tmp_path):
     path = write(tmp_path, config())
     quantized = {"quantization": {"quant_algo": "NVFP4", "group_size": 16}}

@@ -136,7 +136,7 @@ def test_profile_without_kv_blocks_needs_them_given(tmp_path):
 
 
 def test_an_fp8_cache_holds_twice_the_tokens_and_says_what_the_latency_is_of():
-    with pytest.warns(ExtrapolationWarning, match="latency is that of bf16 KV"):
+    with pytest.warns(ExtrapolationWarning, match="times are of bf16 KV"):
         small = only(gpu="H100-SXM", tp="1", kv_cache_dtype="fp8")
     usual = only(gpu="H100-SXM", tp="1")
 
@@ -146,11 +146,47 @@ def test_an_fp8_cache_holds_twice_the_tokens_and_says_what_the_latency_is_of():
     assert same.replica == usual.replica
 
 
+def test_auto_gives_an_fp8_checkpoint_without_a_kv_scheme_16_bit_kv():
+    named = "RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic"
+    asked = {"gpu": "H100-SXM", "tp": "2", "gpu_memory_utilization": 0.95}
+
+    with pytest.warns(ExtrapolationWarning, match="attention to bf16 KV .* 2 times"):
+        (auto,) = configurations(PlanSettings(llm=named, **asked))
+    (asked_for,) = configurations(
+        PlanSettings(llm=named, **asked, kv_cache_dtype="fp8")
+    )
+
+    assert (auto.replica.kv_dtype, asked_for.replica.kv_dtype) == ("bf16", "fp8")
+    assert auto.engine.kv_capacity_tokens == pytest.approx(244_000, rel=0.04)
+    assert auto.tables.decode_context_s == pytest.approx(
+        2 * asked_for.tables.decode_context_s
+    )
+
+
+def test_blocks_and_kv_dtype_are_taken_together_as_a_fleet_states_both(tmp_path):
+    profile_of(tmp_path, "cpu-of-ours")
+    stated = {"kv_blocks": 900, "kv_cache_dtype": "fp8"}
+
+    with pytest.warns(ExtrapolationWarning, match="0.5 times"):
+        known = only(gpu="H100-SXM", tp="1", **stated)
+    own = only(profiles=tmp_path, gpu="cpu-of-ours", **stated)
+    bf16 = only(gpu="H100-SXM", tp="1")
+
+    for one in (known, own):
+        assert one.engine.kv_blocks == 900
+    assert known.replica.kv_dtype == "fp8"
+    assert known.engine.kv_block_bytes == bf16.engine.kv_block_bytes / 2
+    assert own.engine.kv_block_bytes == known.engine.kv_block_bytes * 2  # of 32 tokens
+    assert known.tables.decode_context_s == pytest.approx(
+        bf16.tables.decode_context_s / 2
+    )
+
+
 def test_a_measured_capacity_holds_for_the_kv_it_was_measured_with(tmp_path):
     profile_of(tmp_path, "H100-SXM")
     profile_of(tmp_path, "cpu-of-ours")
 
-    with pytest.warns(ExtrapolationWarning, match="latency is that of bf16 KV"):
+    with pytest.warns(ExtrapolationWarning, match="times are of bf16 KV"):
         known = only(profiles=tmp_path, gpu="H100", tp="1", kv_cache_dtype="fp8")
     settings = PlanSettings(
         llm="Llama-3.1-8B", profiles=tmp_path, gpu="cpu-of-ours", kv_cache_dtype="fp8"
