@@ -52,7 +52,7 @@ def engine_defaults(
     >>> from capplan.llm.catalog import llm
     >>> found = engine_defaults("sglang", gpu("H100"), llm("Llama-3.1-8B"), 1)
     >>> found.settings["max_num_batched_tokens"], found.memory_share
-    (8192, 0.83)
+    (8192, 0.829)
     """
     if name == "sglang":
         return _sglang(gpu, llm, tp, chunk_tokens)
@@ -81,6 +81,20 @@ def settings_by_default(
         assert isinstance(budget, int)
         settings["max_num_seqs"] = min(defaults.settings["max_num_seqs"], budget)
     return default_engine_settings(gpu, **settings)
+
+
+def graph_sizes(gpu: Gpu, engine: EngineSettings) -> tuple[int, ...]:
+    """Return the tokens for which vLLM 0.32 captures CUDA graphs by default.
+
+    Up to 1,024 on GPUs of compute capability 10, which are the catalog's Blackwell, 512
+    elsewhere (config/vllm.py, ``_set_cudagraph_sizes``).
+    """
+    seats, budget = engine.max_num_seqs, engine.max_num_batched_tokens
+    ceiling = 1024 if gpu.architecture == "Blackwell" else 512
+    most = min(2 * seats, ceiling, budget)
+    own = {size for size in (seats, budget) if size <= most}
+    usual = {1, 2, 4, *range(8, 256, 8), *range(256, most + 1, 16)}
+    return tuple(sorted(own | {size for size in usual if size <= most}))
 
 
 def sglang_seats(engine: EngineSettings, positions: int) -> int:

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from capplan.deployment.engine import EngineSettings, default_engine_settings
+from capplan.deployment.engine_defaults import graph_sizes
 from capplan.deployment.speculation import WITHOUT_KV
 from capplan.errors import InputError
 from capplan.fleet.gpu import Gpu
@@ -113,6 +114,7 @@ def _fullest_stage(
     tp: int,
     limits: EngineSettings,
     kv_dtype: str,
+    graphs: int,
     **given: Any,
 ) -> tuple[MemoryBudget, KvGroups]:
     """Return the memory of each GPU of the stage with fewest KV blocks, and those.
@@ -123,7 +125,15 @@ def _fullest_stage(
     tokens, stages = limits.max_num_batched_tokens, limits.pipeline_parallel_size
     found = []
     for stage, part in enumerate(stage_llms(llm, stages) if stages > 1 else (llm,)):
-        budget = memory_budget(part, gpu.memory_bytes, tp, tokens, **given)
+        budget = memory_budget(
+            part,
+            gpu.memory_bytes,
+            tp,
+            tokens,
+            max_num_seqs=limits.max_num_seqs,
+            graphs=graphs,
+            **given,
+        )
         absent = absent_bytes(llm, tp, stage, stages)
         budget = replace(budget, weight_bytes=budget.weight_bytes - absent)
         if limits.adapters is not None:
@@ -157,6 +167,7 @@ def replica(
     reported_kv_tokens: int | None = None,
     layout: Layout | None = None,
     engine_name: str = "vllm",
+    room_for_graphs: bool = True,
 ) -> Replica:
     """Return a replica with its KV capacity.
 
@@ -179,6 +190,8 @@ def replica(
         How the ranks and the experts share the GPUs (default: TP alone).
     engine_name
         Whose share of memory ``gpu_memory_utilization`` is.
+    room_for_graphs
+        Whether CUDA graphs are within the share, as in vLLM since 0.21.
 
     Raises
     ------
@@ -202,6 +215,7 @@ def replica(
         tp,
         engine,
         kv_dtype,
+        len(graph_sizes(gpu, engine)) if room_for_graphs else 0,
         gpu_memory_utilization=gpu_memory_utilization,
         weight_dtype=dtype,
         layout=layout,

@@ -375,9 +375,11 @@ def _kv_dtype(fields: Fields) -> str:
         return "bf16"
     if isinstance(scheme, Mapping):
         scheme = f"{scheme.get('type')}{scheme.get('num_bits')}"
-    if str(scheme).lower() not in ("fp8", "float8"):
-        raise InputError(f"{fields.source}: KV in {scheme} is not known; expected fp8")
-    return "fp8"
+    if str(scheme).lower() in ("fp8", "float8"):
+        return "fp8"
+    if method == "modelopt" and str(scheme).lower() not in ("nvfp4", "float4"):
+        return "bf16"  # vLLM warns, and takes it as not stated
+    raise InputError(f"{fields.source}: KV in {scheme} is not known; expected fp8")
 
 
 def _weight_dtype(fields: Fields) -> str:

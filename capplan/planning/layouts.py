@@ -5,9 +5,9 @@ from dataclasses import replace
 
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
+from capplan.deployment.engine_defaults import graph_sizes
 from capplan.deployment.replica import Replica
 from capplan.errors import InputError
-from capplan.fleet.gpu import Gpu
 from capplan.fleet.price import Price
 from capplan.latency.rank_bounds import alone
 from capplan.latency.rank_catalog import rank_profiles
@@ -206,20 +206,6 @@ def rank_tables_of(
         quantile=quantile_of(settings, profile),
     )
     return made._replace(rank=served(made.rank, settings, kv_dtype, profile))
-
-
-def graph_sizes(gpu: Gpu, engine: EngineSettings) -> tuple[int, ...]:
-    """Return the tokens for which vLLM 0.32 captures CUDA graphs by default.
-
-    Up to 1,024 on GPUs of compute capability 10, which are the catalog's Blackwell, 512
-    elsewhere (config/vllm.py, ``_set_cudagraph_sizes``).
-    """
-    seats, budget = engine.max_num_seqs, engine.max_num_batched_tokens
-    ceiling = 1024 if gpu.architecture == "Blackwell" else 512
-    most = min(2 * seats, ceiling, budget)
-    own = {size for size in (seats, budget) if size <= most}
-    usual = {1, 2, 4, *range(8, 256, 8), *range(256, most + 1, 16)}
-    return tuple(sorted(own | {size for size in usual if size <= most}))
 
 
 def check_backend_carries(

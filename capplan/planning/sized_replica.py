@@ -8,6 +8,7 @@ from capplan.deployment.engine_defaults import sglang_seats
 from capplan.deployment.replica import Replica, replica
 from capplan.errors import ExtrapolationWarning
 from capplan.fleet.gpu import Gpu
+from capplan.latency.engine_rows import parse_engine
 from capplan.latency.profile import Profile
 from capplan.llm.architecture import Architecture
 from capplan.llm.dtypes import KV_BYTES
@@ -59,11 +60,18 @@ def sized_replica(
         reported_kv_tokens=reported,
         layout=layout,
         engine_name=name,
+        room_for_graphs=not _is_before_graphs(settings),
     )
     if name != "sglang" or settings.max_num_seqs is not None:
         return fitted
     seats = sglang_seats(fitted.engine, llm.max_positions)
     return replace(fitted, engine=replace(fitted.engine, max_num_seqs=seats))
+
+
+def _is_before_graphs(settings: ConfigurationSettings) -> bool:
+    """Return whether vLLM is asked for in a release that captures graphs on top."""
+    version = parse_engine(settings.engine or "vllm").version
+    return bool(version) and tuple(map(int, version.split("."))) < (0, 21)
 
 
 def is_of(profile: Profile, engine: str) -> bool:

@@ -23,8 +23,6 @@ from typing import NamedTuple
 
 import numpy as np
 
-from capplan.deployment.engine import EngineSettings
-from capplan.deployment.replica import kv_blocks
 from capplan.errors import CapplanWarning, InputError
 from capplan.fleet.catalog import gpu as find_gpu
 from capplan.latency.catalog import list_profiles, profile_path
@@ -306,7 +304,7 @@ def vidur(path: Path) -> None:
 def kv_cache(path: Path) -> None:
     if missing(path, "KV capacity"):
         return
-    token_errors, capacity_errors = [], []
+    token_errors = []
     with open(path, encoding="utf-8") as file:
         for line in csv.DictReader(file):
             if not line["kv_tokens_total"]:
@@ -318,20 +316,7 @@ def kv_cache(path: Path) -> None:
             kv_dtype = dtype or "bf16"
             counted = llm.kv_bytes_per_token_per_gpu(tp, kv_dtype)
             token_errors.append(abs(counted / stated - 1))
-            blocks = kv_blocks(
-                llm,
-                find_gpu(GPU_NAMES[line["system"]]),
-                tp,
-                EngineSettings(),
-                gpu_memory_utilization=float(line["memory_fraction"]),
-                weight_dtype=dtype,
-                kv_dtype=kv_dtype,
-            )
-            capacity_errors.append(
-                abs(16 * blocks / float(line["kv_tokens_total"]) - 1)
-            )
     row("KV bytes per token against memory.csv", token_errors, "0.1 %")
-    row("KV tokens against memory.csv (an estimate too)", capacity_errors, "8 %")
 
 
 if __name__ == "__main__":

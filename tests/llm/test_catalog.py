@@ -353,6 +353,14 @@ _FP8 = _compressed(type="float", num_bits=8, strategy="channel")
             },
             "fp8",
         ),
+        (
+            {
+                "quant_method": "modelopt",
+                "quant_algo": "FP8",
+                "kv_cache_quant_algo": "INT8",
+            },
+            "bf16",
+        ),
         (  # as Qwen3-32B-FP8-Static-PerTensor has it
             {
                 "producer": {"name": "modelopt", "version": "0.31.0"},

@@ -56,10 +56,11 @@ def test_kv_of_deepseek_r1_is_aiconfigurators_or_up_to_30_percent_more(
         kv_tokens(parse_layout(name), gpu_name) for name in ("tp8", "dp8-ep8")
     )
 
-    # Its weights are 3.9 GiB too many, see above, and its activations larger.
+    # Its weights are 3.9 GiB too many, see above; on a rank vLLM holds the
+    # up-projections of all heads twice, and expands 65,536 tokens of context by them.
     assert 1.0 <= alone / tp8 <= 1.3
     assert 1.0 <= ranks / dp8 <= 1.3
-    assert 8 * ranks / alone == pytest.approx(times, rel=0.03)
+    assert 8 * ranks / alone == pytest.approx(times, rel=0.06)
 
 
 def test_experts_of_all_ranks_are_spread_over_all_gpus():

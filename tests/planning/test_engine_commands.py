@@ -77,10 +77,10 @@ def of_all(name, engine):
 
 
 def test_sglang_is_started_with_all_that_the_plan_rests_on():
-    # H100: 81,920 MiB less 512 + 1.5 * 8192 + 128 + 2 * 256 + 8 * 58 = 13,904 is 0.83
+    # H100: 81,089 MiB less 512 + 1.5 * 8192 + 128 + 2 * 256 + 8 * 58 = 13,904: 0.829
     assert started("Llama-3.1-8B", "sglang").line == (
         "python -m sglang.launch_server --model-path meta-llama/Llama-3.1-8B-Instruct "
-        "--tp-size 1 --mem-fraction-static 0.83 --context-length 131072 "
+        "--tp-size 1 --mem-fraction-static 0.829 --context-length 131072 "
         "--chunked-prefill-size 8192 --max-prefill-tokens 16384 "
         "--max-running-requests 2048 --page-size 1 --kv-cache-dtype auto "
         "--schedule-conservativeness 1"
@@ -167,11 +167,14 @@ def test_each_engine_shares_memory_by_its_own_rule():
 
     vllm, sglang, trtllm = map(held, ("vllm", "sglang", "trtllm"))
     memory, weights = vllm.memory_bytes, vllm.weight_bytes
-    rest = trtllm.activation_bytes + trtllm.runtime_bytes
+    rest = vllm.activation_bytes + vllm.runtime_bytes
+    own = trtllm.activation_bytes + trtllm.runtime_bytes
 
     assert vllm.kv_bytes == int(memory * 0.92) - weights - rest
-    assert sglang.kv_bytes == int(memory * 0.83) - weights
-    assert trtllm.kv_bytes == int((memory - weights - rest) * 0.9)
+    # of what is free before it loads
+    free = memory - sglang.context_bytes
+    assert sglang.kv_bytes == int(free * 0.829) - weights
+    assert trtllm.kv_bytes == int((memory - weights - own) * 0.9)
 
 
 def of_layouts(engine, **given):

@@ -9,6 +9,7 @@ import pytest
 
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
+from capplan.deployment.engine_defaults import graph_sizes
 from capplan.deployment.pools import Deployment, Pool
 from capplan.errors import InputError
 from capplan.fleet.catalog import gpu
@@ -17,7 +18,6 @@ from capplan.planning.configuration import configurations, only_configuration
 from capplan.planning.cost import nodes_of
 from capplan.planning.excluded import Excluded
 from capplan.planning.launch import launch
-from capplan.planning.layouts import graph_sizes
 from capplan.planning.plan import plan
 from capplan.planning.proof import reproduce
 from capplan.planning.result import Candidate
@@ -144,15 +144,15 @@ def test_one_deployment_has_one_rank_and_experts_cut_unless_it_says_so():
 def test_memory_of_a_rank_is_near_what_the_kernel_package_says(
     name, tp_tokens, rank_tokens, times
 ):
-    # aiconfigurator-core 0.12: it counts experts in the three dense layers as well and
-    # larger activations, so that it has 0.79 to 1.0 of our tokens (docs/latency.md).
+    # aiconfigurator-core 0.12: it counts experts in the three dense layers as well,
+    # and what a rank holds of all heads once only (docs/latency.md).
     found = able(gpu=name, kv_cache_dtype="fp8", max_num_batched_tokens=8192)
 
     tp = found["tp8"].engine.kv_capacity_tokens
     rank = found["dp8-ep8"].engine.kv_capacity_tokens
     assert 0.99 * tp_tokens <= tp <= 1.27 * tp_tokens
     assert 0.99 * rank_tokens <= rank <= 1.27 * rank_tokens
-    assert 8 * rank / tp == pytest.approx(times, rel=0.03)
+    assert 8 * rank / tp == pytest.approx(times, rel=0.1)
     assert found["dp8"].engine.kv_capacity_tokens == rank
 
 
