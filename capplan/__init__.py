@@ -136,7 +136,7 @@ def share_nodes(*plans: Any, **settings: Any) -> "SharedFleet":
     """Return the LLMs of several plans on shared nodes.
 
     ``plans`` are paths of ``plan.json``, or of folders with one; settings are those of
-    ``capplan fleet``: ``availability``, ``repair``, ``failures``, ``shift``.
+    ``capplan fleet``: ``trace``, ``availability``, ``repair``, ``failures``, ``shift``.
     """
     from pathlib import Path
 

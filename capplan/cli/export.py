@@ -13,7 +13,9 @@ from capplan.cli.outputs import say
 def export_command(
     plan: Annotated[
         Path,
-        typer.Argument(metavar="plan.json", help="Plan that `capplan plan` wrote."),
+        typer.Argument(
+            metavar="plan.json", help="Plan that `capplan plan` wrote, or its folder."
+        ),
     ],
     to: Annotated[
         str,

@@ -81,9 +81,8 @@ def changed(
     Every key of either is compared but the document's own digest, at ``seal``.
     """
     reasons: list[str] = []
-    for now, then in named.items():
-        again = again.replace(json.dumps(now)[1:-1], json.dumps(then)[1:-1])
-    for place, value, expected in _differences(document, json.loads(again), ()):
+    expected_document = _renamed(json.loads(again), named)
+    for place, value, expected in _differences(document, expected_document, ()):
         if place == seal:
             continue
         where = _text_of(place)
@@ -93,6 +92,17 @@ def changed(
             where, value, expected = f"length of {where}", len(value), len(expected)
         reasons.append(f"{where} is {_short(value)}; {made} again: {_short(expected)}")
     return reasons
+
+
+def _renamed(value: Any, named: Mapping[str, str]) -> Any:
+    """Return a value of JSON whose texts name files as ``named`` has it."""
+    if isinstance(value, dict):
+        return {key: _renamed(each, named) for key, each in value.items()}
+    if isinstance(value, list):
+        return [_renamed(each, named) for each in value]
+    for now, then in named.items() if isinstance(value, str) else ():
+        value = value.replace(now, then)
+    return value
 
 
 def _is_apart(document: dict[str, Any]) -> bool:

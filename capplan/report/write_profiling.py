@@ -3,7 +3,6 @@
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     Progress,
@@ -14,7 +13,7 @@ from rich.progress import (
 
 from capplan.profiling.expected import ExpectedRun
 from capplan.profiling.runner import Measured, OnProgress
-from capplan.report.console import Remaining, line_printer
+from capplan.report.console import Remaining, console, line_printer
 from capplan.units import format_duration
 
 
@@ -26,9 +25,9 @@ def profiling_progress(
     if quiet:
         yield lambda tp, done, total, activity: None
         return
-    console = Console(stderr=True, highlight=False)
-    if not console.is_terminal:
-        yield _lines_of(degrees, line_printer(console))
+    err = console(stderr=True)
+    if not err.is_terminal:
+        yield _lines_of(degrees, line_printer(err))
         return
     columns = (
         TextColumn("TP {task.fields[tp]}"),
@@ -38,7 +37,7 @@ def profiling_progress(
         TimeRemainingColumn(),
         TextColumn("{task.description}"),
     )
-    with Progress(*columns, console=console) as bar:
+    with Progress(*columns, console=err) as bar:
         tasks = {tp: bar.add_task("waits", tp=tp, total=None) for tp in degrees}
 
         def show(tp: int, done: float, total: float, activity: str) -> None:
@@ -67,20 +66,20 @@ def told_of(runs: Iterable[Measured]) -> list[str]:
 
 def print_notes(runs: Iterable[Measured]) -> None:
     """Print counts of points and failures on standard error."""
-    console = Console(stderr=True, highlight=False, markup=False)
+    out = console(stderr=True, markup=False)
     for measured in runs:
         name = f"{measured.llm} on {measured.gpu}, TP {measured.tp}"
         for points, reason in measured.skipped:
-            console.print(f"{name}: left out: {points}: {reason}")
+            out.print(f"{name}: left out: {points}: {reason}")
         if measured.failure:
-            console.print(f"{name}: failed: {measured.failure}")
-            console.print(f"  remedy: {measured.advice}")
-            console.print(f"  log: {measured.log_path}")
+            out.print(f"{name}: failed: {measured.failure}")
+            out.print(f"  remedy: {measured.advice}")
+            out.print(f"  log: {measured.log_path}")
             continue
         noisy = f", {measured.noisy_count} noisy" if measured.noisy_count else ""
-        console.print(f"{name}: {measured.point_count} points{noisy}")
+        out.print(f"{name}: {measured.point_count} points{noisy}")
         if measured.profile_path is None:
-            console.print(f"{name}: no profile: {measured.refusal}")
+            out.print(f"{name}: no profile: {measured.refusal}")
 
 
 def expected_lines(runs: Iterable[ExpectedRun]) -> Iterator[str]:

@@ -29,7 +29,7 @@ from capplan.report.exports.planned import (
     Planned,
     PlannedPool,
 )
-from capplan.report.plan_document import plan_in
+from capplan.report.plan_document import plan_in, plan_path
 from capplan.report.plan_record import Count, Record, checked
 from capplan.units import format_duration
 
@@ -121,6 +121,7 @@ def read_planned(
 
     ``checkpoint`` and ``cold_start_s`` are the user's, in place of the plan's. [s]
     """
+    path = plan_path(path)
     text = read_text(path)
     document = plan_in(path, text)
     if (reason := infeasible_reason(document)) is not None:
