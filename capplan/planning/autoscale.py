@@ -101,7 +101,7 @@ class _Work:
         policies = len(self._settings.compared) + 1  # one that knows the arrivals
         count = 4 + 2 * policies + len(losses_of(self._settings)) * (1 + policies)
         count += policies * self._settings.break_even
-        self._progress(step, min(self._step_count / count, 1.0))
+        self._progress(step, self._step_count / count)
         self._step_count += 1
 
     def result(self) -> Autoscaled:

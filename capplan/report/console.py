@@ -52,17 +52,28 @@ class Remaining:
     def text(self, share: float | None) -> str:
         """Return percentage and time left; empty where the share is not known.
 
-        The time is that of the share done since the first known one, at the same pace.
+        The time is that of the share done since the first known one, at the same pace:
+        for shares of what is alike. Once all is done what follows is not known.
         """
-        if share is None:
+        if share is None or share >= 1:
             return ""
         now_s = self._now_s()
         self._first = self._first or (now_s, share)
         first_s, first = self._first
         if share <= first:
-            return f" ({share:.0%})"
+            return percent(share)
         left_s = (now_s - first_s) * (1 - share) / (share - first)
-        return f" ({share:.0%}, about {format_duration(max(left_s, 1.0))} left)"
+        left = format_duration(max(left_s, 1.0))
+        return f"{percent(share)[:-1]}, about {left} left)"
+
+
+def percent(share: float | None) -> str:
+    """Return a share of steps; empty where it is not known, or no end of the work.
+
+    Rounded down: nothing says 100 % while it goes on. Without the time left, as steps
+    differ in length.
+    """
+    return "" if share is None or share >= 1 else f" ({int(100 * share)}%)"
 
 
 @contextmanager
@@ -72,7 +83,6 @@ def progress(*, quiet: bool = False) -> Iterator["Progress"]:
     A terminal shows one line that changes; elsewhere a line is printed now and then.
     """
     err = console(stderr=True)
-    remaining = Remaining()
     if quiet:
         # Imported here: a list is printed without the simulator.
         from capplan.planning.inputs import unseen
@@ -80,12 +90,10 @@ def progress(*, quiet: bool = False) -> Iterator["Progress"]:
         yield unseen
     elif err.is_terminal:
         with err.status("starting") as status:
-            yield lambda step, share=None: status.update(
-                escape(step + remaining.text(share))
-            )
+            yield lambda step, share=None: status.update(escape(step + percent(share)))
     else:
         print_line = line_printer(err)
-        yield lambda step, share=None: print_line(step + remaining.text(share))
+        yield lambda step, share=None: print_line(step + percent(share))
 
 
 def line_printer(err: Console) -> Callable[[str], None]:
@@ -119,7 +127,7 @@ def request_progress(
         print_line, remaining = line_printer(err), Remaining()
 
         def print_arrived(arrived: int, total: int | None) -> None:
-            share = min(arrived / total, 1.0) if total else None
+            share = arrived / total if total else None
             print_line(f"{arrived:,} requests{remaining.text(share)}")
 
         yield print_arrived
@@ -143,6 +151,8 @@ def request_progress(
         def show(arrived: int, total: int | None) -> None:
             speed = bar.tasks[task].speed  # None before the second update
             rate = "" if speed is None else f", {speed:,.0f}/s"
+            if total is not None and arrived >= total:  # what follows takes its time
+                bar.tasks[task].total = total = None
             bar.update(task, completed=arrived, total=total, description=rate)
 
         yield show

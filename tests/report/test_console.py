@@ -38,10 +38,45 @@ def test_no_share_and_a_share_that_falls_tell_no_time():
 
     assert remaining.text(None) == ""
     assert remaining.text(0.4) == " (40%)"
-    assert remaining.text(1.0) == " (100%, about 1 s left)"
 
 
-def test_a_pipe_gets_a_line_now_and_then_with_percent_and_time_left(
+def test_progress_never_says_100_percent_and_no_time_where_it_is_not_known(
+    capsys, monkeypatch
+):
+    monkeypatch.setattr(console, "LINE_EVERY_S", 0.0)
+    monkeypatch.setattr(console.time, "monotonic", Clock())
+
+    with progress() as show:
+        show("the last but one", 0.999)
+        show("one more than was foreseen", 1.25)
+    with request_progress() as show_arrived:
+        show_arrived(0, 4000)
+        show_arrived(3999, 4000)
+        show_arrived(4000, 4000)  # what was drawn beside them is still to be judged
+        show_arrived(4100, 4000)  # the total of a file is an estimate
+
+    assert capsys.readouterr().err.splitlines() == [
+        "capplan: the last but one (99%)",
+        "capplan: one more than was foreseen",
+        "capplan: 0 requests (0%)",
+        "capplan: 3,999 requests (99%, about 1 s left)",
+        "capplan: 4,000 requests",
+        "capplan: 4,100 requests",
+    ]
+
+
+def test_a_terminal_shows_no_time_once_all_requests_have_arrived(capsys, monkeypatch):
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setattr("rich.console.Console.is_terminal", True)
+
+    with request_progress() as show:
+        for arrived in (0, 2000, 4000):
+            show(arrived, 4000)
+
+    assert "100%" not in capsys.readouterr().err
+
+
+def test_a_pipe_gets_a_line_now_and_then_with_percent_of_the_steps(
     capsys, monkeypatch
 ):
     clock = Clock()
@@ -54,9 +89,9 @@ def test_a_pipe_gets_a_line_now_and_then_with_percent_and_time_left(
 
     lines = capsys.readouterr().err.splitlines()
     assert lines == [
-        "capplan: step 10 [x] (25%, about 30 s left)",
-        "capplan: step 20 [x] (50%, about 20 s left)",
-        "capplan: step 30 [x] (75%, about 10 s left)",
+        "capplan: step 10 [x] (25%)",
+        "capplan: step 20 [x] (50%)",
+        "capplan: step 30 [x] (75%)",
     ]
 
 
