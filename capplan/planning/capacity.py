@@ -41,6 +41,9 @@ from capplan.workload.users import MOST_USERS, Users, think_text
 
 _OF_SATURATION = 0.7
 """Share of what replicas complete at most at which the search begins."""
+_HOUR_S = 3600.0
+_LEAST_HOURS = 2
+"""Hours of a trace, from which on its busiest one is named. [h]"""
 _METRICS = ("ttft_s", "tpot_s", "e2e_s")
 
 
@@ -53,6 +56,8 @@ class Served:
     attainment_text: str
     usd_per_month: float | None  # None without a price
     max_rate_per_s: float | None = None  # None where no rate is held [requests/s]
+    # in the busiest hour, where the trace's own times span two [requests/s]
+    busiest_hour_per_s: float | None = None
     # the highest rate decided to be held, and the lowest decided not to be
     max_rate_per_s_interval: tuple[float, float] | None = None
     # no scheduler serves more within the SLO; None without a bound [requests/s]
@@ -178,6 +183,7 @@ def _served(search: "_Search") -> Served:
         served,
         max_rate_per_s=rate_per_s,
         max_rate_per_s_interval=search.interval(rate_per_s, search.rates),
+        busiest_hour_per_s=search.busiest_hour_per_s(rate_per_s),
         upper_bound_rate_per_s=search.bound(rate_per_s),
         max_users=users,
         max_users_interval=None
@@ -272,6 +278,17 @@ class _Search:
             lambda amount: holds(rounded(amount)),
             about,
         )
+
+    def busiest_hour_per_s(self, mean_per_s: float) -> float | None:
+        """Return the rate of the trace's busiest hour at a mean rate. [requests/s]"""
+        arrival_s = self._trace.arrival_s
+        if self._settings.arrivals is not None or arrival_s is None:
+            return None
+        hours = (arrival_s - arrival_s[0]) / _HOUR_S
+        if hours[-1] < _LEAST_HOURS:
+            return None
+        busiest = int(np.bincount(hours.astype(np.int64)).max())
+        return mean_per_s * busiest / _HOUR_S / self._own_per_s
 
     def bound(self, held_per_s: float) -> float | None:
         """Return a rate at which the lower bound on replicas is above the fleet's."""

@@ -1,16 +1,20 @@
 """What given fleets serve: the inverse of a plan."""
 
+import io
 import json
 
 import pytest
+from rich.console import Console
 
 from capplan.cli.scenario import settings_from
 from capplan.errors import CapplanWarning, InputError
 from capplan.planning.capacity import capacity
 from capplan.planning.plan import plan
 from capplan.planning.settings import CapacitySettings, PlanSettings
+from capplan.report.columns import format_count
 from capplan.report.pages.capacity import capacity_page, capacity_values
 from capplan.report.render.json_text import json_text
+from capplan.report.render.terminal import print_page
 
 COMMON = {
     "workload": "synthetic:prompt=300,output=lognormal(median=80,sigma=0.6),n=2000",
@@ -99,6 +103,38 @@ def test_fleets_are_as_large_as_their_size_says():
     assert capacity_page(
         capacity(CapacitySettings(**fixed, tp=[2], max_gpus=7))
     ).is_failure
+
+
+def test_a_fleet_for_a_budget_shows_its_bill_on_a_narrow_terminal():
+    settings = CapacitySettings(**COMMON, max_usd_per_month=9000)
+    page = capacity_page(capacity(settings))
+
+    print_page(page, Console(width=60, file=(out := io.StringIO())))
+
+    assert "It costs $8,760 a month." in page.lead
+    assert "$ per month" in out.getvalue()
+    assert "$8,760 \n" in out.getvalue()
+
+
+def test_what_is_served_of_a_day_with_a_peak_is_said_for_its_busiest_hour(tmp_path):
+    # 360 requests an hour, 1,440 in the second hour of three; 0.2/s in the mean.
+    times = [*range(0, 3600, 10), *(3600 + 2.5 * i for i in range(1440))]
+    times += range(7200, 10801, 10)
+    rows = "".join(f"{s},300,80\n" for s in times)
+    trace = tmp_path / "day.csv"
+    trace.write_text(f"arrival_s,prompt_tokens,output_tokens\n{rows}")
+    asked = {**COMMON, "workload": None, "trace": str(trace), "replicas": 1}
+
+    row = capacity(CapacitySettings(**asked)).best
+    drawn = capacity(CapacitySettings(**asked, arrivals="poisson")).best
+
+    mean_per_s = (len(times) - 1) / times[-1]
+    peak_of_mean = row.busiest_hour_per_s / row.max_rate_per_s
+    assert peak_of_mean == pytest.approx(0.4 / mean_per_s, rel=1e-3)
+    lead = capacity_page(capacity(CapacitySettings(**asked))).lead
+    assert " requests/s in the mean" in lead
+    assert f"{format_count(row.busiest_hour_per_s)} in the busiest hour" in lead
+    assert drawn.busiest_hour_per_s is None
 
 
 def test_a_scenario_of_a_plan_serves_with_the_size_as_a_flag(tmp_path):

@@ -22,6 +22,7 @@ PATHS = {
     "slo_text": "slo_text",
     "attainment_text": "attainment_text",
     "max_rate_per_s": "max_rate_per_s",
+    "busiest_hour_per_s": "busiest_hour_per_s",
     "max_rate_per_s_interval": "max_rate_per_s_interval",
     "upper_bound_rate_per_s": "upper_bound_rate_per_s",
     "max_users": "max_users",
@@ -45,14 +46,15 @@ COLUMNS = (
     column("layout", path=PATHS["layout"]),
     column("gpus_per_replica", path=PATHS["gpus_per_replica"]),
     column("replica_count", "replicas", format_count, path=PATHS["replica_count"]),
-    column("gpu_count", "GPUs", format_count, path=PATHS["gpu_count"]),
+    column("gpu_count", "GPUs", format_count, path=PATHS["gpu_count"], leaves=2),
     column("slo_text", "within", justify="left", is_wide=True),
     column("max_rate_per_s", "requests/s", format_count),
     *ends("max_rate_per_s", PATHS["max_rate_per_s_interval"]),
+    column("busiest_hour_per_s", path="busiest_hour_per_s"),
     column("upper_bound_rate_per_s", "at most", format_count, leaves=1),
     column("max_users", "users", format_count),
     *ends("max_users", PATHS["max_users_interval"]),
-    column("usd_per_month", "$ per month", format_usd, leaves=2),
+    column("usd_per_month", "$ per month", format_usd),
     column("infeasible_reason", path="reason"),
 )
 
@@ -96,9 +98,13 @@ def _lead(best: Served) -> str:
     low, high = best.max_rate_per_s_interval or (best.max_rate_per_s, math.inf)
     missed = f" (not {format_count(high)})" if math.isfinite(high) else ""
     users = "" if best.max_users is None else f", or {best.max_users:,} users,"
+    peak, usd = best.busiest_hour_per_s, best.usd_per_month
+    at_peak = "" if peak is None else f", {format_count(peak)} in the busiest hour,"
+    mean = "" if peak is None else " in the mean"
+    costs = "" if usd is None else f" It costs {format_usd(usd)} a month."
     return (
-        f"Serves {format_count(low)} requests/s{missed}{users} "
-        f"within {best.slo_text}; asked {best.attainment_text}."
+        f"Serves {format_count(low)} requests/s{mean}{missed}{at_peak}{users} "
+        f"within {best.slo_text}; asked {best.attainment_text}.{costs}"
     )
 
 
