@@ -52,6 +52,14 @@ def init_command(
             show_default=False,
         ),
     ] = None,
+    columns: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=COLUMN",
+            help="Columns of a trace that is a CSV: arrival_s=timestamp.",
+            show_default=False,
+        ),
+    ] = None,
 ) -> int:
     """Write a commented scenario for `capplan plan` from three questions.
 
@@ -69,7 +77,7 @@ def init_command(
     from capplan.files import write_texts
     from capplan.planning.first_scenario import Answers, scenario_text
 
-    answers = Answers(*(str(answer) for answer in given.values()))
+    answers = Answers(*(str(answer) for answer in given.values()), tuple(columns or ()))
     write_texts({path.name: scenario_text(answers, path)}, path.parent)
     note(f"written: {path}; capplan plan {path} --out out")
     return 0

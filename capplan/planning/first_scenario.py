@@ -23,6 +23,7 @@ class Answers(NamedTuple):
     llm: str
     traffic: str  # RATE, FILE, WORKLOAD, or one of the last two @RATE
     slo: str
+    columns: tuple[str, ...] = ()  # NAME=COLUMN of a trace
 
 
 def scenario_text(answers: Answers, path: Path) -> str:
@@ -36,7 +37,9 @@ def scenario_text(answers: Answers, path: Path) -> str:
     given = _traffic(answers.traffic)
     find_llm(answers.llm)
     try:
-        settings = PlanSettings(llm=answers.llm, slo=answers.slo, **given)
+        settings = PlanSettings(
+            llm=answers.llm, slo=answers.slo, columns=answers.columns, **given
+        )
     except SettingError as error:
         raise InputError(str(error).replace("trace:", "traffic:")) from None
     if settings.objective() is None:
@@ -48,6 +51,8 @@ def scenario_text(answers: Answers, path: Path) -> str:
     if "trace" in names:
         names["trace"] = os.path.relpath(names["trace"], path.parent)
     lines = [f"{name}: {json.dumps(text)}" for name, text in names.items()]
+    if settings.columns:
+        lines.append(f"columns: {json.dumps(settings.columns)}")
     return _TEMPLATE.format(
         path=path,
         traffic="\n".join([*lines, _rate_line(given.get("rate"))]),

@@ -20,8 +20,10 @@ def init(tmp_path, monkeypatch, capsys):
     (tmp_path / "own.csv").write_text(TIMES)
     (tmp_path / "lengths.csv").write_text(NO_TIMES)
 
-    def run(path="s.yaml", llm="Llama-3.1-8B", traffic="20", slo="ttft=1s,tpot=30ms"):
-        flags = ["--llm", llm, "--traffic", traffic, "--slo", slo]
+    def run(
+        path="s.yaml", *more, llm="Llama-3.1-8B", traffic="20", slo="ttft=1s,tpot=30ms"
+    ):
+        flags = ["--llm", llm, "--traffic", traffic, "--slo", slo, *more]
         code = exit_code(["init", path, *flags])
         return code, *capsys.readouterr()
 
@@ -136,3 +138,25 @@ def test_on_a_terminal_three_questions_are_asked(tmp_path, monkeypatch, capsys):
     assert code == 0, capsys.readouterr().err
     assert len(asked) == 3
     assert read_scenario(PlanSettings, tmp_path / "capplan.yaml")["rate"] == 20
+
+
+def test_the_columns_that_its_own_error_recommends_can_be_given(init, tmp_path):
+    (tmp_path / "log.csv").write_text("when,prompt_tokens,output_tokens\n0,9,5\n1,9,5\n")
+
+    refused = init(traffic="log.csv")
+    code, _, said = init("s.yaml", "--columns", "arrival_s=when", traffic="log.csv")
+
+    assert refused[0] == 2
+    assert "as in --columns arrival_s=when" in refused[2]
+    assert code == 0, said
+    found = read_scenario(PlanSettings, tmp_path / "s.yaml")
+    assert found["columns"] == {"arrival_s": "when"}
+    assert "rate" not in found
+
+
+def test_columns_that_a_trace_lacks_are_refused(init, tmp_path):
+    code, _, said = init("s.yaml", "--columns", "arrival_s=none", traffic="own.csv")
+
+    assert code == 2
+    assert "none" in said
+    assert not (tmp_path / "s.yaml").exists()
