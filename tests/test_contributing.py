@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from capplan.cli.main import exit_code
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.pools import Deployment
 from capplan.fleet.gpu import Gpu
@@ -177,6 +178,32 @@ def test_every_flag_that_the_readme_shows_is_one():
     known = {name.replace("_", "-") for name in names}
 
     assert shown - others - known == set()
+
+
+@pytest.fixture
+def first_own_plan():
+    """Return the words of the README's first command for a trace of one's own."""
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    command = re.search(r"bin/capplan (plan --trace (?:.*\\\n)*.*)", text)
+    assert command is not None
+    return command.group(1).replace("\\\n", " ").split()
+
+
+def test_the_file_that_the_readmes_first_command_names_is_there(first_own_plan):
+    assert (ROOT / first_own_plan[2]).is_file()
+
+
+@pytest.mark.thorough
+def test_the_readmes_first_command_works_as_typed_in_a_checkout(
+    first_own_plan, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(ROOT)
+    assert first_own_plan[-2:] == ["--out", "out"]
+
+    code = exit_code([*first_own_plan[:-1], str(tmp_path / "out"), "--quiet"])
+
+    assert code == 0
+    assert (tmp_path / "out" / "plan.json").is_file()
 
 
 def test_every_path_that_the_documents_link_is_there():
