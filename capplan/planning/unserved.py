@@ -1,12 +1,14 @@
 """Requests that no engine of a plan serves: named, and dropped where asked."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 
 from capplan.deployment.engine import EngineSettings
 from capplan.errors import CapplanWarning, InputError
 from capplan.simulator.checks import oversized, refusal, unserved
+from capplan.simulator.schedulers import parse_scheduler
 from capplan.workload.trace import Trace
 
 
@@ -21,11 +23,26 @@ def without_oversized(
         return trace
     problem = f"{trace.source}: {_why_unserved(trace, engines)}"
     if not drop:
-        raise InputError(f"{problem}; drop them with --drop-oversized")
+        cut = _cutting(trace, engines)
+        raise InputError(f"{problem}; {cut}drop them with --drop-oversized")
     if no_one.all():
         raise InputError(f"{problem}; none is left")
     warnings.warn(f"{problem}; dropped", CapplanWarning, stacklevel=2)
     return trace.select(np.flatnonzero(~no_one))
+
+
+def _cutting(trace: Trace, engines: list[EngineSettings]) -> str:
+    """Return how to have prompts cut that are not, where that serves all; or nothing."""
+    for engine in engines:
+        policy = engine.scheduler
+        if policy.settings.get("chunked") == 0:
+            short = parse_scheduler(f"{policy.name}:chunked=1")
+            values = {**policy.settings, "chunked": 1}.values()
+            cut = replace(policy, values=tuple(values))
+            if not unserved(trace, replace(engine, scheduler=cut)).any():
+                text = f"{policy.name}:chunked=1" if cut == short else str(cut)
+                return f"cut prompts with --scheduler {text}, or "
+    return ""
 
 
 def _why_unserved(trace: Trace, engines: list[EngineSettings]) -> str:

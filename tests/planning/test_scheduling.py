@@ -204,3 +204,24 @@ def test_a_scenario_names_the_line_of_an_unknown_scheduler(tmp_path, capsys):
 @pytest.mark.parametrize("name", sorted(SCHEDULERS))
 def test_a_scheduler_is_described_with_all_its_settings(name):
     assert parse_scheduler(str(parse_scheduler(name))) == parse_scheduler(name)
+
+
+@pytest.mark.parametrize(
+    ("asked", "remedy"),
+    [
+        ({"engine": "trtllm"}, "trtllm:chunked=1"),
+        ({"scheduler": "vllm-v0:swap=1"}, "vllm-v0:swap=1,chunked=1,padded_budget=0"),
+    ],
+)
+def test_prompts_that_are_not_cut_are_refused_with_what_cuts_them(asked, remedy):
+    given = {**ASKED, **asked, "drop_oversized": False, "tune": False, "rate": 1}
+    given["workload"] = "synthetic:prompt=9000,output=20,n=200"
+    given |= {"max_num_batched_tokens": 8192, "slo": "e2e=60s"}
+
+    with pytest.raises(InputError, match="are not cut") as refusal:
+        plan(PlanSettings(**given))
+
+    assert f"cut prompts with --scheduler {remedy}, or drop them with" in str(
+        refusal.value
+    )
+    assert plan(PlanSettings(**given | {"scheduler": remedy})).status == "feasible"
