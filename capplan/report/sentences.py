@@ -136,6 +136,9 @@ def versions(candidate: Candidate) -> str:
         return ""
     engine, _, version = configuration.times_of.partition(" ")
     name = f"{ENGINES.get(engine, engine)} {version}".strip()
+    scheduler = configuration.engine.scheduler.name
+    if scheduler in ENGINES and scheduler != engine:
+        name += f" (not those of {ENGINES[scheduler]})"
     return f"times: {name}, rules: {rules(configuration.engine)}"
 
 

@@ -77,6 +77,15 @@ def test_a_plans_first_lines_say_whose_times_and_whose_rules_it_takes():
     assert found.best.launch.words[:2] == ("vllm", "serve")
 
 
+def test_times_of_vllm_for_another_engine_are_said_where_they_are_named():
+    found = plan(PlanSettings(**SETTINGS, engine="sglang"))
+
+    first = [" ".join(line.split()) for line in shown(found).splitlines()[:5]]
+    said = "engine times: vLLM 0.26.0 (not those of SGLang), rules: SGLang 0.5.23"
+    assert said in first
+    assert any("no SGLang was measured on GPUs of this kind" in w for w in found.warnings)
+
+
 @pytest.mark.thorough
 def test_by_default_the_newest_row_of_that_kind_is_taken():
     newest, named = best(**GPT_OSS), best(**GPT_OSS, engine="vllm")
