@@ -105,4 +105,4 @@ def nodes_over(outcome: Outcome, prices: NodePrices) -> tuple[float, int]:
     nodes = whole_nodes(moments.paid, gpus, per_node)
     end_s = moments.start_s[0] + outcome.makespan_s
     lasts_s = np.diff(np.append(moments.start_s, end_s))
-    return float(nodes @ lasts_s / lasts_s.sum()), int(nodes.max())
+    return float((nodes * lasts_s).sum() / lasts_s.sum()), int(nodes.max())

@@ -47,7 +47,7 @@ def replica_hours(simulation: Simulation, always_paid: int = 0) -> ReplicaHours:
     lasts_s = max(end_s - first_s, 1e-9)
     paid = np.maximum(paid, always_paid)
     lasting_s = np.diff(np.append(at_s, end_s))
-    paid_s = float(paid @ lasting_s)
+    paid_s = float((paid * lasting_s).sum())
     ordered = lives["ordered_s"] > first_s
     left_s = np.minimum(lives["closed_s"], lives["gone_s"])
     return ReplicaHours(

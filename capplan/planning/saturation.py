@@ -278,7 +278,8 @@ def _work(mix: Trace) -> np.ndarray:
 def _work_done(times: RequestTimes, at_s: np.ndarray) -> np.ndarray:
     """Return the work done until each moment, shape (moments, 3): see ``_work``.
 
-    Tokens come at equal distances from a request's first to its last.
+    Tokens come at equal distances from a request's first to its last. Long sums are
+    numpy's own: those of BLAS differ in their last digits with its threads.
     """
     prefill_s = np.maximum(times.first_token_s - times.scheduled_s, 1e-12)
     decode_s = np.maximum(times.finish_s - times.first_token_s, 1e-12)
@@ -290,7 +291,7 @@ def _work_done(times: RequestTimes, at_s: np.ndarray) -> np.ndarray:
         contexts = later * (times.prompt_tokens + later / 2)
         rows.append(
             (
-                float(prefilled @ times.prompt_tokens),
+                float((prefilled * times.prompt_tokens).sum()),
                 float(prefilled.sum() + later.sum()),
                 float(contexts.sum()),
             )
