@@ -31,6 +31,14 @@ BASES = {
     "guess": "asked by nobody",
 }
 """What an offer rests on; of one provider the first two count before the others."""
+_SAID = {
+    "list": "list price",
+    "observed": "observed price",
+    "best-effort": "best-effort price",
+    "starting-at": "lowest price",
+    "superseded": "superseded price",
+    "guess": "guess",
+}
 _FIRM = ("list", "observed")
 
 _AT_LEAST = {
@@ -104,6 +112,11 @@ class Offer:
                 f"basis is {self.basis!r}; expected one of {', '.join(BASES)}"
             )
         self.day()
+
+    @property
+    def whose(self) -> str:
+        """Whose price it is and what it rests on; the document is ``source``."""
+        return f"{self.provider} {_SAID[self.basis]}".strip()
 
     @property
     def usd_per_node_h(self) -> float | None:

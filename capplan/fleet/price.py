@@ -14,7 +14,7 @@ class Price:
     """The price of a GPU hour and its source."""
 
     usd_per_gpu_h: float  # of one GPU: of a node, over its GPUs [$/h]
-    source: str  # provider and document, or GIVEN
+    source: str  # whose price it is, of the user's file its document too; or GIVEN
     as_of: str = ""  # date as the source states it; empty when undated
     note: str = ""  # for people: how it was chosen, and what is doubtful about it
     is_guess: bool = False  # nobody asks it

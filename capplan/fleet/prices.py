@@ -209,12 +209,12 @@ def _price_of(
         )
     months = max(offer.min_months for offer in choice.offers)
     least = f"rented for {months} months at least" if months else ""
-    basis = "" if found.basis == "list" or found.is_guess else found.basis
+    source = f"{found.name}: {found.source}" if found.name else found.source
     return Price(
         usd_per_gpu_h=found.usd_per_gpu_h,
-        source=f"{found.name}: {found.source}" if found.name else found.source,
+        source=source if own else found.whose,
         as_of=found.as_of,
-        note="; ".join(filter(None, (rule, basis, least, found.note, weakness, gap))),
+        note="; ".join(filter(None, (rule, least, found.note, weakness, gap))),
         is_guess=found.is_guess,
         is_stale=bool(staleness),
         kind=found.kind_and_term,

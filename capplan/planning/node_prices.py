@@ -118,7 +118,7 @@ def term_of(wish: Wish, prices: NodePrices, offer: Offer | None) -> Term:
         source = f"given: {wish.discount:.4g} less than on demand"
         return Term(name, wish.months, price, source=source)
     if offer is not None:
-        parts = (offer.name, offer.region, offer.source, offer.as_of, offer.note)
+        parts = (offer.name, offer.region, offer.whose, offer.as_of, offer.note)
         return Term(
             name,
             wish.months,

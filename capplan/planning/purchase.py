@@ -126,7 +126,7 @@ def _spot(
     on_demand_count = bill.on_demand_node_hours / HOURS_PER_MONTH
     spot_count = bill.spot_node_hours / HOURS_PER_MONTH
     source = (
-        f"{offer.source}, {offer.as_of}; {on_demand_count:,.0f} on demand and "
+        f"{offer.whose}, {offer.as_of}; {on_demand_count:,.0f} on demand and "
         f"{spot_count:,.0f} spot, at most {share:.0%} of those needed; "
         f"{lost:.0%} taken back in a month"
     )

@@ -145,6 +145,29 @@ def test_a_reservation_of_azure_is_of_its_whole_term(tmp_path):
     ]
 
 
+def test_azures_unit_of_100_hours_is_not_one_hour(tmp_path):
+    items = [azure(unitOfMeasure="100 Hours", retailPrice=9832.0)]
+
+    (found,) = read(tmp_path, json.dumps({"Items": items}), "azure.json")
+
+    assert found.usd_per_node_h == pytest.approx(98.32)
+
+
+@pytest.mark.parametrize(
+    "item",
+    [
+        azure(unitOfMeasure="1/Month"),
+        azure(unitOfMeasure="0 Hours"),
+        azure(
+            type="Reservation", reservationTerm="1 Year", unitOfMeasure="100 Hours"
+        ),
+    ],
+)
+def test_a_unit_of_azure_that_is_not_known_is_refused_by_name(tmp_path, item):
+    with pytest.raises(InputError, match=r":1: unitOfMeasure is '(1/Month|\d+ Hours)'"):
+        read(tmp_path, json.dumps({"Items": [item]}), "azure.json")
+
+
 def test_json_of_something_else_is_refused(tmp_path):
     with pytest.raises(InputError, match="no answer of Azure's retail prices"):
         read(tmp_path, '{"Items": [{"price": 1}]}', "azure.json")

@@ -62,6 +62,21 @@ def test_every_shipped_offer_has_a_source_and_a_gpu_of_the_catalog():
     assert all(offer.day() is None or offer.day() <= TODAY for offer in offers)
 
 
+def test_the_source_of_a_shipped_price_is_in_words_and_names_no_file():
+    documents = {offer.source for offer in catalog_offers()}
+    words = re.compile(r"[\w. ]+ (list|observed|best-effort|lowest|superseded) price")
+
+    assert all(words.fullmatch(offer.whose) for offer in catalog_offers())
+    for name in {offer.gpu for offer in catalog_offers()}:
+        with warnings.catch_warnings(action="ignore", category=PriceWarning):
+            found = price(name, Market(provider="CoreWeave")) or price(name)
+        if found is not None:
+            assert words.fullmatch(found.source)
+            assert not any(text in found.note for text in documents)
+    found = price("H100-SXM", Market(provider="CoreWeave"), date(2026, 10, 1))
+    assert (found.source, found.as_of) == ("CoreWeave list price", "2026-09-20")
+
+
 def test_every_shipped_node_has_a_source_and_is_no_smaller_than_its_links():
     for node in nodes():
         assert node.source

@@ -1,11 +1,13 @@
 """Answers of Azure's retail prices API, as JSON.
 
 A reservation's ``retailPrice`` is of the whole term, although its ``unitOfMeasure`` is
-"1 Hour": it is divided by 8,760 hours a year. Spot and low-priority meters say so in
+"1 Hour": it is divided by 8,760 hours a year. Of other meters the unit may be of
+several hours, as "100 Hours". Spot and low-priority meters say so in
 their name, and Windows in that of the product. What GPUs a machine has is known for
 the nodes of the catalog alone.
 """
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -49,6 +51,7 @@ def rows(path: Path, document: Any) -> Iterator[tuple[int, Any]]:
                 )
             kind, term = "reserved", str(12 * years)
             usd /= years * _HOURS_PER_YEAR
+        usd /= _hours(path, place, item, most=1 if kind == "reserved" else 10**6)
         yield (
             place,
             {
@@ -64,6 +67,18 @@ def rows(path: Path, document: Any) -> Iterator[tuple[int, Any]]:
                 "source": "Azure Retail Prices",
             },
         )
+
+
+def _hours(path: Path, place: int, item: Mapping[str, Any], most: int) -> int:
+    """Return the hours that a price is of: those of its unit; without one an hour."""
+    unit = str(item.get("unitOfMeasure", "1 Hour"))
+    found = re.fullmatch(r"(\d+) Hours?", unit)
+    if found is None or not 1 <= int(found[1]) <= most:
+        raise InputError(
+            f"{path}:{place}: unitOfMeasure is {unit!r}; expected 1 Hour"
+            + (", or a number of them as in 100 Hours" if most > 1 else "")
+        )
+    return int(found[1])
 
 
 def _items(document: Any) -> list[Any]:
