@@ -77,7 +77,8 @@ def init_command(
     from capplan.files import write_texts
     from capplan.planning.first_scenario import Answers, scenario_text
 
-    answers = Answers(*(str(answer) for answer in given.values()), tuple(columns or ()))
+    llm, traffic, slo = map(str, given.values())
+    answers = Answers(llm, traffic, slo, tuple(columns or ()))
     write_texts({path.name: scenario_text(answers, path)}, path.parent)
     note(f"written: {path}; capplan plan {path} --out out")
     return 0

@@ -313,7 +313,10 @@ class _Work:
         factor = self._factors[bill.month - 1]
         busiest, mean = self._curve.busiest_per_s, float(self._curve.mean_per_s.mean())
         requests_per_s = mean * factor / self._tokens[bill.month - 1]
-        tokens = float(self._trace.output_tokens.mean()) * mean * factor
+        prompts, outputs = (
+            float(tokens.mean()) * mean * factor * HOURS_PER_MONTH * 3600
+            for tokens in (self._trace.prompt_tokens, self._trace.output_tokens)
+        )
         power, energy, t_co2e = self._power, None, None
         if power is not None:
             energy = kwh(hours.node_hours, power.kw, power.draw, power.pue)
@@ -329,7 +332,8 @@ class _Work:
             bill=bill,
             kwh=energy,
             t_co2e=t_co2e,
-            output_tokens=tokens * HOURS_PER_MONTH * 3600,
+            prompt_tokens=prompts,
+            output_tokens=outputs,
             is_doubtful=assumed or self._prices.is_doubtful,
         )
 

@@ -45,6 +45,7 @@ class Month:
     bill: MonthBill
     kwh: float | None  # None where the power of a node is not known
     t_co2e: float | None
+    prompt_tokens: float  # of the month
     output_tokens: float  # of the month
     is_doubtful: bool = False  # a price of it is assumed, or the one on demand old
 
@@ -59,9 +60,10 @@ class Month:
         return self.known_by == EXTRAPOLATED
 
     @property
-    def usd_per_million_output_tokens(self) -> float | None:
-        """Dollars of the month over its tokens; None without any. [$]"""
-        return self.bill.usd / self.output_tokens * 1e6 if self.output_tokens else None
+    def usd_per_million_total_tokens(self) -> float | None:
+        """Dollars of the month over all its tokens; None without any. [$]"""
+        tokens = self.prompt_tokens + self.output_tokens
+        return self.bill.usd / tokens * 1e6 if tokens else None
 
     @property
     def wh_per_thousand_output_tokens(self) -> float | None:

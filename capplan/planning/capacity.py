@@ -34,6 +34,7 @@ from capplan.planning.setting_groups import MOST_REPLICAS
 from capplan.planning.settings import CapacitySettings
 from capplan.planning.shown import Shown
 from capplan.planning.traffic import arriving, asked, judged, read_requests
+from capplan.planning.traffic_over_time import busiest_hour_of_mean
 from capplan.simulator.fleet import Stopped
 from capplan.workload.slo import Slo
 from capplan.workload.trace import Trace
@@ -41,9 +42,6 @@ from capplan.workload.users import MOST_USERS, Users, think_text
 
 _OF_SATURATION = 0.7
 """Share of what replicas complete at most at which the search begins."""
-_HOUR_S = 3600.0
-_LEAST_HOURS = 2
-"""Hours of a trace, from which on its busiest one is named. [h]"""
 _METRICS = ("ttft_s", "tpot_s", "e2e_s")
 
 
@@ -281,14 +279,8 @@ class _Search:
 
     def busiest_hour_per_s(self, mean_per_s: float) -> float | None:
         """Return the rate of the trace's busiest hour at a mean rate. [requests/s]"""
-        arrival_s = self._trace.arrival_s
-        if self._settings.arrivals is not None or arrival_s is None:
-            return None
-        hours = (arrival_s - arrival_s[0]) / _HOUR_S
-        if hours[-1] < _LEAST_HOURS:
-            return None
-        busiest = int(np.bincount(hours.astype(np.int64)).max())
-        return mean_per_s * busiest / _HOUR_S / self._own_per_s
+        own = None if self._settings.arrivals else busiest_hour_of_mean(self._trace)
+        return None if own is None else mean_per_s * own
 
     def bound(self, held_per_s: float) -> float | None:
         """Return a rate at which the lower bound on replicas is above the fleet's."""

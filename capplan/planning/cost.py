@@ -70,8 +70,11 @@ class Cost:
     usd_per_h: float  # of all pools [$]
     usd_per_month: float  # 730 h [$]
     usd_per_year: float  # 8,760 h [$]
-    usd_per_million_output_tokens: float | None  # None without traffic [$]
-    usd_per_million_total_tokens: float | None  # None without traffic [$]
+    # of prompts, those found in a prefix cache not counted, and of answers: the parts
+    # of the bill by GPU time; None without traffic, or where requests were not kept [$]
+    usd_per_million_input_tokens: float | None
+    usd_per_million_output_tokens: float | None
+    usd_per_million_total_tokens: float | None  # all of both; None without traffic [$]
     lines: tuple[CostLine, ...]  # how each is computed
     nodes: tuple[NodeCount, ...]  # that are paid for
 
@@ -216,17 +219,22 @@ def cost(
     rate_per_s: float = math.nan,
     mean_prompt_tokens: float = 0.0,
     mean_output_tokens: float = 0.0,
+    mean_cached_tokens: float = 0.0,
+    prompt_share: float | None = None,
 ) -> Cost | None:
     """Return the cost of pools by the hour, the month, the year and the token.
 
     None where a pool has no price. ``paid_shares`` are those of :func:`nodes_of`, where
     replicas come and go. ``rate_per_s`` is NaN when the traffic is not known
-    [requests/s]; means are over the requests [tokens].
+    [requests/s]; means are over the requests [tokens]. ``prompt_share`` of the bill is
+    that of the prompt tokens, those found in a prefix cache not counted, the rest that
+    of the answers; None where it is not known.
     """
     for name, value in (
         ("rate_per_s", rate_per_s),
         ("mean_prompt_tokens", mean_prompt_tokens),
         ("mean_output_tokens", mean_output_tokens),
+        ("mean_cached_tokens", mean_cached_tokens),
     ):
         if value < 0 or math.isinf(value):
             raise InputError(f"{name} is {value}; expected >= 0")
@@ -239,15 +247,25 @@ def cost(
     month = CostLine("per month", HOURS_PER_MONTH, "h", usd, doubtful)
     year = CostLine("per year", HOURS_PER_YEAR, "h", usd, doubtful)
     total_tokens = mean_prompt_tokens + mean_output_tokens
-    output = per_million("output", rate_per_s * mean_output_tokens, usd)
+    new_tokens = max(0.0, mean_prompt_tokens - mean_cached_tokens)
+    parts: list[CostLine | None] = [None, None]
+    if prompt_share is not None:
+        parts = [
+            per_million(kind, rate_per_s * tokens, usd, share)
+            for kind, tokens, share in (
+                ("input", new_tokens, prompt_share),
+                ("output", mean_output_tokens, 1 - prompt_share),
+            )
+        ]
     total = per_million("total", rate_per_s * total_tokens, usd)
     return Cost(
         usd_per_h=usd,
         usd_per_month=month.amount_usd,
         usd_per_year=year.amount_usd,
-        usd_per_million_output_tokens=output.amount_usd if output else None,
+        usd_per_million_input_tokens=parts[0].amount_usd if parts[0] else None,
+        usd_per_million_output_tokens=parts[1].amount_usd if parts[1] else None,
         usd_per_million_total_tokens=total.amount_usd if total else None,
-        lines=(*hours, *(line for line in (month, year, output, total) if line)),
+        lines=(*hours, *(line for line in (month, year, *parts, total) if line)),
         nodes=nodes,
     )
 
@@ -282,9 +300,14 @@ def _plural(name: str, count: float) -> str:
     return name if count == 1 else f"{name}s"
 
 
-def per_million(kind: str, tokens_per_s: float, usd_per_h: float) -> CostLine | None:
-    """Return the hours that a million tokens take, at the price of an hour."""
+def per_million(
+    kind: str, tokens_per_s: float, usd_per_h: float, share: float = 1.0
+) -> CostLine | None:
+    """Return the hours that a million tokens take, at the price of an hour.
+
+    ``share`` is that of the tokens in the time.
+    """
     if not tokens_per_s > 0:
         return None
-    hours = 1e6 / tokens_per_s / 3600
+    hours = share * 1e6 / tokens_per_s / 3600
     return CostLine(f"per million {kind} tokens", hours, "h", usd_per_h, True)

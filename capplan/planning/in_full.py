@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import partial
 
 from capplan.deployment.configuration import Configuration
+from capplan.planning.api_bill import api_bill
 from capplan.planning.candidates import gpus_without_caching
 from capplan.planning.disaggregated import pools_accepting
 from capplan.planning.excluded import Excluded
@@ -25,7 +26,11 @@ from capplan.planning.speculation_worth import (
     with_acceptance_range,
 )
 from capplan.planning.throughput import throughput
-from capplan.planning.traffic_over_time import lengths_of, traffic_over_time
+from capplan.planning.traffic_over_time import (
+    busiest_hour_of_mean,
+    lengths_of,
+    traffic_over_time,
+)
 from capplan.routing import GAMMA
 
 PAPER_THETA = 0.9
@@ -42,13 +47,14 @@ def in_full(
 ) -> Plan:
     """Return a plan with all that is told of its best.
 
-    ``with_load`` also measures what a replica of it carries.
+    ``with_load`` also measures what a replica of it carries, as the bill of an API
+    needs it.
     """
     settings = inputs.settings
     best = result.best
     if best is None:
         return result
-    if with_load:
+    if with_load or settings.api is not None:
         result = replace(result, replica_load=carried(inputs, best.run, progress))
     result = _described(inputs, result)
     if not result.interrupted:
@@ -115,10 +121,12 @@ def _described(inputs: PlanInputs, result: Plan) -> Plan:
     trace = inputs.trace
     is_timed = inputs.load.process is None and inputs.load.is_open
     traffic = traffic_over_time(trace) if is_timed else None
+    peak = busiest_hour_of_mean(trace) if is_timed else None
     return replace(
         result,
         traffic=traffic,
         lengths=lengths_of(trace),
         throughput=throughput(best.run, result.replica_load, traffic),
         purchase=purchase(inputs.settings, best),
+        api=api_bill(result, inputs.settings.api, peak or 1.0),
     )

@@ -9,6 +9,7 @@ from capplan.bounds.lower_bound import Bound
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.pools import Deployment
 from capplan.llm.layout import Layout
+from capplan.planning.api_price import ApiBill
 from capplan.planning.cost import HOURS_PER_MONTH, Cost, usd_per_h_range
 from capplan.planning.launch import Launch
 from capplan.planning.mix_result import Mix
@@ -394,6 +395,7 @@ class Plan(Shown):
     lengths: tuple[Lengths, ...] = ()  # of all requests, then of each class
     throughput: tuple[Throughput, ...] = ()  # of the best, and what it could
     purchase: Purchase | None = None  # of the best; None without one
+    api: ApiBill | None = None  # of an API beside it; None: not asked for
     drafts_worth: DraftsWorth | None = None  # None: no speculative decoding
     drafts_tried: tuple[DraftsTried, ...] = ()  # where a plan finds their number
     schema: str = PLAN_SCHEMA

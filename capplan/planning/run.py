@@ -117,12 +117,15 @@ class Run(Shown):
         """
         totals, hours = self.simulation.totals, self.hours
         scaled = bool(self.deployment.autoscaler)
+        work = self.work or work_of(self.simulation, self.deployment)
         return cost(
             self.deployment.pools,
             paid_shares=hours.paid_shares if scaled and hours else None,
             rate_per_s=totals.rate_per_s,
             mean_prompt_tokens=totals.prompt_tokens / totals.request_count,
             mean_output_tokens=totals.output_tokens / totals.request_count,
+            mean_cached_tokens=totals.cached_tokens / totals.request_count,
+            prompt_share=work.prompt_share if work else None,
         )
 
     @property

@@ -71,7 +71,8 @@ class TpRow:
     # decode iteration of that batch; NaN when it cannot serve [s]
     iteration_s: float = math.nan
     binding: str = ""  # "KV", "TPOT" or "max_num_seqs"; empty when it cannot serve
-    usd_per_million_output_tokens: float | None = None  # None without a price [$]
+    # of nodes that only decode, at that batch all the time; None without a price [$]
+    saturated_usd_per_million_output_tokens: float | None = None
     infeasible_reason: str | None = None  # None when it can serve
 
 
@@ -137,13 +138,15 @@ def search_tp(
     for row in sorted(able, key=_rank, reverse=True):
         best_by_gpu.setdefault(row.gpu, row)
     best = max(able, key=_rank, default=None)
-    priced = [row for row in able if row.usd_per_million_output_tokens is not None]
+    priced = [
+        row for row in able if row.saturated_usd_per_million_output_tokens is not None
+    ]
     return TpSearch(
         rows=rows,
         best=best,
         best_by_usd=min(
             priced,
-            key=lambda row: (row.usd_per_million_output_tokens, row.tp),
+            key=lambda row: (row.saturated_usd_per_million_output_tokens, row.tp),
             default=None,
         ),
         best_by_gpu=best_by_gpu,
@@ -179,9 +182,9 @@ def _row(option: TpOption, context_tokens: float, slo_tpot_s: float) -> TpRow:
     else:
         binding = "max_num_seqs" if at_end else "TPOT"
         batch, throughput = tpot_batch, tpot_throughput
-    million = None
+    line = None
     if option.usd_per_h is not None:
-        million = per_million("output", throughput * option.tp, option.usd_per_h)
+        line = per_million("output", throughput * option.tp, option.usd_per_h)
     return TpRow(
         gpu=option.gpu,
         tp=option.tp,
@@ -193,7 +196,7 @@ def _row(option: TpOption, context_tokens: float, slo_tpot_s: float) -> TpRow:
         batch=batch,
         iteration_s=float(option.decode_s(batch, context_tokens)),
         binding=binding,
-        usd_per_million_output_tokens=None if million is None else million.amount_usd,
+        saturated_usd_per_million_output_tokens=line.amount_usd if line else None,
     )
 
 

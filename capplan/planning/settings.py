@@ -7,6 +7,7 @@ from pydantic import BeforeValidator
 
 from capplan.errors import InputError
 from capplan.fleet.prices import parse_kind
+from capplan.planning.api_price import ApiPrice, parse_api_price
 from capplan.planning.fleet_settings import (
     MOVING,
     DisaggregationSettings,
@@ -88,6 +89,12 @@ class PlanSettings(
 ):
     """Settings of a plan; a field left None takes capplan's default."""
 
+    api_price: Annotated[str | None, validated_with(parse_api_price)] = setting(
+        None,
+        CHOICES,
+        "in=USD,out=USD",
+        "Prices of an API by million tokens, to compare: in=0.60,out=2.40,cached=0.15.",
+    )
     xlsx: bool = setting(
         False, OUTPUT, "", "Write plan.xlsx too, a workbook with live formulas."
     )
@@ -119,6 +126,11 @@ class PlanSettings(
                     f"{name} is of arrivals; users ask less of a slow fleet: leave out "
                     f"{name} or users",
                 )
+
+    @property
+    def api(self) -> ApiPrice | None:
+        """Prices of an API to compare with; None without."""
+        return None if self.api_price is None else parse_api_price(self.api_price)
 
     @property
     def llms(self) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ LEVELS = np.concatenate([np.linspace(0.01, 0.99, 50), [0.999]])
 """Levels at which distributions of lengths are drawn."""
 
 _WIDTHS = ("1s", "5s", "10s", "30s", "1m", "5m", "15m", "1h", "4h", "24h")
+_HOUR_S = 3600.0
 _MOST_BINS = 170
 """Bins at most: a week by the hour has 168."""
 _LEAST_REQUESTS = 100
@@ -84,6 +85,20 @@ def traffic_over_time(trace: Trace) -> Traffic | None:
         per_s(trace.prompt_tokens),
         per_s(trace.output_tokens),
     )
+
+
+def busiest_hour_of_mean(trace: Trace) -> float | None:
+    """Return the rate of a trace's busiest hour over its mean; None of less than two.
+
+    Its last hour counts as a whole one.
+    """
+    if trace.arrival_s is None or len(trace) < 2:
+        return None
+    since_s = trace.arrival_s - trace.arrival_s[0]
+    if since_s[-1] < 2 * _HOUR_S:
+        return None
+    busiest = int(np.bincount((since_s / _HOUR_S).astype(np.int64)).max())
+    return busiest / _HOUR_S / trace.rate_per_s
 
 
 def _width_s(span_s: float, request_count: int) -> float | None:

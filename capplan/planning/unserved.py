@@ -32,7 +32,7 @@ def without_oversized(
 
 
 def _cutting(trace: Trace, engines: list[EngineSettings]) -> str:
-    """Return how to have prompts cut that are not, where that serves all; or nothing."""
+    """Return how to have prompts cut that are not, where that serves all; else none."""
     for engine in engines:
         policy = engine.scheduler
         if policy.settings.get("chunked") == 0:

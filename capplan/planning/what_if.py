@@ -8,6 +8,7 @@ from typing import Any
 from capplan.deployment.configuration import Configuration
 from capplan.errors import InputError, collected_warnings
 from capplan.llm.catalog import llm as find_llm
+from capplan.planning.api_bill import api_bill
 from capplan.planning.cautions import largest_of_alike
 from capplan.planning.configuration import configurations
 from capplan.planning.excluded import Excluded
@@ -70,6 +71,12 @@ class Cell:
             return None
         per_h = 3600 * best.run.simulation.totals.rate_per_s
         return best.cost.usd_per_h / per_h if per_h > 0 else None
+
+    @property
+    def api_usd_per_month(self) -> float | None:
+        """What an API asks for its requests; None: not asked for. [$]"""
+        found = None if self.plan is None else api_bill(self.plan, self.settings.api)
+        return None if found is None else found.usd_per_month
 
     def __str__(self) -> str:
         return ", ".join(f"{name} {text}" for name, text in self.values.items())

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import reduce
 
 import numpy as np
 
@@ -25,6 +24,7 @@ class Work:
     # of the replica with most of it, over the mean; None of two pools, or where
     # requests move between replicas
     busiest_share_of_mean: float | None
+    prompt_share: float  # of the prompts; the rest is of the answers
 
 
 def work_of(simulation: Simulation, deployment: Deployment) -> Work | None:
@@ -36,10 +36,10 @@ def work_of(simulation: Simulation, deployment: Deployment) -> Work | None:
     times = times if done.all() else times.select(done)
     if not len(times):
         return None
-    parts = _parts_s(simulation, times, deployment)
+    prompts, answers = parts_s(simulation, times, deployment)
     names, base = base_classes(simulation.class_names)
     of_class = np.asarray(base)[times.request_class]
-    each = reduce(np.add, parts)
+    each = prompts + answers
     total_s = float(each.sum())
     if not total_s > 0:
         return None
@@ -53,6 +53,7 @@ def work_of(simulation: Simulation, deployment: Deployment) -> Work | None:
             if is_used
         },
         _busiest(times, each, deployment),
+        float(prompts.sum()) / total_s,
     )
 
 
@@ -96,36 +97,41 @@ def answer_s(
     )
 
 
-def _parts_s(
+def parts_s(
     simulation: Simulation, times: RequestTimes, deployment: Deployment
-) -> list[np.ndarray]:
-    """Return the time of each request on each pool, shape (n,) each. [s]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the time of each request's prompt and of its answer, shape (n,) each. [s]
 
-    Of two pools in dollars where both have a price, in GPU time else.
+    Of several pools in dollars where all have a price, in GPU time else.
     """
-    prompts, cached = times.prompt_tokens, times.cached_tokens
-    cached = np.minimum(cached, prompts)
-    pools, uses = deployment.pools, simulation.pools
-    parts = []
-    for index, (pool, use) in enumerate(zip(pools, uses, strict=True)):
+    pools = deployment.pools
+    apart = len(pools) > 1 and deployment.split is None
+    pool_of = np.repeat(range(len(pools)), [pool.replica_count for pool in pools])
+    prompts, answers = np.zeros(len(times)), np.zeros(len(times))
+    for index, (pool, use) in enumerate(zip(pools, simulation.pools, strict=True)):
+        rows: slice | np.ndarray = slice(None)
+        if deployment.split is not None:
+            rows = np.flatnonzero(pool_of[times.replica] == index)
+            if not len(rows):
+                continue
         tables, engine = pool.configuration.tables, pool.configuration.engine
+        of, to = times.prompt_tokens[rows], times.output_tokens[rows]
+        cached = np.minimum(times.cached_tokens[rows], of)
         batch = _batch(use.series, min(engine.max_num_seqs, len(tables.decode_s) - 1))
-        part = np.zeros(len(times))
-        if index == 0:
-            beside = batch if len(pools) == 1 else 0
+        prompt, answer = np.zeros(len(of)), np.zeros(len(of))
+        if not apart or index == 0:
+            beside = 0 if apart else batch
             most = max(1, engine.max_num_batched_tokens - beside)
-            part = part + prompt_s(tables, prompts, cached, beside, most)
-        if index == len(pools) - 1:
-            part = part + answer_s(tables, prompts, times.output_tokens, batch)
-        parts.append(part)
-    if len(pools) == 1:
-        return parts
-    # A pool is paid whatever it does: its requests share all of it.
-    dollars = [_price(deployment, index) for index in range(len(pools))]
-    return [
-        usd * pool.gpu_count * part / max(float(part.sum()), 1e-300)
-        for usd, pool, part in zip(dollars, pools, parts, strict=True)
-    ]
+            prompt = prompt_s(tables, of, cached, beside, most)
+        if not apart or index == 1:
+            answer = answer_s(tables, of, to, batch)
+        # One of several is paid whatever it does: its requests share all of it.
+        total_s = max(float(prompt.sum() + answer.sum()), 1e-300)
+        usd = _price(deployment, index) * pool.gpu_count
+        scale = 1.0 if len(pools) == 1 else usd / total_s
+        prompts[rows] += scale * prompt
+        answers[rows] += scale * answer
+    return prompts, answers
 
 
 def _price(deployment: Deployment, index: int) -> float:

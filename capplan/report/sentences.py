@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from capplan.deployment.configuration import UNMEASURED
 from capplan.deployment.pools import Deployment
 from capplan.latency.engine_time import ENGINES
+from capplan.planning.api_price import ApiBill
 from capplan.planning.classes import own_targets
 from capplan.planning.cost import NodeCount
 from capplan.planning.judgement import Judgement
@@ -13,7 +14,12 @@ from capplan.planning.probe import Probe
 from capplan.planning.result import Candidate, Plan
 from capplan.planning.run import Run
 from capplan.planning.scheduling import rules
-from capplan.report.columns import format_count, format_interval, format_share
+from capplan.report.columns import (
+    format_count,
+    format_fine_usd,
+    format_interval,
+    format_share,
+)
 from capplan.report.columns import plural as plural
 from capplan.report.page import Fact
 from capplan.report.window_sentences import window
@@ -345,3 +351,34 @@ def lower_bound(candidate: Candidate) -> str:
     bound = candidate.lower_bound_gpu_count
     prefix = "" if bound is None else f"{plural(bound, 'GPU')}: "
     return prefix + gap(candidate)
+
+
+def api_or_own(bill: ApiBill | None) -> str:
+    """Return what an API asks beside the plan's bill, and where owning breaks even."""
+    if bill is None:
+        return ""
+    price = bill.price
+    prices = (
+        ("in", price.usd_per_million_input_tokens),
+        ("out", price.usd_per_million_output_tokens),
+        ("cached", price.usd_per_million_cached_tokens),
+    )
+    told = ", ".join(
+        f"{format_usd(usd) if usd == round(usd, 2) else format_fine_usd(usd)} {name}"
+        for name, usd in prices
+    )
+    asked = (
+        f"an API at {told} per million tokens asks {format_usd(bill.usd_per_month)} a "
+        "month for this trace"
+    )
+    if bill.own_usd_per_month is None or bill.break_even_per_s is None:
+        return f"{asked}; the GPUs have no price"
+    even, most = format_count(bill.break_even_per_s), bill.most_per_s
+    own = f"this fleet costs {format_usd(bill.own_usd_per_month)}"
+    at = f"owning it breaks even at {even} of these requests/s in the mean"
+    if most is None:
+        return f"{asked}, {own}; {at}"
+    carries = f"{format_count(most)} that it carries within the SLO"
+    if bill.break_even_per_s <= most:
+        return f"{asked}, {own}; {at}, of the {carries}"
+    return f"{asked}, {own}; {at}, more than the {carries}: it does not pay"

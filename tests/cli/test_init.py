@@ -141,7 +141,9 @@ def test_on_a_terminal_three_questions_are_asked(tmp_path, monkeypatch, capsys):
 
 
 def test_the_columns_that_its_own_error_recommends_can_be_given(init, tmp_path):
-    (tmp_path / "log.csv").write_text("when,prompt_tokens,output_tokens\n0,9,5\n1,9,5\n")
+    (tmp_path / "log.csv").write_text(
+        "when,prompt_tokens,output_tokens\n0,9,5\n1,9,5\n"
+    )
 
     refused = init(traffic="log.csv")
     code, _, said = init("s.yaml", "--columns", "arrival_s=when", traffic="log.csv")

@@ -115,6 +115,7 @@ def test_a_plan_of_several_llms_writes_each_and_all_side_by_side(
         assert own["llm"] == cell["llm"]
         assert own["best"]["usd_per_month"] == cell["usd_per_month"]
         assert cell["usd_per_request"] > 0
+        assert cell["usd_per_million_input_tokens"] > 0
         assert cell["usd_per_million_output_tokens"] > 0
     shown = capsys.readouterr().out
     assert shown.startswith("2 plans over LLM")

@@ -158,9 +158,7 @@ def test_azures_unit_of_100_hours_is_not_one_hour(tmp_path):
     [
         azure(unitOfMeasure="1/Month"),
         azure(unitOfMeasure="0 Hours"),
-        azure(
-            type="Reservation", reservationTerm="1 Year", unitOfMeasure="100 Hours"
-        ),
+        azure(type="Reservation", reservationTerm="1 Year", unitOfMeasure="100 Hours"),
     ],
 )
 def test_a_unit_of_azure_that_is_not_known_is_refused_by_name(tmp_path, item):

@@ -43,9 +43,26 @@ def test_a_token_costs_what_the_hour_costs_over_the_tokens_of_an_hour():
         rate_per_s=2,
         mean_prompt_tokens=300,
         mean_output_tokens=100,
+        mean_cached_tokens=100,
+        prompt_share=0.25,
     )
 
-    assert found.usd_per_million_output_tokens == pytest.approx(5.0)
+    # A quarter of $3.60 over 1,440,000 new prompt tokens, the rest over 720,000.
+    assert found.usd_per_million_input_tokens == pytest.approx(0.9 / 1.44)
+    assert found.usd_per_million_output_tokens == pytest.approx(2.7 / 0.72)
+    assert found.usd_per_million_total_tokens == pytest.approx(1.25)
+
+
+def test_where_the_gpu_time_is_not_known_tokens_are_priced_together_alone():
+    found = cost(
+        pools(1, Price(3.6, "a provider")),
+        rate_per_s=2,
+        mean_prompt_tokens=300,
+        mean_output_tokens=100,
+    )
+
+    assert found.usd_per_million_input_tokens is None
+    assert found.usd_per_million_output_tokens is None
     assert found.usd_per_million_total_tokens == pytest.approx(1.25)
 
 
@@ -82,29 +99,40 @@ def test_a_doubtful_price_stars_its_lines(doubt, starred):
     gpu_count=st.integers(1, 10_000),
     usd=st.floats(1e-3, 100),
     rate=st.floats(1e-3, 1e4),
-    prompt=st.floats(0, 1e5),
+    prompt=st.just(0.0) | st.floats(1, 1e5),
     output=st.floats(1, 1e5),
+    cached=st.floats(0, 0.99),
+    share=st.floats(0, 1),
 )
-def test_every_amount_is_the_amount_of_its_line(gpu_count, usd, rate, prompt, output):
+def test_every_amount_is_the_amount_of_its_line_and_tokens_pay_the_bill(
+    gpu_count, usd, rate, prompt, output, cached, share
+):
     found = cost(
         pools(gpu_count, Price(usd, "a provider")),
         rate_per_s=rate,
         mean_prompt_tokens=prompt,
         mean_output_tokens=output,
+        mean_cached_tokens=cached * prompt,
+        prompt_share=share,
     )
 
+    per_input = found.usd_per_million_input_tokens
     amounts = [line.amount_usd for line in found.lines]
     assert amounts == [
         found.usd_per_h,
         found.usd_per_month,
         found.usd_per_year,
+        *([] if per_input is None else [per_input]),
         found.usd_per_million_output_tokens,
         found.usd_per_million_total_tokens,
     ]
-    # a month's tokens at their price are a month's GPUs
-    month_tokens = rate * output * 730 * 3600
-    paid = month_tokens / 1e6 * found.usd_per_million_output_tokens
-    assert math.isclose(paid, found.usd_per_month, rel_tol=1e-9, abs_tol=1e-9)
+    # a month's tokens at their prices are a month's GPUs
+    month_requests = rate * 730 * 3600
+    inputs = (1 - cached) * prompt * (per_input or 0.0)
+    outputs = output * found.usd_per_million_output_tokens
+    paid = month_requests / 1e6 * (inputs + outputs)
+    expected = found.usd_per_month * (1 if per_input is not None else 1 - share)
+    assert math.isclose(paid, expected, rel_tol=1e-6, abs_tol=1e-9)
 
 
 def test_pools_cost_the_sum_of_their_lines():

@@ -83,7 +83,9 @@ def test_times_of_vllm_for_another_engine_are_said_where_they_are_named():
     first = [" ".join(line.split()) for line in shown(found).splitlines()[:5]]
     said = "engine times: vLLM 0.26.0 (not those of SGLang), rules: SGLang 0.5.23"
     assert said in first
-    assert any("no SGLang was measured on GPUs of this kind" in w for w in found.warnings)
+    assert any(
+        "no SGLang was measured on GPUs of this kind" in w for w in found.warnings
+    )
 
 
 @pytest.mark.thorough

@@ -129,7 +129,9 @@ def test_between_gpu_types_the_price_may_choose_another():
     assert found.best.gpu == "fast"
     assert found.best_by_usd.gpu == "slow"
     # 30 requests in 50 ms: 600 tokens/s, 2.16 M an hour for a dollar
-    assert found.best_by_usd.usd_per_million_output_tokens == pytest.approx(1 / 2.16)
+    assert found.best_by_usd.saturated_usd_per_million_output_tokens == pytest.approx(
+        1 / 2.16
+    )
 
 
 def test_of_equal_throughput_fewer_gpus_are_chosen():

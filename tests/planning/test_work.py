@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from capplan.latency.contract import linear_tables
 from capplan.planning.run import simulate_deployment
 from capplan.planning.settings import SimulateSettings
-from capplan.planning.work import answer_s, busiest_of_mean, prompt_s, work_of
+from capplan.planning.work import answer_s, busiest_of_mean, parts_s, prompt_s, work_of
 
 # An iteration takes 8 ms, 2 us a prompt token, 1 ms a request, 1 us a token of context.
 TABLES = linear_tables(8e-3, 2e-6, 0.0, 1e-3, 1e-6, max_batch=8, max_tokens=64)
@@ -93,10 +93,11 @@ def test_the_busiest_is_never_below_the_mean_and_at_most_all(work):
 @pytest.mark.thorough
 def test_the_time_of_requests_is_about_the_time_replicas_were_busy():
     """The allocation is not of a made-up total: it is near the time simulated."""
-    from capplan.planning.work import _parts_s
-
     of = run(arrivals="poisson")
 
-    (parts,) = _parts_s(of.simulation, of.simulation.times, of.deployment)
+    prompts, answers = parts_s(of.simulation, of.simulation.times, of.deployment)
 
-    assert parts.sum() == pytest.approx(of.simulation.busy_s, rel=0.35)
+    total_s = prompts.sum() + answers.sum()
+    assert total_s == pytest.approx(of.simulation.busy_s, rel=0.35)
+    share = of.without_requests().work.prompt_share
+    assert share == pytest.approx(prompts.sum() / total_s)

@@ -76,9 +76,7 @@ def test_a_terminal_shows_no_time_once_all_requests_have_arrived(capsys, monkeyp
     assert "100%" not in capsys.readouterr().err
 
 
-def test_a_pipe_gets_a_line_now_and_then_with_percent_of_the_steps(
-    capsys, monkeypatch
-):
+def test_a_pipe_gets_a_line_now_and_then_with_percent_of_the_steps(capsys, monkeypatch):
     clock = Clock()
     monkeypatch.setattr(console.time, "monotonic", clock)
 

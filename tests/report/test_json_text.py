@@ -19,6 +19,7 @@ NAMES = [
     "ttft_p99_s",
     "tpot_p99_s",
     "usd_per_h",
+    "usd_per_million_input_tokens",
     "usd_per_million_output_tokens",
     "binding",
 ]

@@ -32,12 +32,14 @@ def with_price(plan, price):
 
 
 def test_every_line_is_its_quantity_times_its_unit_price_in_words(plan):
-    # 3 GPUs; 482,000 tokens of answers within 40 s make a million in 0.023 h.
+    # 3 GPUs; within 40 s 1,437,000 tokens of prompts and 482,000 of answers, a million
+    # in 0.00773 and 0.023 h, of which prompts take 18 % of the GPU time.
     assert bill(plan) == [
         "per hour 3 GPUs × $2.49 per GPU-hour = $7.47",
         "per month 730 h × $7.47 per hour = $5,453",
         "per year 8,760 h × $7.47 per hour = $65,437",
-        "per million output tokens 0.023 h × $7.47 per hour = $0.172*",
+        "per million input tokens 0.0014 h × $7.47 per hour = $0.0104*",
+        "per million output tokens 0.0188 h × $7.47 per hour = $0.141*",
         "per million total tokens 0.00579 h × $7.47 per hour = $0.0432*",
     ]
 

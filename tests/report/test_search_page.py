@@ -81,7 +81,7 @@ def test_a_row_that_cannot_serve_shows_dashes_and_no_zero():
 def test_the_cheapest_is_named_where_it_is_another():
     assert "cheapest" not in printed(search(GOOD))
     text = " ".join(printed(search(GOOD, CHEAP)).split())
-    assert "cheapest output tokens L4 × TP 2 at $0.25 per million" in text
+    assert "cheapest output tokens L4 × TP 2 at $0.25 per million if saturated" in text
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,10 @@ def test_csv_has_a_row_per_option_and_empty_cells_for_what_is_not_known():
 
     assert (good["gpu"], good["tp"], good["iteration_s"]) == ("H100-SXM", "4", "0.05")
     assert good["infeasible_reason"] == ""
-    assert (bad["iteration_s"], bad["usd_per_million_output_tokens"]) == ("", "")
+    assert (bad["iteration_s"], bad["saturated_usd_per_million_output_tokens"]) == (
+        "",
+        "",
+    )
     assert (bad["batch"], bad["infeasible_reason"]) == ("0", "it does not fit")
 
 

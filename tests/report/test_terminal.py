@@ -68,7 +68,7 @@ def test_a_terminal_of_80_columns_keeps_attainment_p99_and_price_and_cuts_none(p
         re.split(r"\s{2,}", heading.strip())
     )
     assert len(heading) <= 80
-    assert "too narrow for binds, $ per Mtok out" in narrow
+    assert "too narrow for binds, $/Mtok out, $/Mtok in" in narrow
     assert "too narrow" not in printed(plan, 120)
 
 

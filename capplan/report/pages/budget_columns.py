@@ -66,7 +66,7 @@ MONTHS = (
     _in_bill("usd_owed", "owed", format_usd),
     column("kwh", "kWh", _starred, leaves=3),
     column("t_co2e", "t CO2e", _starred, leaves=3),
-    column("usd_per_million_output_tokens"),
+    column("usd_per_million_total_tokens"),
     column("wh_per_thousand_output_tokens"),
 )
 

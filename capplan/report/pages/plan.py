@@ -55,6 +55,7 @@ _STARRED = "* estimated from the simulated traffic or from an uncertain price"
 _IN_TILES = {
     "per month": "Cost per month",
     "per year": "Cost per year",
+    "per million input tokens": "Cost per million input tokens",
     "per million output tokens": "Cost per million output tokens",
 }
 _SPELT_OUT = (
@@ -240,6 +241,7 @@ def _of_best(plan: Plan, best: Candidate, run: Run) -> list[Section]:
         *window_sentences.windows(run.judgement, best.probes),
         ("load", sentences.load(run.judgement)),
         *served_facts(plan),
+        ("API or own", sentences.api_or_own(plan.api)),
         ("one fewer", one_fewer(best) if best.pools else sentences.proof(best)),
         ("real engines", sentences.engines(best)),
         ("binds", best.binding or ""),
@@ -325,6 +327,11 @@ def _bill(plan: Plan, best: Candidate, run: Run) -> Section:
     ]
     if any(line.estimated for line in lines):
         notes.append(f"{_STARRED}.")
+    if run.work is not None:
+        notes.append(
+            f"Prompts took {format_share(run.work.prompt_share)} of the GPU time, and "
+            "answers the rest: so input and output tokens share the bill."
+        )
     return Section(COST, tables=[Table(_BILL, lines)], notes=notes)
 
 

@@ -17,7 +17,7 @@ def _positive(count: float) -> str:
     return format_count(count) if count else DASH
 
 
-_USD = "usd_per_million_output_tokens"
+_USD = "saturated_usd_per_million_output_tokens"
 
 COLUMNS = (
     column("gpu", "GPU", justify="left"),
@@ -27,7 +27,7 @@ COLUMNS = (
     column("batch", "batch", _positive),
     column("iteration_s", "iteration", format_duration),
     column("tokens_per_s_per_gpu", "tokens/s per GPU", _positive),
-    column(_USD, "$ per Mtok out", format_fine_usd),
+    column(_USD, "$/Mtok out, saturated", format_fine_usd),
     column("binding", "binds", justify="left"),
     column("infeasible_reason"),
 )
@@ -43,8 +43,9 @@ def search_page(search: Search) -> Page:
 
     facts: list[Fact] = []
     if cheapest is not None and cheapest is not best:
-        usd = cheapest.usd_per_million_output_tokens
+        usd = cheapest.saturated_usd_per_million_output_tokens
         price = "" if usd is None else f" at {format_fine_usd(usd)} per million"
+        price += " if saturated" * bool(price)
         facts.append(
             ("cheapest output tokens", f"{cheapest.gpu} × TP {cheapest.tp}{price}")
         )
@@ -59,7 +60,8 @@ def search_page(search: Search) -> Page:
     limit = f"TPOT ≤ {format_duration(tpot_s)}" if limited else "no TPOT limit"
     note = (
         f"For a mean context of {found.context_tokens:,.0f} tokens and {limit}; decode "
-        "at a steady full batch only: `capplan plan` simulates prefill and queueing."
+        "at a steady full batch only, which “saturated” dollars are of: `capplan plan` "
+        "simulates prefill and queueing, and prices tokens at the traffic."
     )
     table = Table(COLUMNS, found.rows, style=style)
     return Page(

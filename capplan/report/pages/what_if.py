@@ -36,6 +36,7 @@ _OF_BEST = (
     "usd_per_month",
     "usd_per_month_range",
     "nodes",
+    "usd_per_million_input_tokens",
     "usd_per_million_output_tokens",
     "usd_per_million_total_tokens",
     "slo_attainment",
@@ -51,6 +52,7 @@ PATHS = {
     "attainment_text": "plan.attainment_text",
     **{name: f"best.{CANDIDATE[name]}" for name in _OF_BEST},
     "usd_per_request": "usd_per_request",
+    "api_usd_per_month": "api_usd_per_month",
     "reason": "reason",
 }
 """Where the values of a cell lie, by the keys of the JSON, after what is varied."""
@@ -133,6 +135,7 @@ def _columns(result: WhatIf) -> list[Column]:
     def shown(name: str, heading: str, show: Any = str, leaves: int = 0) -> Column:
         return column(name, heading, show, path=PATHS[name], leaves=leaves)
 
+    with_api = "API $ per month" if result.settings.get("api_price") else ""
     columns = [
         Column(
             key_of(name),
@@ -159,12 +162,11 @@ def _columns(result: WhatIf) -> list[Column]:
         shown("decided", ""),
         shown("usd_per_h", ""),
         shown("usd_per_month", "$ per month", format_usd),
+        shown("api_usd_per_month", with_api, format_usd),
         shown("usd_per_request", "$ per request", format_fine_usd, leaves=3),
-        shown(
-            "usd_per_million_output_tokens",
-            "$ per Mtok out",
-            format_fine_usd,
-            leaves=4,
+        *(
+            shown(f"usd_per_million_{kind}_tokens", heading, format_fine_usd, leaves=4)
+            for kind, heading in (("input", "$/Mtok in"), ("output", "$/Mtok out"))
         ),
         shown("usd_per_million_total_tokens", ""),
         shown("binding", ""),

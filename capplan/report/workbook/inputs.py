@@ -63,8 +63,12 @@ def inputs_of(plan: Plan) -> dict[str, Named]:
             Named("hours_per_year", HOURS_PER_YEAR, "h", "365 days", "given"),
             Named("requests_per_s", totals.rate_per_s, "1/s", *how),
             Named("prompt_tokens", prompt / requests, "tokens", *how),
+            Named("cached_tokens", totals.cached_tokens / requests, "tokens", *how),
             Named("output_tokens", output / requests, "tokens", *how),
         ]
+        if best.run.work is not None:
+            share = best.run.work.prompt_share
+            rows.append(Named("prompt_cost_share", share, "of GPU time", *how))
         rows += _rate(plan)
     names = price_names(plan)
     for group in _of_others(plan):

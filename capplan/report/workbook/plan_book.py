@@ -129,12 +129,28 @@ def _add_cost(
         amount = cost.usd_per_month / named[RATE].value
         formula = Formula(f"=usd_per_month/{RATE}", amount, "number")
         sheet.row("cost per month in own currency", formula, f"{code} per month")
-    for name, tokens, million in (
-        ("output", "output_tokens", cost.usd_per_million_output_tokens),
-        ("total", "(prompt_tokens+output_tokens)", cost.usd_per_million_total_tokens),
+    for name, share, tokens, million in (
+        (
+            "input",
+            "*prompt_cost_share",
+            "(prompt_tokens-cached_tokens)",
+            cost.usd_per_million_input_tokens,
+        ),
+        (
+            "output",
+            "*(1-prompt_cost_share)",
+            "output_tokens",
+            cost.usd_per_million_output_tokens,
+        ),
+        (
+            "total",
+            "",
+            "(prompt_tokens+output_tokens)",
+            cost.usd_per_million_total_tokens,
+        ),
     ):
         if million is not None:
-            text = f"=usd_per_h/(requests_per_s*{tokens}*3600/1000000)"
+            text = f"=usd_per_h{share}/(requests_per_s*{tokens}*3600/1000000)"
             sheet.row(
                 f"per million {name} tokens*", Formula(text, million, "fine"), "$"
             )
