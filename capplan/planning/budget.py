@@ -313,10 +313,7 @@ class _Work:
         factor = self._factors[bill.month - 1]
         busiest, mean = self._curve.busiest_per_s, float(self._curve.mean_per_s.mean())
         requests_per_s = mean * factor / self._tokens[bill.month - 1]
-        prompts, outputs = (
-            float(tokens.mean()) * mean * factor * HOURS_PER_MONTH * 3600
-            for tokens in (self._trace.prompt_tokens, self._trace.output_tokens)
-        )
+        trace, requests = self._trace, mean * factor * HOURS_PER_MONTH * 3600
         power, energy, t_co2e = self._power, None, None
         if power is not None:
             energy = kwh(hours.node_hours, power.kw, power.draw, power.pue)
@@ -332,8 +329,8 @@ class _Work:
             bill=bill,
             kwh=energy,
             t_co2e=t_co2e,
-            prompt_tokens=prompts,
-            output_tokens=outputs,
+            prompt_tokens=float(trace.prompt_tokens.mean()) * requests,
+            output_tokens=float(trace.output_tokens.mean()) * requests,
             is_doubtful=assumed or self._prices.is_doubtful,
         )
 

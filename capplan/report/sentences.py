@@ -353,6 +353,14 @@ def lower_bound(candidate: Candidate) -> str:
     return prefix + gap(candidate)
 
 
+def gpu_time(run: Run) -> str:
+    """Return how prompts and answers share the GPU time, and so the bill."""
+    if run.work is None or run.cost is None:
+        return ""
+    share = format_share(run.work.prompt_share)
+    return f"{share} for prompts, the rest for answers: tokens share the bill so"
+
+
 def api_or_own(bill: ApiBill | None) -> str:
     """Return what an API asks beside the plan's bill, and where owning breaks even."""
     if bill is None:

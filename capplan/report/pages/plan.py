@@ -52,12 +52,7 @@ COST, WHY = "Cost", "Why this many GPUs"
 """Headings of sections."""
 
 _STARRED = "* estimated from the simulated traffic or from an uncertain price"
-_IN_TILES = {
-    "per month": "Cost per month",
-    "per year": "Cost per year",
-    "per million input tokens": "Cost per million input tokens",
-    "per million output tokens": "Cost per million output tokens",
-}
+_IN_TILES = ("month", "year", "million input tokens", "million output tokens")
 _SPELT_OUT = (
     "TTFT is the time from arrival to the first token, TPOT the mean time per token "
     "after it, and e2e that from arrival to the last token."
@@ -208,9 +203,9 @@ def _tiles(plan: Plan, best: Candidate, run: Run) -> list[Tile]:
         attained,
         Tile("Replicas", f"{best.replica_count:,}", _needed(counts, bool(best.pools))),
         *(
-            Tile(_IN_TILES[line.what], _amount(line), _ends(best, line))
+            Tile(f"Cost {line.what}", _amount(line), _ends(best, line))
             for line in _lines(plan)
-            if line.what in _IN_TILES
+            if line.what.removeprefix("per ") in _IN_TILES
         ),
         Tile(
             "Lower bound",
@@ -241,6 +236,7 @@ def _of_best(plan: Plan, best: Candidate, run: Run) -> list[Section]:
         *window_sentences.windows(run.judgement, best.probes),
         ("load", sentences.load(run.judgement)),
         *served_facts(plan),
+        ("GPU time", sentences.gpu_time(run)),
         ("API or own", sentences.api_or_own(plan.api)),
         ("one fewer", one_fewer(best) if best.pools else sentences.proof(best)),
         ("real engines", sentences.engines(best)),
@@ -327,11 +323,6 @@ def _bill(plan: Plan, best: Candidate, run: Run) -> Section:
     ]
     if any(line.estimated for line in lines):
         notes.append(f"{_STARRED}.")
-    if run.work is not None:
-        notes.append(
-            f"Prompts took {format_share(run.work.prompt_share)} of the GPU time, and "
-            "answers the rest: so input and output tokens share the bill."
-        )
     return Section(COST, tables=[Table(_BILL, lines)], notes=notes)
 
 
