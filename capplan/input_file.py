@@ -126,15 +126,7 @@ def read_text(path: str | Path, most_bytes: int = MOST_TEXT_BYTES) -> str:
 
 
 def printable(text: str) -> str:
-    """Return a text without control characters, but for tabs and ends of lines.
-
-    A terminal would obey them: colours, a title, a cursor that overwrites lines.
-
-    Examples
-    --------
-    >>> printable("Acme" + chr(27) + "[31m")
-    'Acme[31m'
-    """
+    """Return a text without what a terminal obeys, but for tabs and ends of lines."""
     return CONTROLS.sub("", text)
 
 

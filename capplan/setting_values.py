@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator
 
@@ -29,16 +29,8 @@ PathText = Annotated[str, BeforeValidator(path_text), NAMES_FILE]
 
 def file_settings(model: type[BaseModel]) -> list[str]:
     """Return the settings of a command that may name files."""
-
-    def is_marked(kind: Any) -> bool:
-        inner = get_args(kind)
-        return NAMES_FILE in inner or any(map(is_marked, inner))
-
-    return [
-        name
-        for name, field in model.model_fields.items()
-        if NAMES_FILE in field.metadata or is_marked(field.annotation)
-    ]
+    fields = model.model_fields.items()
+    return [x for x, of in fields if NAMES_FILE in f"{of.annotation} {of.metadata}"]
 
 
 def json_object(text: str, where: str, example: str) -> dict[str, Any]:

@@ -24,6 +24,8 @@ from capplan.bounds.pools_certificate import POOLS_SCHEMA, check_pools_document
 SCHEMA = "capplan.certificate/2"
 PLAN_SCHEMA = "capplan.plan/2"
 """Of the document that the certificate seals."""
+MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
+"""Errors of reckoning with parts of a document that are not as capplan writes them."""
 CHANGED = "its digest does not match: something was changed after it was made"
 
 
@@ -122,13 +124,7 @@ def check_document(
             return reasons
         again = reproduce(document)
         return check_bound(block, again.inputs) + _check_attained(block, again.attained)
-    except (
-        LookupError,
-        TypeError,
-        ValueError,
-        AttributeError,
-        ArithmeticError,
-    ) as problem:
+    except MALFORMED as problem:
         return [f"its certificate is malformed: {type(problem).__name__}: {problem}"]
 
 

@@ -21,9 +21,7 @@ def budget_command(
     are simulated at some months' peaks. The ladder of commitments, spot, on demand and
     owned nodes are set side by side. Exit code 3: the quotas are too small.
     """
-    from capplan.report.planned_settings import planned_pool
-
-    settings = settings_of_source(BudgetSettings, source, flags, planned_pool)
+    settings = settings_of_source(BudgetSettings, source, flags)
     announce_compilation([settings.scheduler])
     from capplan.report.pages.budget import budget_page
     from capplan.report.to_files import budget

@@ -1,7 +1,7 @@
 """Read a scenario: settings in a YAML file, overridden by flags."""
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
@@ -72,22 +72,17 @@ def settings_from(
 
 
 def settings_of_source(
-    model: type[SettingsOf],
-    source: Path | None,
-    flags: dict[str, Any],
-    of_plan: Callable[[Path, type[Settings], frozenset[str]], dict[str, Any]],
+    model: type[SettingsOf], source: Path | None, flags: dict[str, Any]
 ) -> SettingsOf:
-    """Return the settings of a scenario or of a plan.json, overridden by the flags.
-
-    ``of_plan`` reads a plan's, without those that flags replace.
-    """
+    """Return the settings of a scenario or of a plan.json, overridden by the flags."""
     if source is None or not (source.suffix == ".json" or source.is_dir()):
         return settings_from(model, source, flags)
-    replaced = {name for name, value in flags.items() if value not in (None, [])}
-    replaced |= {*_ONE_OF} if replaced & {*_ONE_OF} else set()
-    return settings_from(
-        model, None, flags, of_plan(source, model, frozenset(replaced))
-    )
+    from capplan.report.planned_settings import planned_settings
+
+    given = {name for name, value in flags.items() if value not in (None, [])}
+    replaced = given.union(_ONE_OF) if given & {*_ONE_OF} else given
+    planned = planned_settings(source, model, frozenset(replaced))
+    return settings_from(model, None, flags, planned)
 
 
 def read_scenario(model: type[Settings], path: Path) -> dict[str, Any]:
@@ -106,10 +101,10 @@ def read_scenario(model: type[Settings], path: Path) -> dict[str, Any]:
         value = settings.get(name)
         if isinstance(value, str) and (path.parent / value).exists():
             settings[name] = str(path.parent / value)
-    scheduler = str(settings.get("scheduler", ""))
-    file = file_of(scheduler)
+    scheduler = settings.get("scheduler")
+    file = file_of(scheduler) if isinstance(scheduler, str) else ""
     if path.parent != Path() and file and (path.parent / file).exists():
-        settings["scheduler"] = f"{path.parent / file}{scheduler[len(file) :]}"
+        settings["scheduler"] = f"{path.parent / file}{str(scheduler)[len(file) :]}"
     try:
         model(**settings)  # here the line of a wrong setting is known
     except SettingError as error:

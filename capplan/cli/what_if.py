@@ -54,9 +54,7 @@ def what_if_command(
         "slo-scale": slo_scale,
         "llm": llm,
     }
-    from capplan.report.planned_settings import planned_settings
-
-    settings = settings_of_source(WhatIfSettings, source, flags, planned_settings)
+    settings = settings_of_source(WhatIfSettings, source, flags)
     given = {name: text for name, text in lists.items() if text is not None}
     varied = {**settings.vary, **given}
     settings = WhatIfSettings(**{**dict(settings), "vary": varied})

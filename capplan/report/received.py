@@ -1,48 +1,35 @@
 """What a received file may name: of its settings, which files are opened, and code.
 
-A file that somebody else wrote opens none of this machine's. Its settings have the
-types that capplan writes; a trace or profiles lie beside it, with the digest that it
-states, or are named by the user; all else ships with the version.
+Its settings have the types that capplan writes. A trace or profiles lie beside it, with
+the digest that it states, or the user names them; all else ships with the version.
 """
 
 import json
 from collections.abc import Mapping
-from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, get_type_hints
 
 from pydantic import ConfigDict, PlainSerializer, TypeAdapter, ValidationError
 
 from capplan.errors import InputError
 from capplan.input_file import named_sha256
-from capplan.llm.catalog import published
 from capplan.planning.plan import NOT_IN_THE_RESULT
 from capplan.setting_values import file_settings
 from capplan.settings import Settings
-from capplan.simulator.schedulers import SCHEDULERS
 from capplan.simulator.schedulers.own_file import (
     file_of,
     named_by_content,
     names_content,
 )
-from capplan.workload.catalog import PACKAGED, shipped_workload_names
 
-BESIDE = ("trace", "profiles")
+_BESIDE = ("trace", "profiles")
 """Settings whose files may lie beside the file that names them, by their digest."""
-
-_SHOWN = 60
-"""Characters of a value that are shown."""
+_NAMES = ("llm", "workload", "engine_overhead", "scheduler")
+"""Settings whose text may be a name that ships, where no file has it."""
 
 
 class NotThereError(InputError):
     """A file that a received one names does not lie beside it."""
-
-
-class Received(NamedTuple):
-    """Settings of a received file, and where what it names lies now."""
-
-    settings: dict[str, Any]
-    named: Mapping[str, str]  # the path that the file has, by the one that is opened
 
 
 def received(
@@ -53,25 +40,19 @@ def received(
     *,
     without: frozenset[str] = frozenset(),
     trust: bool = False,
-) -> Received:
-    """Return the settings of a received document, with files that may be opened.
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the settings of a document, and what it names each file that is opened.
 
     ``given`` are files that the user names in place of the document's, ``without``
     settings that are not read. A scheduler's Python file is taken only with ``trust``,
     and only with the content that the document names.
-
-    Raises
-    ------
-    InputError
-        When a setting has another type, or names a file that is not to be opened.
     """
     settings = {k: v for k, v in document["settings"].items() if k not in without}
-    given = given or {}
+    given, named = given or {}, {}
     _check_types(path, settings, model)
     for name in given:
         if name not in settings:
             raise InputError(f"{path}: has no {name}; leave out {_flag(name)}")
-    named: dict[str, str] = {}
     for name in file_settings(model):
         text = settings.get(name)
         if text is None:
@@ -80,7 +61,7 @@ def received(
             found = Path(given[name])
             if not found.exists():
                 raise InputError(f"{_flag(name)}: {found}: no such file")
-        elif name in BESIDE:
+        elif name in _BESIDE:
             found = _beside(path, name, text, document.get(f"{name}_sha256"))
         else:
             _check_name(path, name, text, trust)
@@ -88,7 +69,7 @@ def received(
         # Absolute: no other text in what is made again is the same.
         settings[name] = str(found.absolute())
         named[settings[name]] = text
-    return Received(settings, named)
+    return settings, named
 
 
 def _flag(name: str) -> str:
@@ -99,32 +80,22 @@ def _check_types(
     path: Path, settings: Mapping[str, Any], model: type[Settings]
 ) -> None:
     """Refuse a value of another type than the one that capplan writes."""
-    kinds = _written(model)
-    for name, value in settings.items():
+    kinds = get_type_hints(model)  # without their validators, which may open files
+    for name, field in model.model_fields.items():
+        if name not in settings:  # the model refuses what is none of its fields
+            continue
+        written = [how for how in field.metadata if isinstance(how, PlainSerializer)]
+        kind = written[0].return_type if written else kinds[name]
+        text = json.dumps(settings[name])
         if name in NOT_IN_THE_RESULT:
             raise InputError(f"{path}: settings.{name} is none of a file's")
         try:
-            if name in kinds:  # the model itself refuses the others
-                kinds[name].validate_json(json.dumps(value))
+            TypeAdapter(kind, config=ConfigDict(strict=True)).validate_json(text)
         except ValidationError as error:
             expected = error.errors()[0]["msg"].replace("Input should be", "expected")
             raise InputError(
-                f"{path}: settings.{name} is {json.dumps(value)[:_SHOWN]}; {expected}"
+                f"{path}: settings.{name} is {text[:60]}; {expected}"
             ) from None
-
-
-@cache
-def _written(model: type[Settings]) -> dict[str, TypeAdapter[Any]]:
-    """Return the type of each setting as JSON has it, before any validator."""
-    kinds = get_type_hints(model)  # without their validators
-    for name, field in model.model_fields.items():
-        for how in field.metadata:
-            if isinstance(how, PlainSerializer):
-                kinds[name] = how.return_type
-    strict = ConfigDict(strict=True)
-    return {
-        name: TypeAdapter(kinds[name], config=strict) for name in model.model_fields
-    }
 
 
 def _beside(path: Path, name: str, text: str, sha256: Any) -> Path:
@@ -147,52 +118,30 @@ def _beside(path: Path, name: str, text: str, sha256: Any) -> Path:
 
 
 def _check_name(path: Path, name: str, text: str, trust: bool) -> None:
-    """Refuse the name of a file where only one that ships is taken."""
-    if name == "scheduler" and (file := file_of(text)):
-        if not trust:
-            raise InputError(
-                f"{path}: its scheduler is the Python file {file}, which is executed; "
-                "read that file, then give --trust to `capplan verify`, or --scheduler "
-                "to other commands"
-            )
-        if not names_content(text):
-            raise InputError(
-                f"{path}: does not name the content of its scheduler {file}; expected "
-                "a plan as capplan wrote it"
-            )
+    """Refuse what is not a name that ships, and a Python file but with trust."""
+    file = file_of(text) if name == "scheduler" else ""
+    if file and trust and names_content(text):
         named_by_content(text.partition(":")[0])
-    elif not _ships(name, text):
+    elif file and trust:
         raise InputError(
-            f"{path}: its {name} is {text[:_SHOWN]!r}, which does not ship with this "
-            f"version; a file that a received one names is not opened: give "
-            f"{_flag(name)}"
+            f"{path}: does not name the content of its scheduler {file}; expected a "
+            "plan as capplan wrote it"
+        )
+    elif file:
+        raise InputError(
+            f"{path}: its scheduler is the Python file {file}, which is executed; read "
+            "it, then give `capplan verify` --trust, other commands --scheduler"
+        )
+    elif name not in _NAMES or any(map(_is_file, [text, *text.split(",")])):
+        raise InputError(
+            f"{path}: its {name} is {text[:60]!r}; a file that a received one names is "
+            f"not opened: give {_flag(name)}"
         )
 
 
-def _ships(name: str, text: str) -> bool:
-    """Return whether a text is a name that this version knows, and of no file here."""
-    if any(map(_may_be_file, [text, *text.split(",")])):
-        return False
-    if name == "llm":
-        return all(map(_is_published, text.split(",")))
-    if name == "workload":
-        known = (*shipped_workload_names(), *PACKAGED)
-        return text in known or text.startswith("synthetic:")
-    if name == "scheduler":
-        return text.partition(":")[0] in SCHEDULERS
-    return name == "engine_overhead" and text == "none"
-
-
-def _may_be_file(text: str) -> bool:
-    path = Path(text)
+def _is_file(text: str) -> bool:
+    path = Path(text.strip())
     try:
         return path.is_absolute() or ".." in path.parts or path.exists()
     except OSError:  # a name that is too long for one
         return True
-
-
-def _is_published(text: str) -> bool:
-    try:
-        return published(text) is not None
-    except InputError:
-        return False

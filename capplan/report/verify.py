@@ -17,30 +17,21 @@ from capplan.report.plan_document import read_plan
 from capplan.report.received import received
 from capplan.report.render.json_text import json_text
 
-MALFORMED = (LookupError, TypeError, ValueError, AttributeError, ArithmeticError)
-"""Errors of reckoning with parts of a document that are not as capplan writes them."""
-
 _MOST_REASONS = 10
 _SEAL = ("certificate", "document_digest")
 """Place of a plan's own digest, which is checked by itself: that of the plan made again
 is of a text that names files where they lie now."""
 
 
-def verify(
-    path: Path,
-    *,
-    simulate: bool,
-    given: Mapping[str, str] | None = None,
-    trust: bool = False,
-) -> list[str]:
+def verify(path: Path, *, simulate: bool, **taken: Any) -> list[str]:
     """Return why a plan cannot be accepted; empty when it holds.
 
     The digest shows a change. The lower bound is checked from the requests by code
     that found none of it, and N and N - 1 replicas are simulated again. Then the plan
     is made again from its settings, and the whole document compared: a figure that
     was changed and sealed again differs. Without ``simulate``, only the document itself
-    is checked, which takes a certificate. ``given`` and ``trust`` are those of
-    :func:`capplan.report.received.received`.
+    is checked, which takes a certificate. ``taken`` are ``given`` and ``trust``
+    of :func:`capplan.report.received.received`.
     """
     document = read_plan(path)
     if not simulate:
@@ -50,7 +41,7 @@ def verify(
                 "--no-simulate leaves out, nothing of it can be checked"
             ]
         return check_document(document)
-    settings, named = received(document, path, PlanSettings, given, trust=trust)
+    settings, named = received(document, path, PlanSettings, **taken)
     if document.get("interrupted"):
         return ["the plan was interrupted; plan again to have all of it verified"]
     reasons: list[str] = []

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from capplan.bounds.certificate import CHANGED
+from capplan.bounds.certificate import CHANGED, MALFORMED
 from capplan.planning.autoscale import autoscale
 from capplan.planning.autoscale_settings import AutoscaleSettings
 from capplan.report.pages.autoscale import (
@@ -16,7 +16,7 @@ from capplan.report.pages.autoscale import (
 from capplan.report.plan_document import read_made_by
 from capplan.report.received import received
 from capplan.report.render.json_text import json_text
-from capplan.report.verify import MALFORMED, changed
+from capplan.report.verify import changed
 
 _SLACK = 1 + 1e-9
 
@@ -26,13 +26,7 @@ def read_autoscaled(path: Path) -> dict[str, Any]:
     return read_made_by("autoscale", path, SCHEMA)
 
 
-def verify_autoscaled(
-    path: Path,
-    *,
-    simulate: bool,
-    given: Mapping[str, str] | None = None,
-    trust: bool = False,
-) -> list[str]:
+def verify_autoscaled(path: Path, *, simulate: bool, **taken: Any) -> list[str]:
     """Return why a file of autoscalers cannot be accepted; empty when it holds.
 
     Its digest shows a change, and its figures must keep the laws of replica-hours. Then
@@ -51,7 +45,7 @@ def verify_autoscaled(
         return reasons
     if document.get("interrupted"):
         return ["it was interrupted; run it again to have all of it verified"]
-    settings, named = received(document, path, AutoscaleSettings, given, trust=trust)
+    settings, named = received(document, path, AutoscaleSettings, **taken)
     again = json_text(autoscale_values(autoscale(AutoscaleSettings(**settings))))
     return changed(document, again, "simulated", named, (DIGEST,))
 

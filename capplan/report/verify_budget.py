@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from capplan.bounds.certificate import MALFORMED
 from capplan.planning.budget import budget
 from capplan.planning.budget_settings import BudgetSettings
 from capplan.planning.cost import HOURS_PER_MONTH
@@ -12,7 +13,7 @@ from capplan.report.pages.budget import SCHEMA, budget_values
 from capplan.report.plan_document import read_made_by
 from capplan.report.received import received
 from capplan.report.render.json_text import json_text
-from capplan.report.verify import MALFORMED, changed
+from capplan.report.verify import changed
 
 _MOST_REASONS = 10
 _CENT = 0.005
@@ -23,13 +24,7 @@ Claim = tuple[str, float, float]
 """Where a figure stands, what it is, and what the rows make of it."""
 
 
-def verify_budget(
-    path: Path,
-    *,
-    simulate: bool,
-    given: Mapping[str, str] | None = None,
-    trust: bool = False,
-) -> list[str]:
+def verify_budget(path: Path, *, simulate: bool, **taken: Any) -> list[str]:
     """Return why a budget cannot be accepted; empty when it holds.
 
     The bill of each month, each commitment and the totals are reckoned from the rows:
@@ -49,7 +44,7 @@ def verify_budget(
         return [f"it is malformed: {type(problem).__name__}: {problem}"]
     if reasons or not simulate:
         return reasons[:_MOST_REASONS]
-    settings, named = received(document, path, BudgetSettings, given, trust=trust)
+    settings, named = received(document, path, BudgetSettings, **taken)
     again = json_text(budget_values(budget(BudgetSettings(**settings))))
     return changed(document, again, "budgeted", named, ())
 

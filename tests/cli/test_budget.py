@@ -7,7 +7,7 @@ import pytest
 from capplan.cli.main import exit_code
 from capplan.errors import InputError
 from capplan.planning.budget_settings import BudgetSettings
-from capplan.report.planned_settings import planned_pool
+from capplan.report.planned_settings import planned_settings
 
 SERVED = ["--workload", "synthetic:prompt=300,output=80,n=300", "--rate", "40"]
 SERVED += ["--llm", "Llama-3.1-8B", "--gpu", "H100-SXM", "--tp", "1"]
@@ -84,7 +84,7 @@ def test_a_changed_plan_is_refused(plan, tmp_path):
     forged.write_text(json.dumps(document))
 
     with pytest.raises(InputError, match="plan again"):
-        planned_pool(forged, BudgetSettings)
+        planned_settings(forged, BudgetSettings)
 
 
 @pytest.mark.thorough
@@ -101,7 +101,7 @@ def test_a_plan_of_another_kind_is_refused(plan, tmp_path, changes, part):
     other.write_text(json.dumps({**json.loads(plan.read_text()), **changes}))
 
     with pytest.raises(InputError, match=part):
-        planned_pool(other, BudgetSettings)
+        planned_settings(other, BudgetSettings)
 
 
 @pytest.mark.parametrize(

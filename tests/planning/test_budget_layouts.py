@@ -36,7 +36,7 @@ from capplan.planning.settings import (
 from capplan.report.pages.budget import budget_page, budget_values
 from capplan.report.pages.capacity import capacity_values
 from capplan.report.pages.run import run_page, run_values
-from capplan.report.planned_settings import planned_pool
+from capplan.report.planned_settings import planned_settings
 from capplan.report.render.json_text import json_text
 from capplan.report.render.terminal import print_page
 from capplan.report.to_files import plan as plan_to_files
@@ -247,7 +247,7 @@ def test_a_plan_of_ranks_and_drafts_becomes_a_budget_of_them(tmp_path):
         PlanSettings(**asked, enable_expert_parallel=False, out=str(tmp_path))
     )
 
-    given = BudgetSettings(**planned_pool(tmp_path / "plan.json", BudgetSettings))
+    given = BudgetSettings(**planned_settings(tmp_path / "plan.json", BudgetSettings))
 
     (row,) = able(given.at_rate(5.0))
     best = result.best.run.configuration

@@ -165,6 +165,14 @@ def patched() -> ExitStack:
     return stack
 
 
+def digested(folder: Path, text: str) -> set[str]:
+    """Return what is read for its digest: the trace and profiles beside a file."""
+    settings = json.loads(text)["settings"]
+    names = settings if isinstance(settings, dict) else {}
+    given = [names.get("trace"), names.get("profiles")]
+    return {str(folder / Path(x).name) for x in given if isinstance(x, str)}
+
+
 def wrong(folder: Path, command: str, text: str) -> str:
     """Return what a command did wrong with a forged file; empty: nothing."""
     path = folder / "forged.json"
@@ -172,8 +180,7 @@ def wrong(folder: Path, command: str, text: str) -> str:
     known = [path, *(folder / name for name in (*_MADE, "own.csv"))]
     with watched(allowed=known) as seen:
         code, printed = answer(command.replace("FILE", "forged.json"))
-    looked = {str(folder / name) for name in ("evil.csv", "evil", "evil.yaml")}
-    opened = [each for each in seen if each not in looked]  # for their digest
+    opened = [each for each in seen if each not in digested(folder, text)]
     parents = (folder, folder.parent)
     executed = [each for each in parents if (each / "executed").exists()]
     if code not in (0, 1, 2, 3, 4):

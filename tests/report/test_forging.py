@@ -73,4 +73,4 @@ def test_a_file_that_is_opened_or_executed_is_seen(documents, folder):
         (folder / "evil.csv").read_bytes()
         exec(compile("1", str(folder / "evil.py"), "exec"))
 
-    assert seen == [str(folder / "evil.csv"), str(folder / "evil.py")]
+    assert seen == [str(folder / "evil.csv"), f"executed: {folder / 'evil.py'}"]

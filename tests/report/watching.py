@@ -37,7 +37,7 @@ def _hook(event, arguments):
         return
     text = str(Path(path).absolute())
     if not text.startswith(_allowed):
-        _seen.append(text)
+        _seen.append(text if event == "open" else f"executed: {text}")
 
 
 sys.addaudithook(_hook)
@@ -45,7 +45,7 @@ sys.addaudithook(_hook)
 
 @contextmanager
 def watched(allowed: Sequence[Path] = ()) -> Iterator[list[str]]:
-    """Collect the files that are opened or executed but those of the installation.
+    """Collect the files that are opened, or executed, but those of the installation.
 
     ``allowed`` are further ones. The list is filled while the block runs.
     """
