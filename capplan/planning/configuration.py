@@ -31,6 +31,7 @@ from capplan.planning.gpu_choices import (
     listed_gpu,
     market_of,
     price_of,
+    refuse_of_an_llm,
     slow_link,
     unfit,
 )
@@ -386,6 +387,7 @@ def only_configuration(settings: ConfigurationSettings) -> Configuration:
     """Return the only configuration of the settings."""
     given = given_configuration(settings)
     if given is not None:
+        refuse_of_an_llm(settings)
         return given
     able = runnable(list(configurations(settings)))
     if len(able) > 1:

@@ -14,6 +14,7 @@ from capplan.fleet.offer import Offer
 from capplan.fleet.price import Price
 from capplan.fleet.prices import Market, offers, price, since
 from capplan.latency.catalog import own_profiles
+from capplan.planning.fleet_settings import flag_given
 from capplan.planning.iteration_time import folders
 from capplan.planning.setting_groups import (
     ConfigurationSettings,
@@ -163,3 +164,24 @@ def _too_small(offer: Offer, tp: int) -> str:
     if size is None or size >= tp:
         return f"{offer.name}: {offer.node_gap(tp)}"
     return f"{offer.name} has {'1 GPU' if size == 1 else f'{size} GPUs'}, not {tp}"
+
+
+_OF_AN_LLM = [
+    "gpu",
+    "gpu_memory_utilization",
+    "profiles",
+    "data_parallel_size",
+    "enable_expert_parallel",
+    "price",
+    "prices",
+    "nodes",
+    "provider",
+    "region",
+    "allow_odd_price",
+]
+
+
+def refuse_of_an_llm(settings: ConfigurationSettings) -> None:
+    """Refuse what only an LLM on a GPU reads, of settings that name none."""
+    if flag := flag_given(settings, _OF_AN_LLM):
+        raise InputError(f"{flag} is of an LLM on a GPU; give --llm, or leave it out")

@@ -121,7 +121,7 @@ def _found(text: str | Path, seed: int) -> Trace | Path:
     if name.startswith("synthetic:"):
         return synthesise(name, np.random.default_rng(seed))
     path = Path(text)
-    if not path.exists():
+    if not (name and path.exists()):  # an empty path is this folder
         names = shipped_workload_names()
         if name in names:
             return shipped_workload(name)

@@ -316,3 +316,33 @@ def test_what_cannot_be_autoscaled_is_refused(flags, message, file, refused):
 )
 def test_a_file_of_autoscalers_of_another_form_is_refused(text, message, file, refused):
     assert message in refused("verify", file(text, "autoscale.json"))
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        ("--gpu", "H200"),
+        ("--profiles", "no-such-folder"),
+        ("--data-parallel-size", 2),
+        ("--enable-expert-parallel",),
+        ("--gpu-memory-utilization", 0.5),
+        ("--price", "H100-SXM=1.23"),
+        ("--provider", "aws"),
+    ],
+    ids=str,
+)
+def test_what_coefficients_without_an_llm_do_not_read_is_refused(given, refused):
+    asked = ("--workload", "sharegpt", "--rate", 1, "--slo", "ttft=1s")
+    fleet = ("--latency-ms", "9,0,0,0,0", "--kv-blocks", 1000)
+
+    text = refused("simulate", *asked, *fleet, *given)
+
+    assert f"{given[0]} is of an LLM on a GPU; give --llm, or leave it out" in text
+
+
+def test_an_empty_workload_is_refused(refused):
+    fleet = ("--latency-ms", "9,0,0,0,0", "--kv-blocks", 1000)
+
+    text = refused("simulate", "--workload", "", "--rate", 1, *fleet)
+
+    assert "no such file, and no workload of that name" in text
