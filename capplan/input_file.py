@@ -139,11 +139,6 @@ def parse_json(
     which some tools write, and numbers beyond those of a double or of 64 bits.
     """
 
-    def constant(name: str) -> float:
-        if finite:
-            raise ValueError(f"{name} is not a number of JSON")
-        return float(name)
-
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         content = dict(pairs)
         if len(content) < len(pairs):
@@ -156,13 +151,14 @@ def parse_json(
             )
         return content
 
+    number = _finite if finite else None
     try:
         return json.loads(
             text,
             object_pairs_hook=once,
-            parse_constant=constant,
-            parse_int=_finite if finite else None,
-            parse_float=_finite if finite else None,
+            parse_int=number,
+            parse_float=number,
+            parse_constant=number,
         )
     except json.JSONDecodeError as error:
         raise InputError(
@@ -177,8 +173,8 @@ def parse_json(
 def _finite(text: str) -> float:
     """Return a number of JSON; refuse one that arithmetic would overflow with."""
     found = int(text) if text.lstrip("-").isdecimal() else float(text)
-    if abs(found) >= (2**63 if isinstance(found, int) else math.inf):
-        raise ValueError(f"{text[:20]} is too large a number")
+    if not abs(found) < (2**63 if isinstance(found, int) else math.inf):
+        raise ValueError(f"{text[:20]} is not a number of JSON, or too large a one")
     return found
 
 

@@ -301,7 +301,7 @@ HUGE = {
     "max_num_batched_tokens": (10**9, "max_num_batched_tokens is 1000000000; exp"),
     "block_size": (10**9, "block_size is 1000000000; expected less than"),
     "kv_blocks": (10**15, "kv_blocks is 1000000000000000; expected less than"),
-    "seed": (10**30, "10000000000000000000 is too large a number"),
+    "seed": (10**30, "10000000000000000000 is not a number of JSON, or too"),
     "latency_ms": ([1e300] * 5, "latency_ms is 1e+300; expected less than"),
     "api_overhead_ms": (1e300, "api_overhead_ms is 1e+300; expected less than"),
     "arrivals": ("cox:sigma=1,tau_s=1e-12", "cox: tau_s is 1e-12; expected 0.005"),
