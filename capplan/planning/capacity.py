@@ -244,7 +244,8 @@ class _Search:
             rng = self._rng
             many = Users(_whole(users), *think)
             load = asked(many, self._trace, self._settings, rng)
-            return judged(load, self._settings, self.slo, rng, [self.configuration])
+            slo = replace(self.slo, attain_in_s=None)  # windows are of the log
+            return judged(load, self._settings, slo, rng, [self.configuration])
 
         # By Little's law, from how long requests stay at the highest rate.
         run = self._run(self.at(max_rate_per_s), first_only=True)

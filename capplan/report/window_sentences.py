@@ -72,7 +72,7 @@ def _judged_in(judgement: Judgement) -> str:
     joined = [row for row in found.widths if row.longest > 1]
     texts = []
     if len(joined) < len(found.widths):
-        texts.append(f"every {window_length(judged[0].seconds)}")
+        texts.append(f"every {window_length(judged[0].seconds)} of the log")
     for row in joined[:CLASSES_NAMED]:
         of = f"{' and '.join(row.classes[:CLASSES_NAMED])} in " if row.classes else ""
         wide = f"{row.window_count:,} windows"

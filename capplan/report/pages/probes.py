@@ -16,7 +16,12 @@ from capplan.units import format_duration, format_usd
 
 def _result(probe: Probe) -> str:
     found = {True: "meets the SLO", False: "misses the SLO", None: "too close to call"}
-    return found[probe.meets] + ("" if probe.stable else ", backlog grows")
+    worst = "".join(
+        f", {format_share(row.slo_attainment)} in the worst window"
+        for row in probe.windows
+        if row.is_judged
+    )
+    return f"{found[probe.meets]}{worst}{'' if probe.stable else ', backlog grows'}"
 
 
 def _counts_of(probe: Probe) -> str:
