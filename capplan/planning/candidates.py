@@ -386,7 +386,7 @@ def _infeasible(
     missing = ", ".join(last.missing)
     classes = len(inputs.trace.class_names) > 1 and missing
     reason = (
-        f"{last.replica_count:,} replicas attain {last.slo_attainment:.2%} "
+        f"{last.replica_count:,} replicas attain {last.attained} "
         f"with router {router}"
         + (f", class {missing} misses its target" if classes else "")
         + ("" if last.stable else ", the wait in the queue grows")

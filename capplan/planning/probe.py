@@ -30,6 +30,14 @@ class Probe:
     windows: tuple[TimeWindow, ...] = ()  # of a trace's own arrivals
     pool_replica_counts: tuple[int, ...] = ()  # of each pool, where there are two
 
+    @property
+    def attained(self) -> str:
+        """Share of the requests that meet the SLO, where a window misses of that."""
+        for row in self.windows:
+            if row.is_judged and not row.meets:
+                return f"{row.slo_attainment:.2%} in the worst window, {row.when},"
+        return f"{self.slo_attainment:.2%}"
+
     @classmethod
     def of(cls, run: Run) -> "Probe":
         """Return the row of a judged run."""
