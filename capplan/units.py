@@ -50,14 +50,14 @@ def check_duration(text: str) -> None:
 
 
 def parse_usd_per_h(text: str) -> float:
-    """Return dollars per hour from ``2.49``, ``$2.49`` or ``$2.49/h``.
+    """Return dollars per hour from ``2.49``, ``$2.49``, ``$2.49/h`` or ``2.49/gpu``.
 
     Examples
     --------
     >>> parse_usd_per_h("$2.49/h")
     2.49
     """
-    price = _parse(text, {"/h": 1.0, "": 1.0}, "a price per hour")
+    price = _parse(text, {"/h": 1.0, "/gpu": 1.0, "": 1.0}, "a price per hour")
     if price < 0:
         raise InputError(f"{text!r} is negative; expected a price >= 0")
     return price

@@ -13,7 +13,7 @@ ASKED = {
     "tp": 1,
     "slo": "ttft=1s,tpot=30ms",
     "rate": 100,
-    "price": "H100-SXM=2",
+    "price": "H100-SXM=2/gpu",
     "cold_start": "6m",
 }
 PER_REPLICA = 8.0

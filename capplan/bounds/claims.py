@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from capplan.bounds.bound_check import ALL_SERVED, BUSIEST
-from capplan.fleet.nodes import nodes_for
+from capplan.fleet.bills import Replicas, bills, signed
+from capplan.fleet.price import Price
 
 
 def check_rounding(bound: Mapping[str, Any]) -> list[str]:
@@ -58,21 +59,18 @@ def is_alike(shown: Mapping[str, Any], proven: Mapping[str, Any]) -> bool:
 def usd_per_h(
     pools: Iterable[Mapping[str, Any]], prices: Iterable[Mapping[str, Any]]
 ) -> float:
-    """Return what the whole nodes of pools cost by the hour. [$]
+    """Return the bill of pools by the hour, at the lower quartile of providers. [$]
 
-    Pools of one GPU at one price share nodes.
+    Pools of one GPU share nodes, where a provider has some for all.
     """
-    names = ("provider", "node", "gpus_per_node", "usd_per_gpu_h")
-    alike: dict[tuple[Any, ...], tuple[Mapping[str, Any], list[tuple[int, int]]]] = {}
+    groups: dict[str, list[Replicas]] = {}
     for pool, price in zip(pools, prices, strict=True):
-        key = pool["gpu"], *(price.get(name) for name in names)
-        _, replicas = alike.setdefault(key, (price, []))
-        replicas.append((gpus_of(pool), pool["replica_count"]))
+        replicas = Replicas(gpus_of(pool), pool["replica_count"], Price.read(price))
+        groups.setdefault(pool["gpu"], []).append(replicas)
     usd = 0.0
-    for price, replicas in alike.values():
-        size = price.get("gpus_per_node")
-        size = 1 if size is None else size  # GPUs that are priced alone
-        usd += nodes_for(replicas, size)[0] * size * price["usd_per_gpu_h"]
+    for group in groups.values():
+        for part in [group] if bills(group) else [[each] for each in group]:
+            usd += signed(bills(part)).usd_per_h
     return usd
 
 

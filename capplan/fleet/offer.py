@@ -5,9 +5,14 @@ from dataclasses import dataclass
 from datetime import date
 
 from capplan.errors import InputError
+from capplan.fleet.nodes import holds
 
 STALE_DAYS = 90
 """Older prices give a warning. [d]"""
+OUTDATED_DAYS = 270
+"""Older offers of the catalog are listed and not bought. [d]"""
+INDEX = "market index"
+"""Provider of prices that nobody asks for a node."""
 
 KINDS = {
     "on-demand": "by the hour, without a commitment",
@@ -153,30 +158,29 @@ class Offer:
         """Whether it is a list price, not a guess or a best-effort offer."""
         return self.basis in _FIRM
 
+    @property
+    def is_index(self) -> bool:
+        """Whether it is a price index, of which no node can be bought."""
+        return self.provider == INDEX
+
+    def is_outdated(self, today: date) -> bool:
+        """Return whether it is too old to be bought."""
+        day = self.day()
+        return day is not None and (today - day).days > OUTDATED_DAYS
+
     def holds(self, tp: int) -> bool:
         """Whether its node is known to hold a replica of this TP degree."""
-        return tp == 1 or ((self.gpus_per_node or 0) >= tp and self.joins(tp))
-
-    def joins(self, tp: int) -> bool:
-        """Whether its links are not known to leave out GPUs of a replica.
-
-        Where no two GPUs are joined, replicas use PCIe.
-        """
-        domain = self.nvlink_domain_gpus
-        return domain in (None, 1) or domain >= tp
+        return tp == 1 or holds(self.gpus_per_node, self.nvlink_domain_gpus, tp)
 
     def node_gap(self, tp: int) -> str:
-        """Return why a replica may cost more than this price; empty when it fits."""
+        """Return why its node holds no replica of a degree; empty when it does."""
         if self.holds(tp):
             return ""
         if self.gpus_per_node is None:
             return "node size not known"
         if self.gpus_per_node >= tp:
             return f"its NVLink joins {self.nvlink_domain_gpus} GPUs, not {tp}"
-        return (
-            f"known only for a {self.gpus_per_node}-GPU node; "
-            f"one with {tp} GPUs may cost more per GPU"
-        )
+        return f"it has {self.gpus_per_node} GPUs, not {tp}"
 
     @property
     def is_guess(self) -> bool:

@@ -1,7 +1,9 @@
 """The price of a GPU hour and its source."""
 
 import math
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from typing import Any
 
 from capplan.errors import InputError
 
@@ -24,8 +26,9 @@ class Price:
     node: str = ""  # what the provider calls the offer; empty where not known
     gpus_per_node: int | None = None  # GPUs that are rented together; None: not known
     nvlink_domain_gpus: int | None = None  # as of an Offer
-    # of each provider: price of a GPU hour [$/h], GPUs of its node; none where given
-    asked: tuple[tuple[float, int | None], ...] = ()
+    # nodes that hold a replica, of every provider; none: these alone
+    asked: tuple["Price", ...] = ()
+    left_out: tuple[str, ...] = ()  # providers that are not bought of, and why
 
     def __post_init__(self) -> None:
         """Refuse a price that is not positive."""
@@ -41,15 +44,44 @@ class Price:
         return self.provider, self.node, self.gpus_per_node, self.usd_per_gpu_h
 
     @property
-    def by_provider(self) -> list["Price"]:
-        """The price as each provider asks it; none where it is given."""
-        return [
-            replace(self, usd_per_gpu_h=usd, gpus_per_node=size)
-            for usd, size in self.asked
-        ]
+    def asks(self) -> tuple["Price", ...]:
+        """What may be bought: nodes of every provider that hold a replica."""
+        return self.asked or (self,)
 
     @property
-    def usd_per_gpu_h_range(self) -> tuple[float, float] | None:
-        """Of the providers, (cheapest, dearest); None where it is given. [$/h]"""
-        asked = [usd for usd, _ in self.asked]
-        return (min(asked), max(asked)) if asked else None
+    def providers(self) -> tuple[str, ...]:
+        """Who asks, each once."""
+        return tuple(dict.fromkeys(ask.provider for ask in self.asks))
+
+    @property
+    def unit(self) -> str:
+        """What is rented: a node by its name, or a GPU."""
+        if self.gpus_per_node is None:
+            return "GPU"
+        return self.node or f"node of {self.gpus_per_node}"
+
+    @property
+    def told(self) -> str:
+        """Source, date and what is to be known of it."""
+        return ", ".join(filter(None, (self.source, self.as_of, self.note)))
+
+    @property
+    def usd_per_node_h(self) -> float:
+        """Price of one node, of a GPU where these are sold one by one. [$/h]"""
+        return self.usd_per_gpu_h * (self.gpus_per_node or 1)
+
+    def of(self, provider: str) -> "Price":
+        """Return the price with the nodes of one provider alone."""
+        own = tuple(ask for ask in self.asks if ask.provider == provider)
+        return replace(own[0], asked=own, left_out=self.left_out)
+
+    @classmethod
+    def read(cls, document: Mapping[str, Any]) -> "Price":
+        """Return the price of a document, as a plan writes it.
+
+        An earlier release wrote no nodes of other providers.
+        """
+        known = {f.name: document[f.name] for f in fields(cls) if f.name in document}
+        asked = [ask for ask in known.get("asked", ()) if isinstance(ask, Mapping)]
+        known["asked"] = tuple(map(cls.read, asked))
+        return cls(**{**known, "left_out": tuple(known.get("left_out", ()))})

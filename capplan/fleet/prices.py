@@ -1,19 +1,18 @@
 """Prices of GPUs: given ones, the user's offers, the catalog's offers."""
 
-import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import date
 from functools import cache, cached_property
 from pathlib import Path
 
 from capplan.currency import USD, Currency
-from capplan.errors import InputError, PriceWarning
+from capplan.errors import InputError
+from capplan.fleet.bills import Replicas, bills, signed
 from capplan.fleet.catalog import gpu
-from capplan.fleet.choice import Choice, middle_offers
 from capplan.fleet.dated import first_day, in_force, is_newer, newer_than
-from capplan.fleet.nodes import find_node
-from capplan.fleet.offer import KINDS, OLD_KINDS, Offer
+from capplan.fleet.nodes import Node, find_node, nodes
+from capplan.fleet.offer import KINDS, OLD_KINDS, OUTDATED_DAYS, Offer
 from capplan.fleet.offers_file import read_offers, refuse_odd
 from capplan.fleet.price import GIVEN, Price
 from capplan.today import current_day
@@ -26,6 +25,7 @@ class Market:
     """What a user buys: of which offers, how paid, of whom."""
 
     given: Mapping[str, float] | None = None  # dollars of a GPU-hour, by GPU [$/h]
+    singly: frozenset[str] = frozenset()  # GPUs given that are sold one by one
     file: Path | None = None  # the user's offers; None: the catalog's alone
     # of KINDS, with its months as ``reserved:12``; empty: any
     kind: str = "on-demand"
@@ -145,76 +145,113 @@ def price(
     today: date | None = None,
     tp: int = 1,
 ) -> Price | None:
-    """Return the price of a GPU hour; None when nobody offers it.
+    """Return what providers ask for nodes that hold a replica; None without any.
 
-    It is that of a node that holds a replica, over the GPUs of the node. Prices given,
-    for nodes of any size, go before the user's file (without a node size its offers
-    are for any), and that before the catalog. Of several offers :func:`middle_offers`
-    chooses. A node of the GPU's largest size is enough for any ``tp``: a larger
-    replica takes several. A :class:`PriceWarning` tells when, ``today``, the price is
-    older than 90 days, undated, a guess or of too small a node.
+    The price itself is that of one replica, of the bill that counts. Prices given go
+    before the user's file, and that before the catalog. Of a price given, nodes have
+    the sizes that the catalog knows, unless GPUs are sold singly. Of offers,
+    :func:`planned_offers` are bought. A node of the GPU's largest size is enough for
+    any ``tp``: a larger replica takes several.
     """
     market = market or Market()
     full, most = gpu(name).name, gpu(name).max_gpus_per_node
     today = today or current_day()
-    tp = min(tp, most)
     given = {gpu(key).name: value for key, value in (market.given or {}).items()}
     if full in given:
-        return _given(float(given[full]), full, market)
-    wanted = offers(name, market)
-    own = bool(wanted) and wanted[0] in market.own_rows
-    if market.nodes:
-        wanted = tuple(offer for offer in wanted if offer.holds(tp))
-    chosen = middle_offers(wanted, tp, most)
-    if chosen is None:
+        asks = _given(float(given[full]), full, min(tp, most), market)
+        left_out: tuple[str, ...] = ()
+    else:
+        wanted = offers(name, market)
+        is_own = bool(wanted) and wanted[0] in market.own_rows
+        taken, left_out = planned_offers(wanted, min(tp, most), today, is_own=is_own)
+        asks = tuple(_ask(o, today, is_own=is_own, tp=tp) for o in taken)
+    if not asks:
         return None
-    return _price_of(full, chosen, tp, today, own=own, alone=len(wanted) == 1)
+    menu = replace(asks[0], asked=asks)
+    one = signed(bills([Replicas(tp, 1, menu)])).rows[0].price
+    return replace(one, asked=asks, left_out=left_out)
 
 
-def _given(usd_per_gpu_h: float, full: str, market: Market) -> Price:
-    """Return a given price, of the node that is bought where one is named."""
+def planned_offers(
+    wanted: tuple[Offer, ...], tp: int, today: date, *, is_own: bool = False
+) -> tuple[tuple[Offer, ...], tuple[str, ...]]:
+    """Return the offers that plans buy for a replica, and who is left out and why.
+
+    Never bought of the catalog are indices and offers older than 270 days; those of
+    the user's file (``is_own``) only without others. Of the rest, undated offers count
+    only without dated ones, guesses and best-effort offers only without any others, and
+    offers whose node is not known only without those of nodes.
+    """
+    why: dict[str, str] = {}
+
+    def without(offers: tuple[Offer, ...], reason: str) -> tuple[Offer, ...]:
+        kept = {offer.provider for offer in found}
+        for offer in offers:
+            if offer.provider not in kept:
+                why.setdefault(offer.provider, reason)
+        return found
+
+    found = tuple(o for o in wanted if not (o.is_index or o.is_outdated(today)))
+    if is_own and not found:
+        found = wanted
+    without(wanted, f"older than {OUTDATED_DAYS} days, or an index")
+    tests: tuple[tuple[str, Callable[[Offer], object]], ...] = (
+        ("no list price", lambda offer: offer.listed),
+        ("undated", lambda offer: offer.as_of),
+        ("node size not known", lambda offer: offer.gpus_per_node),
+    )
+    for reason, test in tests:
+        before, better = found, tuple(filter(test, found))
+        found = better or found
+        without(before, reason)
+    before = found
+    found = tuple(o for o in found if o.gpus_per_node is None or o.holds(tp))
+    without(before, f"no node of {tp} joined GPUs")
+    told = {name or "a price of no provider": why[name] for name in why}
+    return found, tuple(f"{name} ({reason})" for name, reason in told.items())
+
+
+def _given(
+    usd_per_gpu_h: float, full: str, tp: int, market: Market
+) -> tuple[Price, ...]:
+    """Return a given price, for the nodes that may be bought and hold a replica."""
     named = [find_node(name, market.provider or "") for name in market.nodes]
     own = [node for node in named if node is not None and node.gpu == full]
-    if len(own) != 1:
-        return Price(usd_per_gpu_h, GIVEN)
-    node = own[0]
-    return Price(
-        usd_per_gpu_h,
-        GIVEN,
-        provider=node.provider,
-        node=node.name,
-        gpus_per_node=node.gpus,
-        nvlink_domain_gpus=node.nvlink_domain_gpus,
+    sizes: dict[int, Node] = {}
+    for node in own or nodes():
+        if node.gpu == full and _is_named(market.provider, node.provider):
+            known = sizes.setdefault(node.gpus, node)
+            if (node.nvlink_domain_gpus or 0) > (known.nvlink_domain_gpus or 0):
+                sizes[node.gpus] = node
+    if full in market.singly or not sizes:
+        return (Price(usd_per_gpu_h, GIVEN),)
+    return tuple(
+        Price(
+            usd_per_gpu_h,
+            GIVEN,
+            provider=node.provider if own else market.provider or "",
+            node=node.name if own else "",
+            gpus_per_node=node.gpus,
+            nvlink_domain_gpus=node.nvlink_domain_gpus,
+        )
+        for node in sizes.values()
+        if node.holds(tp)
     )
 
 
-def _price_of(
-    full: str, choice: Choice, tp: int, today: date, *, own: bool, alone: bool
-) -> Price:
-    """Return the price of a choice, and warn of what is doubtful about it."""
-    found, rule = _mean(choice.offers), choice.rule
-    if own and alone:
-        rule = "given in the user's prices file"
-    staleness = next((s for o in choice.offers if (s := o.staleness(today))), "")
+def _ask(found: Offer, today: date, *, is_own: bool, tp: int) -> Price:
+    """Return the price of an offer, with what is doubtful about it."""
+    staleness = "" if is_own and not found.as_of else found.staleness(today)
+    gap = "" if is_own else found.node_gap(tp) * (found.gpus_per_node is None)
     weakness = "it is a guess" if found.is_guess else staleness
-    gap = "" if own and found.gpus_per_node is None else found.node_gap(tp)
-    doubts = [gap] if own and not found.as_of else [weakness, gap]
-    if any(doubts):
-        warnings.warn(
-            f"the price of {full}, ${found.usd_per_gpu_h:.2f}/h ({found.name}): "
-            f"{'; '.join(filter(None, doubts))}; "
-            f"give your own with --price {full}=DOLLARS",
-            PriceWarning,
-            stacklevel=3,
-        )
-    months = max(offer.min_months for offer in choice.offers)
+    months = found.min_months
     least = f"rented for {months} months at least" if months else ""
     source = f"{found.name}: {found.source}" if found.name else found.source
     return Price(
         usd_per_gpu_h=found.usd_per_gpu_h,
-        source=source if own else found.whose,
+        source=source if is_own else found.whose,
         as_of=found.as_of,
-        note="; ".join(filter(None, (rule, least, found.note, weakness, gap))),
+        note="; ".join(filter(None, (least, found.note, weakness, gap))),
         is_guess=found.is_guess,
         is_stale=bool(staleness),
         kind=found.kind_and_term,
@@ -222,27 +259,4 @@ def _price_of(
         node=found.node,
         gpus_per_node=found.gpus_per_node,
         nvlink_domain_gpus=found.nvlink_domain_gpus,
-        asked=tuple((o.usd_per_gpu_h, o.gpus_per_node) for o in choice.asked),
-    )
-
-
-def _mean(offers: Sequence[Offer]) -> Offer:
-    """Return the mean of offers; of nodes that differ in size the size is not known."""
-    first, last = offers[0], offers[-1]
-    if first is last:
-        return first
-    size = first.gpus_per_node
-    alike = size is not None and size == last.gpus_per_node
-    return replace(
-        first,
-        usd_per_gpu_h=(first.usd_per_gpu_h + last.usd_per_gpu_h) / 2,
-        provider=" and ".join((first.provider, last.provider)),
-        node=" or ".join(offer.node for offer in offers) if alike else "",
-        gpus_per_node=size if alike else None,
-        nvlink_domain_gpus=first.nvlink_domain_gpus if alike else None,
-        region="",
-        as_of=min(first.as_of, last.as_of),
-        source="; ".join(dict.fromkeys(offer.source for offer in offers)),
-        note="; ".join(filter(None, dict.fromkeys(offer.note for offer in offers))),
-        basis=last.basis if last.is_guess else first.basis,
     )

@@ -141,6 +141,7 @@ class _Work:
         if fewest.run is None:
             return "no number of replicas attains the target"
         count = fewest.run.replica_count
+        self._cases.buy_for(count)
         check_losses(self._cases, count)
         if self._settings.replicas is None:
             cases = self._cases

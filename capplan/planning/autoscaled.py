@@ -84,13 +84,22 @@ class PolicyResult:
 
     @property
     def of_static(self) -> float | None:
-        """GPU-hours paid over those of the fixed fleet that attains as much."""
-        fixed_h = self.static_gpu_hours
-        return None if not fixed_h else self.gpu_hours_paid / fixed_h
+        """Its bill over that of the fixed fleet that attains as much.
+
+        Where a price is not known, of GPU-hours paid.
+        """
+        return None if self.fixed is None else self.share_of(self.fixed)
+
+    def share_of(self, other: Outcome) -> float | None:
+        """Return its bill, or GPU-hours without a price, over those of a fleet."""
+        ours, theirs = self.outcome.usd_per_month, other.usd_per_month
+        if ours is None or theirs is None:
+            ours, theirs = self.hours.paid_h, other.hours.paid_h
+        return ours / theirs if theirs else None
 
     @property
     def pays(self) -> bool:
-        """Whether it attains the target with fewer GPU-hours than a fixed fleet."""
+        """Whether it attains the target for less than a fixed fleet."""
         fixed = self.fixed
         return self.meets and fixed is not None and self.outcome.costs_less_than(fixed)
 
@@ -124,7 +133,7 @@ class Autoscaled(Shown):
 
     @property
     def best(self) -> PolicyResult | None:
-        """What attains the target with the fewest GPU-hours, perfect aside.
+        """What attains the target at the lowest bill in whole nodes, perfect aside.
 
         A policy, or the fixed fleet; of equals the fixed fleet.
         """
@@ -138,10 +147,14 @@ class Autoscaled(Shown):
 
     @property
     def best_policy(self) -> PolicyResult | None:
-        """The policy that attains the target with the fewest GPU-hours, perfect aside.
+        """The policy that attains the target at the lowest bill, perfect aside.
 
         Where none does, the first one.
         """
         able = [row for row in self.policies if row.meets and row.name != PERFECT]
         first = next(iter(self.policies), None)
-        return min(able, key=lambda row: row.gpu_hours_paid, default=first)
+        return min(
+            able,
+            key=lambda row: (row.outcome.usd_per_month or 0.0, row.gpu_hours_paid),
+            default=first,
+        )

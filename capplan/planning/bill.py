@@ -125,6 +125,7 @@ class MonthBill:
     usd_unused: float  # of commitments [$]
     usd_paid: float  # with what is paid upfront in this month [$]
     usd_owed: float  # still to be paid of commitments after this month [$]
+    usd_beside: float = 0.0  # of nodes of other sizes, on demand [$]
     used_by_commitment: tuple[float, ...] = field(repr=False, default=())
 
     @property
@@ -136,7 +137,7 @@ class MonthBill:
     def usd(self) -> float:
         """Dollars of the month, what was paid upfront in equal parts. [$]"""
         rent = self.usd_on_demand + self.usd_spot + self.usd_to_minimum
-        return self.usd_committed + rent
+        return self.usd_committed + rent + self.usd_beside
 
     @property
     def utilisation(self) -> float | None:
@@ -150,8 +151,14 @@ class MonthBill:
         return self.used_node_hours / self.node_hours if self.node_hours else None
 
 
-def month_bill(month: int, hours: Hours, held: Sequence[Held], rent: Rent) -> MonthBill:
-    """Return the bill of a month.
+def month_bill(
+    month: int,
+    hours: Hours,
+    held: Sequence[Held],
+    rent: Rent,
+    usd_beside: float = 0.0,
+) -> MonthBill:
+    """Return the bill of a month, with what nodes of other sizes cost beside. [$]
 
     Commitments are used in their order, then spot where it is cheaper, then on demand.
     A commitment is paid for all hours, spot nodes as many as keep the needed there.
@@ -172,7 +179,8 @@ def month_bill(month: int, hours: Hours, held: Sequence[Held], rent: Rent) -> Mo
     usd_on_demand = on_demand_h * rent.on_demand
     usd_spot = spot_h * (rent.spot or 0.0)
     paid = sum(each.paid_in(month) for each in held) + usd_on_demand + usd_spot
-    owing = sum(by_name.values()) + usd_on_demand + usd_spot
+    paid += usd_beside
+    owing = sum(by_name.values()) + usd_on_demand + usd_spot + usd_beside
     missing = max(0.0, rent.least_usd_per_month - owing)
     return MonthBill(
         month=month,
@@ -189,6 +197,7 @@ def month_bill(month: int, hours: Hours, held: Sequence[Held], rent: Rent) -> Mo
         usd_unused=unused,
         usd_paid=paid + missing,
         usd_owed=sum(each.owed_after(month) for each in held),
+        usd_beside=usd_beside,
         used_by_commitment=tuple(used),
     )
 

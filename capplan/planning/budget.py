@@ -8,16 +8,17 @@ from dataclasses import replace
 import numpy as np
 
 from capplan.deployment.changes import parse_loss_per_month
+from capplan.deployment.pools import Pool
 from capplan.errors import CapplanWarning, InputError, collected_warnings
 from capplan.planning.bill import Held, MonthBill, Rent, held_by, month_bill, uses
-from capplan.planning.budget_alternatives import alternatives, ways_to_pay
+from capplan.planning.budget_alternatives import alternatives, autoscaled, ways_to_pay
 from capplan.planning.budget_assumptions import budget_assumptions
 from capplan.planning.budget_fleets import fleet_rows
 from capplan.planning.budget_settings import STATIC, BudgetSettings
 from capplan.planning.budget_traffic import curve_of, rates_to_simulate
-from capplan.planning.budgeted import Budget, FleetRow, Month
+from capplan.planning.budgeted import Alternative, Budget, FleetRow, Month
 from capplan.planning.commitments import Hours, Term, parse_contract
-from capplan.planning.cost import HOURS_PER_MONTH
+from capplan.planning.cost import HOURS_PER_MONTH, warn_of_doubts
 from capplan.planning.demand import planned_at
 from capplan.planning.deployments import cold_start_of
 from capplan.planning.gpu_choices import NOT_BOUGHT
@@ -29,8 +30,9 @@ from capplan.planning.kept_months import (
     rentals,
 )
 from capplan.planning.ladder import Ladder, Quota, SpotTerms, ladder
-from capplan.planning.node_hours import paid_hours, whole_nodes
+from capplan.planning.node_hours import paid_hours
 from capplan.planning.node_prices import node_prices
+from capplan.planning.nodes_to_buy import NodesToBuy, nodes_to_buy
 from capplan.planning.owned import Owned, kwh, owned_node, parse_owned
 from capplan.planning.power import power_of
 from capplan.planning.purchase_texts import (
@@ -69,6 +71,12 @@ def budget(settings: BudgetSettings, progress: Progress | None = None) -> Budget
         result = _Work(settings, show).result()
         rows = scenario_rows(settings, result, lambda *u: _Work(*u).result(), show)
     return replace(result, scenarios=rows, warnings=tuple(texts))
+
+
+def _rank(found: Budget) -> tuple[float, float]:
+    """Order by dollars, then by those of nodes beside those that may be committed."""
+    beside = sum(month.bill.usd_beside for month in found.months)
+    return round(found.usd, 2), round(beside, 2)
 
 
 class _Work:
@@ -111,61 +119,100 @@ class _Work:
         self._by_rate = ReplicasByRate.of(np.array(rates), np.array(counts))
         run = candidates[-1].run
         assert run is not None
-        self._configuration = configuration = run.configuration
         self._launch = candidates[-1].launch
-        self._cold_start_s = cold_start_of(settings, configuration)
+        self._cold_start_s = cold_start_of(settings, run.configuration)
+        busiest = np.array([self._curve.busiest_per_s * self._factors[0]])
+        pool = Pool(run.configuration, int(self._by_rate.replicas(busiest)[0]))
+        by_node = bool(self._contracts or settings.quota or settings.spot_share)
+        self._show("choosing commitments")
+        found, errors = [], []
+        for nodes in nodes_to_buy(pool, mixed=not by_node):
+            try:
+                self._buy(nodes)
+                found.append((self._budgeted(), nodes))
+            except InputError as error:
+                errors.append(error)
+        if not found:
+            raise errors[0]
+        able = [row for row in found if row[0].months] or found[:1]
+        best, nodes = min(able, key=lambda row: _rank(row[0]))
+        self._buy(nodes)
+        if (price := self._configuration.price) is not None:
+            warn_of_doubts(self._configuration.gpu, [price])
+        self._warn()
+        return self._with_fleets(best, [row.alternatives for row, _ in able])
+
+    def _buy(self, nodes: NodesToBuy) -> None:
+        """Take what is bought, and what it costs."""
+        settings, self._buys = self._settings, nodes
+        self._configuration = nodes.configuration
         texts = settings.commit or DEFAULT_COMMITMENTS
         wishes = [wish for text in texts if (wish := parse_commit(text))]
-        prices = node_prices(settings, configuration, wishes)
+        prices = node_prices(settings, self._configuration, wishes)
         self._prices = priced(prices, self._under.price)
         refuse_with_least_months(settings, self._prices)
         self._rent = self._rented()
         self._owned = self._bought()
         self._power = power_of(
-            configuration.gpu, self._prices, self._owned, settings.grid
+            self._configuration.gpu, self._prices, self._owned, settings.grid
         )
-        self._warn()
-        return self._budgeted()
 
     def _budgeted(self) -> Budget:
-        nodes = [self._nodes(factor) for factor in self._factors]
-        static = [Hours.of(np.full(1, each.max())) for each in nodes]
-        scheduled = [self._paid(each) for each in nodes]
+        """Return the budget on the nodes bought, without fleets on the trace."""
+        replicas = [
+            self._by_rate.replicas(self._curve.peak_per_s * factor)
+            for factor in self._factors
+        ]
+        nodes = [self._with_spares(self._buys.nodes(each)) for each in replicas]
+        static = [Hours.of(np.full(1, each.max())) for each in replicas]
+        scheduled = [self._paid(each) for each in replicas]
         wanted = static if self._settings.fleet == STATIC else scheduled
         found = self._empty()
-        spot = self._spot_terms(wanted)
+        hours = self._hours(wanted)
+        spot = self._spot_terms(hours)
         sells = bool(self._prices.terms)
-        reason = self._quota.refusal(wanted, self._fixed(), spot, sells=sells)
+        reason = self._quota.refusal(hours, self._fixed(), spot, sells=sells)
         if reason:
             return replace(found, infeasible_reason=reason)
-        self._show("choosing commitments")
         began = time.perf_counter()
         terms = self._prices.terms
         held, bills, chosen = self._paid_by(wanted, terms, self._quota, spot)
         seconds = time.perf_counter() - began
-        hourly = self._under == AS_ASKED and not self._prices.min_months
-        fleets = self._fleets() if hourly else ()
         months = [
             self._month(bill, each, paid, held)
-            for bill, each, paid in zip(bills, nodes, wanted, strict=True)
+            for bill, each, paid in zip(bills, nodes, hours, strict=True)
         ]
 
-        def bills_of(hours: Sequence[Hours], of: Sequence[Term]) -> list[MonthBill]:
-            return self._paid_by(hours, of, Quota(), None)[1]
+        def bills_of(replicas: Sequence[Hours], of: Sequence[Term]) -> list[MonthBill]:
+            return self._paid_by(replicas, of, Quota(), None)[1]
 
         return replace(
             found,
             months=tuple(months),
             commitments=tuple(uses(held, bills, self._prices.usd_per_node_h)),
-            fleets=fleets,
             alternatives=alternatives(
-                bills_of, static, scheduled, months, self._prices, self._owned, fleets
+                bills_of, static, scheduled, months, self._prices, self._owned
             ),
             ways=ways_to_pay(
-                self._prices, self._rent, self._owned, wanted, self._settings.wacc
+                self._prices, self._rent, self._owned, hours, self._settings.wacc
             ),
             largest_fraction=chosen.largest_fraction,
             ladder_s=seconds,
+        )
+
+    def _with_fleets(
+        self, found: Budget, options: Sequence[Sequence[Alternative]]
+    ) -> Budget:
+        """Return the budget with fleets, and each alternative on its cheapest nodes."""
+        if not found.months:
+            return found
+        rows = [
+            min(rows, key=lambda row: row.usd) for rows in zip(*options, strict=True)
+        ]
+        hourly = self._under == AS_ASKED and not self._prices.min_months
+        fleets = self._fleets() if hourly else ()
+        return replace(
+            found, fleets=fleets, alternatives=(*rows, *autoscaled(fleets, rows[0]))
         )
 
     def _fleets(self) -> tuple[FleetRow, ...]:
@@ -198,16 +245,21 @@ class _Work:
         )
         return replace(budget, assumptions=budget_assumptions(budget, DRAIN_S))
 
-    def _nodes(self, factor: float) -> np.ndarray:
-        """Return the nodes of each hour of a month, with spares."""
-        replicas = self._by_rate.replicas(self._curve.peak_per_s * factor)
-        gpus, per_node = self._configuration.gpus, self._prices.gpus_per_node
-        nodes = whole_nodes(replicas, gpus, per_node) + self._settings.spares
-        return np.maximum(nodes, self._prices.min_nodes)
+    def _with_spares(self, nodes: np.ndarray) -> np.ndarray:
+        """Return nodes with the spares, and at least as many as must be rented."""
+        return np.maximum(nodes + self._settings.spares, self._prices.min_nodes)
 
-    def _paid(self, nodes: np.ndarray) -> Hours:
+    def _paid(self, replicas: np.ndarray) -> Hours:
+        """Return the replicas that are paid, of those of each hour."""
         step_s = self._prices.billing_step_s
-        return paid_hours(nodes, self._cold_start_s, DRAIN_S, step_s)
+        return paid_hours(replicas, self._cold_start_s, DRAIN_S, step_s)
+
+    def _hours(self, replicas: Sequence[Hours]) -> list[Hours]:
+        """Return the nodes that are paid, of the replicas of each month."""
+        return [
+            Hours.of(self._with_spares(self._buys.nodes(each.nodes)), each.hours)
+            for each in replicas
+        ]
 
     def _fixed(self) -> list[int]:
         """Return the nodes of each month that contracts hold."""
@@ -273,7 +325,12 @@ class _Work:
         quota: Quota,
         spot: SpotTerms | None,
     ) -> tuple[list[Held], list[MonthBill], Ladder]:
-        """Return the commitments that cost least, and the bills with them."""
+        """Return the commitments that cost least, and the bills with them.
+
+        Of the replicas ``wanted`` in each month.
+        """
+        beside = [self._buys.beside_usd(each) * self._under.price for each in wanted]
+        wanted = self._hours(wanted)
         kept = lengths_on_sale(self._prices, len(wanted))
         if kept:
             quota = Quota(on_demand=0)
@@ -294,8 +351,8 @@ class _Work:
         if spot is None:
             rent = replace(rent, spot=None, on_demand_quota=None)
         bills = [
-            month_bill(month, hours, held, rent)
-            for month, hours in enumerate(wanted, 1)
+            month_bill(month, hours, held, rent, usd)
+            for month, (hours, usd) in enumerate(zip(wanted, beside, strict=True), 1)
         ]
         return held, bills, chosen
 
@@ -337,7 +394,8 @@ class _Work:
     def _without_effect(self) -> list[str]:
         """Return what was given and changes nothing."""
         texts, settings = [], self._settings
-        peak = int(self._nodes(max(self._factors)).max())
+        replicas = self._by_rate.replicas(self._curve.peak_per_s * max(self._factors))
+        peak = int(self._with_spares(self._buys.nodes(replicas)).max())
         if settings.spot_share > 0 and most_spot(self._rent.spot_share, peak) == 0:
             texts.append(
                 f"a share of {self._rent.spot_share:g} of {peak} nodes at the peak is "

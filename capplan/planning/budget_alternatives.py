@@ -12,7 +12,7 @@ from capplan.planning.node_prices import NodePrices
 from capplan.planning.owned import Owned
 
 BillsOf = Callable[[Sequence[Hours], Sequence[Term]], list[MonthBill]]
-"""Bills of nodes over the months, with the cheapest ladder of some terms."""
+"""Bills of replicas over the months, with the cheapest ladder of some terms."""
 
 
 def alternatives(
@@ -22,9 +22,11 @@ def alternatives(
     months: Sequence[Month],
     prices: NodePrices,
     owned: Owned | None,
-    fleets: Sequence[FleetRow],
 ) -> tuple[Alternative, ...]:
-    """Return other ways to pay for the same traffic, without quotas and spot."""
+    """Return other ways to pay for the same traffic, without quotas and spot.
+
+    ``static`` and ``scheduled`` are replicas.
+    """
     found = [
         _billed("static, on demand", bills_of(static, ()), prices),
         _billed("scheduled, on demand", bills_of(scheduled, ()), prices),
@@ -34,9 +36,6 @@ def alternatives(
             _billed("static, committed", bills_of(static, prices.terms), prices),
             _billed("scheduled, committed", bills_of(scheduled, prices.terms), prices),
         ]
-    for row in fleets:
-        if row.is_autoscaled and row.meets and row.of_static is not None:
-            found.append(_autoscaled(row, found[0]))
     if owned is not None:
         found.append(_owned(owned, months, prices))
     return tuple(found)
@@ -58,16 +57,21 @@ def _billed(name: str, bills: Sequence[MonthBill], prices: NodePrices) -> Altern
     )
 
 
-def _autoscaled(row: FleetRow, static: Alternative) -> Alternative:
-    """Return a policy's cost, by what it costs of a fixed fleet on the trace."""
-    share = row.of_static or 0.0
-    return Alternative(
-        f"{row.name}, on demand",
-        share * static.usd,
-        share * static.usd_first_month,
-        share * static.usd_last_month,
-        note=f"{share:.3g} of static, as on the trace in month 1",
-        is_estimated=True,
+def autoscaled(
+    fleets: Sequence[FleetRow], static: Alternative
+) -> tuple[Alternative, ...]:
+    """Return what policies cost, by what they cost of a fixed fleet on the trace."""
+    return tuple(
+        Alternative(
+            f"{row.name}, on demand",
+            share * static.usd,
+            share * static.usd_first_month,
+            share * static.usd_last_month,
+            note=f"{share:.3g} of static, as on the trace in month 1",
+            is_estimated=True,
+        )
+        for row in fleets
+        if row.is_autoscaled and row.meets and (share := row.of_static) is not None
     )
 
 

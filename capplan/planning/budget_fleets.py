@@ -1,6 +1,7 @@
 """Autoscaled fleets and the budget's hours, simulated on the trace."""
 
 import warnings
+from dataclasses import replace
 
 import numpy as np
 
@@ -10,13 +11,12 @@ from capplan.planning.autoscale import autoscale
 from capplan.planning.autoscaled import FIXED
 from capplan.planning.budget_settings import BudgetSettings
 from capplan.planning.budgeted import FleetRow
-from capplan.planning.cost import HOURS_PER_MONTH
+from capplan.planning.cost import nodes_of
 from capplan.planning.demand_curve import HOURS_PER_WEEK, DemandCurve, most_of_each
 from capplan.planning.deployments import one_pool
 from capplan.planning.fleet_cases import Outcome
 from capplan.planning.inputs import Progress
 from capplan.planning.known_to_policies import name_of
-from capplan.planning.node_hours import whole_nodes
 from capplan.planning.node_prices import NodePrices
 from capplan.simulator.checks import check_deployment
 from capplan.workload.trace import Trace
@@ -66,15 +66,14 @@ def fleet_rows(
     asked = settings.of_fleets(
         configuration.gpu, configuration.layout, (hours, *settings.policies)
     )
+    if prices.provider:
+        asked = asked.model_copy(update={"provider": prices.provider})
     found = autoscale(asked, show)
     rows = [row for row in (found.fixed, *found.policies) if row is not None]
 
-    def usd(outcome: Outcome) -> float:
-        return nodes_over(outcome, prices)[0] * HOURS_PER_MONTH * prices.usd_per_node_h
-
     fleets = []
     for row in rows:
-        mean, peak = nodes_over(row.outcome, prices)
+        mean, peak = nodes_over(row.outcome)
         static = row.fixed
         named = {FIXED: FIXED, hours: HOURS}
         fleets.append(
@@ -86,23 +85,25 @@ def fleet_rows(
                 row.meets,
                 peak,
                 mean,
-                usd(row.outcome),
-                None if static is None else nodes_over(static, prices)[1],
-                None if static is None else usd(static),
+                row.outcome.usd_per_month or 0.0,
+                None if static is None else nodes_over(static)[1],
+                None if static is None else static.usd_per_month,
             )
         )
     return tuple(fleets)
 
 
-def nodes_over(outcome: Outcome, prices: NodePrices) -> tuple[float, int]:
+def nodes_over(outcome: Outcome) -> tuple[float, int]:
     """Return the nodes paid by a fleet: in the mean over time, and at most."""
-    gpus = outcome.deployment.pool.configuration.gpus
-    per_node = prices.gpus_per_node
-    moments = outcome.moments
+    pool, moments = outcome.deployment.pool, outcome.moments
+
+    def units(count: int) -> float:
+        paid = nodes_of([replace(pool, replica_count=count)]) or ()
+        return sum(row.units for row in paid)
+
     if moments is None:
-        count = int(whole_nodes(np.array([outcome.replica_count]), gpus, per_node)[0])
-        return float(count), count
-    nodes = whole_nodes(moments.paid, gpus, per_node)
+        return units(outcome.replica_count), int(units(outcome.replica_count))
+    nodes = np.array([units(count) for count in moments.paid.tolist()])
     end_s = moments.start_s[0] + outcome.makespan_s
     lasts_s = np.diff(np.append(moments.start_s, end_s))
     return float((nodes * lasts_s).sum() / lasts_s.sum()), int(nodes.max())

@@ -106,11 +106,12 @@ def configurations(
         if (priced if isinstance(priced, str) else priced.name) not in names:
             known = ", ".join(sorted(names))
             raise InputError(f"--price {name}: no candidate; expected one of {known}")
-    overrides = parse_price_overrides(
-        f"{name}={text}"
+    listed = {
+        name: text
         for name, text in given.items()
         if not isinstance(listed_gpu(name, profiled), str)
-    )
+    }
+    overrides = parse_price_overrides(f"{n}={text}" for n, text in listed.items())
     market = market_of(prices, overrides) if prices else None
     for gpu in gpus:
         name = gpu if isinstance(gpu, str) else gpu.name

@@ -1,12 +1,14 @@
 """Cost of a deployment by whole nodes, as lines: quantity × unit price = amount."""
 
 import math
-from collections.abc import Sequence
+import warnings
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.pools import Pool
-from capplan.errors import InputError
+from capplan.errors import InputError, PriceWarning
+from capplan.fleet.bills import Bill, Replicas, bills, signed
 from capplan.fleet.nodes import nodes_for
 from capplan.fleet.price import Price
 from capplan.units import format_usd
@@ -56,6 +58,7 @@ class NodeCount:
     gpus_paid: float
     stranded_gpus: float  # paid, and in no replica
     usd_per_h: float  # of all of them [$]
+    gpu: str = ""  # type
 
     @property
     def units(self) -> float:
@@ -99,41 +102,49 @@ def usd_per_replica_h(configuration: Configuration) -> float | None:
     price = configuration.price
     if price is None:
         return None
-    fit = max(1, (price.gpus_per_node or 1) // configuration.gpus)
+    size = max(ask.gpus_per_node or 1 for ask in price.asks)
+    fit = max(1, size // configuration.gpus)
     usd = usd_per_h([Pool(configuration, fit)])
     return None if usd is None else usd / fit
 
 
-def usd_per_h_range(
-    low: Sequence[Pool], high: Sequence[Pool]
-) -> tuple[float, float] | None:
-    """Return the bills of the cheapest and the dearest provider. [$/h]
-
-    Of the GPUs of each kind in ``low`` and in ``high``, by the nodes of each provider.
-    None where a pool has no price.
-    """
-    if any(pool.configuration.price is None for pool in (*low, *high)):
-        return None
-    cheapest = sum(min(bills) for bills in _bills(low))
-    return cheapest, sum(max(bills) for bills in _bills(high))
-
-
-def at_offer(pool: Pool, offer: int) -> Pool:
-    """Return a pool at the price and on the nodes of a provider, by its place."""
-    price = pool.configuration.price
-    assert price is not None
-    configuration = replace(pool.configuration, price=price.by_provider[offer])
-    return replace(pool, configuration=configuration)
-
-
-def _bills(pools: Sequence[Pool]) -> list[list[float]]:
-    """Return what each provider asks for the pools of each kind. [$/h]"""
+def of_provider(pools: Sequence[Pool], provider: str) -> tuple[Pool, ...]:
+    """Return pools whose nodes are bought of one provider."""
     found = []
-    for price, group in alike(pools):
-        replicas = [(pool.configuration.gpus, pool.replica_count) for pool in group]
-        offers = price.by_provider or [price]
-        found.append([paid_nodes(offer, replicas).usd_per_h for offer in offers])
-    return found
+    for pool in pools:
+        price = pool.configuration.price
+        assert price is not None
+        configuration = replace(pool.configuration, price=price.of(provider))
+        found.append(replace(pool, configuration=configuration))
+    return tuple(found)
+
+
+def bills_of(pools: Sequence[Pool]) -> tuple[Bill, ...]:
+    """Return what each provider bills for pools on one type of GPU, cheapest first."""
+    replicas = []
+    for pool in pools:
+        price = pool.configuration.price
+        assert price is not None
+        replicas.append(Replicas(pool.configuration.gpus, pool.replica_count, price))
+    return bills(replicas)
+
+
+def node_count(nodes: Sequence[NodeCount]) -> float | None:
+    """Return the nodes of all sizes; None where GPUs are sold one by one."""
+    counts = [row.count for row in nodes]
+    return None if None in counts else sum(count or 0 for count in counts)
+
+
+def warn_of_doubts(gpu: str, prices: Iterable[Price]) -> None:
+    """Warn of prices that are paid and that are guesses, old or undated."""
+    told = [price.told for price in prices if price.is_guess or price.is_stale]
+    if told:
+        warnings.warn(
+            f"the price of {gpu} is uncertain ({'; '.join(dict.fromkeys(told))}); give "
+            f"your own with --price {gpu}=DOLLARS",
+            PriceWarning,
+            stacklevel=3,
+        )
 
 
 def nodes_of(
@@ -141,45 +152,62 @@ def nodes_of(
 ) -> tuple[NodeCount, ...] | None:
     """Return the whole nodes that pools are paid for; None where one has no price.
 
-    Pools on nodes of one kind share them. ``paid_shares`` are how many replicas of the
-    only pool are paid for what share of the time.
+    ``paid_shares`` are how many replicas of the only pool are paid for what share of
+    the time, all of the provider whose bill for the most counts.
     """
     if any(pool.configuration.price is None for pool in pools):
         return None
-    found = []
-    for price, group in alike(pools):
-        if paid_shares is None:
-            replicas = [(pool.configuration.gpus, pool.replica_count) for pool in group]
-            found.append(paid_nodes(price, replicas))
-            continue
-        gpus = group[0].configuration.gpus
-        found.append(
-            _mean([(share, paid_nodes(price, [(gpus, n)])) for n, share in paid_shares])
-        )
-    return tuple(found)
+    return tuple(row for _, row in _rows(pools, paid_shares))
+
+
+def _rows(
+    pools: Sequence[Pool], paid_shares: Shares | None
+) -> list[tuple[Price, NodeCount]]:
+    """Return nodes of each size with their price."""
+
+    def at(pools: Sequence[Pool]) -> list[tuple[Price, NodeCount]]:
+        return [(price, paid_nodes(price, group)) for price, group in alike(pools)]
+
+    if paid_shares is None:
+        return at(pools)
+    most = max(count for count, _ in paid_shares)
+    (pool,) = pools
+    bill = signed(bills_of([replace(pool, replica_count=most)]))
+    (pool,) = of_provider(pools, bill.provider)
+    parts: dict[object, list[tuple[float, Price, NodeCount]]] = {}
+    for count, share in paid_shares:
+        for price, row in at([replace(pool, replica_count=count)]):
+            parts.setdefault(price.bought, []).append((share, price, row))
+    return [
+        (of[0][1], _mean([(share, row) for share, _, row in of]))
+        for of in parts.values()
+    ]
 
 
 def alike(pools: Sequence[Pool]) -> list[tuple[Price, list[Pool]]]:
-    """Return the pools that have a price, by the nodes that are bought for them.
+    """Return the nodes of each size that pools are billed for, and what is on them.
 
-    With the price of the one with the largest replicas.
+    Pools of one GPU type are bought of one provider, that of the bill at the lower
+    quartile, and share its nodes; replicas of a pool may be on nodes of several sizes.
+    Pools without a price are left out.
     """
-    groups: dict[tuple[object, ...], list[Pool]] = {}
+    groups: dict[str, list[Pool]] = {}
     for pool in pools:
-        price = pool.configuration.price
-        if price is not None:
-            key = pool.configuration.gpu, price.bought
-            groups.setdefault(key, []).append(pool)
+        if pool.configuration.price is not None:
+            groups.setdefault(pool.configuration.gpu, []).append(pool)
     found = []
     for group in groups.values():
-        price = max(group, key=lambda pool: pool.configuration.gpus).configuration.price
-        assert price is not None
-        found.append((price, group))
+        for part in [group] if bills_of(group) else [[pool] for pool in group]:
+            for row in signed(bills_of(part)).rows:
+                on = zip(part, row.counts, strict=True)
+                of = [replace(pool, replica_count=n) for pool, n in on if n]
+                found.append((row.price, of))
     return found
 
 
-def paid_nodes(price: Price, replicas: list[tuple[int, int]]) -> NodeCount:
-    """Return the nodes of one kind for replicas of some GPUs each."""
+def paid_nodes(price: Price, pools: Sequence[Pool]) -> NodeCount:
+    """Return the nodes of one size for the pools that are on them."""
+    replicas = [(pool.configuration.gpus, pool.replica_count) for pool in pools]
     gpus: float = sum(tp * count for tp, count in replicas)
     size, nodes, stranded = price.gpus_per_node, None, 0
     if size is not None:
@@ -193,6 +221,7 @@ def paid_nodes(price: Price, replicas: list[tuple[int, int]]) -> NodeCount:
         gpus,
         stranded,
         gpus * price.usd_per_gpu_h,
+        pools[0].configuration.gpu,
     )
 
 
@@ -238,10 +267,10 @@ def cost(
     ):
         if value < 0 or math.isinf(value):
             raise InputError(f"{name} is {value}; expected >= 0")
-    nodes = nodes_of(pools, paid_shares)
-    if nodes is None:
+    if any(pool.configuration.price is None for pool in pools):
         return None
-    hours = _hours(pools, nodes, estimated=paid_shares is not None)
+    rows = _rows(pools, paid_shares)
+    hours = _hours(rows, estimated=paid_shares is not None)
     usd = sum(line.amount_usd for line in hours)
     doubtful = any(line.estimated for line in hours)
     month = CostLine("per month", HOURS_PER_MONTH, "h", usd, doubtful)
@@ -266,19 +295,20 @@ def cost(
         usd_per_million_output_tokens=parts[1].amount_usd if parts[1] else None,
         usd_per_million_total_tokens=total.amount_usd if total else None,
         lines=(*hours, *(line for line in (month, year, *parts, total) if line)),
-        nodes=nodes,
+        nodes=tuple(row for _, row in rows),
     )
 
 
 def _hours(
-    pools: Sequence[Pool], nodes: Sequence[NodeCount], *, estimated: bool
+    rows: Sequence[tuple[Price, NodeCount]], *, estimated: bool
 ) -> list[CostLine]:
-    """Return an hour of the nodes of each kind, or of GPUs priced alone."""
-    groups = alike(pools)
-    gpus = [group[0].configuration.gpu for _, group in groups]
+    """Return an hour of the nodes of each size, or of GPUs sold one by one."""
+    gpus = [row.gpu for _, row in rows]
     lines = []
-    for row, gpu, (price, group) in zip(nodes, gpus, groups, strict=True):
-        of = gpu if gpus.count(gpu) == 1 else str(group[0].configuration)
+    for price, row in rows:
+        of = price.unit
+        if len({*gpus}) > 1:
+            of = row.gpu if gpus.count(row.gpu) == 1 else f"{row.gpu}, {of}"
         count, unit = row.gpus_paid, _plural("GPU", row.gpus_paid)
         if row.count is not None and row.gpus_per_node is not None:
             size = row.gpus_per_node
@@ -286,10 +316,10 @@ def _hours(
             unit = f"{_plural('node', count)} of {size} {_plural('GPU', size)}"
         lines.append(
             CostLine(
-                "per hour" if len(groups) == 1 else f"per hour, {of}",
+                "per hour" if len(rows) == 1 else f"per hour, {of}",
                 count,
                 unit,
-                price.usd_per_gpu_h * (row.gpus_per_node or 1),
+                price.usd_per_node_h,
                 estimated or price.is_guess or price.is_stale,
             )
         )

@@ -81,6 +81,7 @@ def _attains(
 def _usd_per_month(deployment: Deployment, offer: int | None) -> float | None:
     """Return what a fleet costs in a month, at the planned price or at an offer. [$]"""
     pools: Sequence[Pool] = deployment.pools
-    if offer is not None:
-        pools = [cost.at_offer(deployment.pool, offer)]
+    price = deployment.pool.configuration.price if offer is not None else None
+    if price is not None and offer is not None:
+        pools = cost.of_provider(pools, price.providers[offer])
     return cost.usd_per_month(pools)

@@ -176,7 +176,7 @@ def draws_of(
         if strata:
             how = "with the requests of each block of time"
         inputs.append(DrawnInput("lengths", how, varies=not strata))
-    offers = 0 if configuration.price is None else len(configuration.price.asked)
+    offers = 0 if configuration.price is None else len(configuration.price.providers)
     if "prices" in asked:
         how = f"{offers} providers, each as likely"
         if offers < 2:

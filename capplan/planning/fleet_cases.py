@@ -8,7 +8,9 @@ import numpy as np
 from capplan.deployment.changes import Change
 from capplan.deployment.pools import Deployment
 from capplan.errors import HostFullError
+from capplan.fleet.bills import signed
 from capplan.planning.autoscale_settings import AutoscaleSettings
+from capplan.planning.cost import alike, bills_of, of_provider, warn_of_doubts
 from capplan.planning.deployments import changing
 from capplan.planning.load import OpenLoad
 from capplan.planning.replica_hours import ReplicaHours
@@ -55,8 +57,14 @@ class Outcome:
         return self.deployment.replica_count
 
     def costs_less_than(self, other: "Outcome") -> bool:
-        """Return whether it is paid for less, by more than rounding."""
-        return self.hours.paid_h < other.hours.paid_h * (1 - 1e-9)
+        """Return whether it bills less, by more than rounding.
+
+        In whole nodes; where a price is not known by replica-hours.
+        """
+        ours, theirs = self.usd_per_month, other.usd_per_month
+        if ours is None or theirs is None:
+            ours, theirs = self.hours.paid_h, other.hours.paid_h
+        return ours < theirs * (1 - 1e-9)
 
     def attains(self, other: "Outcome") -> bool:
         """Return whether it attains as much as another, in the worst hour too."""
@@ -112,6 +120,15 @@ class Cases:
     deployment: Deployment  # its replicas, as many as there are at the start
     stopped: Stopped | None = None
     _fixed: dict[int, Outcome] = field(default_factory=dict)
+
+    def buy_for(self, count: int) -> None:
+        """Buy all nodes of the provider whose bill counts for so many replicas."""
+        pool = replace(self.deployment.pool, replica_count=count)
+        if pool.configuration.price is not None:
+            provider = signed(bills_of([pool])).provider
+            pools = of_provider(self.deployment.pools, provider)
+            self.deployment = replace(self.deployment, pools=pools)
+            warn_of_doubts(pool.configuration.gpu, [p for p, _ in alike([pool])])
 
     def fixed_run(self, count: int) -> Run:
         """Return the run of a fixed fleet, without its table of requests."""

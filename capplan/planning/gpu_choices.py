@@ -12,7 +12,7 @@ from capplan.fleet.gpu import Gpu
 from capplan.fleet.nodes import nodes
 from capplan.fleet.offer import Offer
 from capplan.fleet.price import Price
-from capplan.fleet.prices import Market, offers, price, since
+from capplan.fleet.prices import Market, offers, planned_offers, price, since
 from capplan.latency.catalog import own_profiles
 from capplan.planning.fleet_settings import flag_given
 from capplan.planning.iteration_time import folders
@@ -21,7 +21,14 @@ from capplan.planning.setting_groups import (
     MarketSettings,
     PriceSettings,
 )
+from capplan.today import current_day
 
+DISCOUNTS = {12: 0.35, 36: 0.55}
+"""Discounts of terms that nobody quotes, by their months; assumed."""
+DISCOUNT_SOURCE = (
+    "assumed, no quote: AWS asks 35 to 37 % less for reserved g5, g6, g6e and p4d "
+    "(term not stated), GCP 37 % for one year and 65 % for three of A100-40GB"
+)
 NOT_BOUGHT = ": not bought: "
 """Begins what a warning says of offers that a plan does not look at."""
 
@@ -101,7 +108,9 @@ def market_of(settings: PriceSettings, given: Mapping[str, float]) -> Market:
 
     A warning tells which offers of the user's file are not.
     """
-    market = replace(offered(settings, settings.kind), given=given)
+    singly = (name for name, text in settings.price.items() if text.endswith("/gpu"))
+    known = frozenset(find_gpu(name).name for name in singly if name in given or given)
+    market = replace(offered(settings, settings.kind), given=given, singly=known)
     check_nodes(settings.nodes, market.own_rows)
     first = None if given else since(market)
     if first is not None:
@@ -134,6 +143,20 @@ def price_of(
     today = date.fromisoformat(settings.as_of) if settings.as_of else None
     found = price(gpu.name, market, today=today, tp=tp)
     if found is None:
+        found = _assumed(market, gpu, tp, today)
+    if found is None:
+        day = today or current_day()
+        wanted = offers(gpu.name, market)
+        _, left_out = planned_offers(wanted, min(tp, gpu.max_gpus_per_node), day)
+        if left_out:
+            warnings.warn(
+                f"no price of {gpu.name} at TP {tp} is planned with: "
+                f"{'; '.join(left_out)}: it is compared by GPUs alone and is never the "
+                f"cheapest; set one with --price {gpu.name}=DOLLARS",
+                PriceWarning,
+                stacklevel=2,
+            )
+            return None
         asked = "" if market.bought() == "on-demand" else f" {market.bought()}"
         first = since(market, gpu.name)
         then = f" by {market.day} (the first is of {first})" if first else ""
@@ -146,6 +169,28 @@ def price_of(
     return found
 
 
+def _assumed(market: Market, gpu: Gpu, tp: int, today: date | None) -> Price | None:
+    """Return what a term costs that nobody quotes: less than on demand, as assumed."""
+    kind, _, months = market.kind.partition(":")
+    if kind != "reserved" or not months or int(months) not in DISCOUNTS:
+        return None
+    found = price(gpu.name, replace(market, kind="on-demand"), today=today, tp=tp)
+    if found is None:
+        return None
+    less = DISCOUNTS[int(months)]
+
+    def term(ask: Price) -> Price:
+        return replace(
+            ask,
+            usd_per_gpu_h=ask.usd_per_gpu_h * (1 - less),
+            kind=f"reserved, {months} months",
+            is_guess=True,
+            note=f"{less:.0%} less than on demand, {DISCOUNT_SOURCE}",
+        )
+
+    return replace(term(found), asked=tuple(map(term, found.asked)))
+
+
 def unfit(market: Market | None, gpu: Gpu, tp: int) -> str:
     """Return why a replica fits none of the nodes to buy; empty if it does."""
     if market is None or not market.nodes or gpu.name in (market.given or {}):
@@ -156,14 +201,7 @@ def unfit(market: Market | None, gpu: Gpu, tp: int) -> str:
         return f"none of the nodes {', '.join(market.nodes)} is offered with it"
     if any(offer.holds(tp) for offer in sold):
         return ""
-    return "; ".join(dict.fromkeys(_too_small(offer, tp) for offer in sold))
-
-
-def _too_small(offer: Offer, tp: int) -> str:
-    size = offer.gpus_per_node
-    if size is None or size >= tp:
-        return f"{offer.name}: {offer.node_gap(tp)}"
-    return f"{offer.name} has {'1 GPU' if size == 1 else f'{size} GPUs'}, not {tp}"
+    return "; ".join(f"{o.name}: {o.node_gap(tp)}" for o in sold)
 
 
 _OF_AN_LLM = [

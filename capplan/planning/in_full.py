@@ -127,6 +127,6 @@ def _described(inputs: PlanInputs, result: Plan) -> Plan:
         traffic=traffic,
         lengths=lengths_of(trace),
         throughput=throughput(best.run, result.replica_load, traffic),
-        purchase=purchase(inputs.settings, best),
+        purchase=purchase(inputs.settings, best, result.candidates),
         api=api_bill(result, inputs.settings.api, peak or 1.0),
     )

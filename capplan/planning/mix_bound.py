@@ -64,7 +64,7 @@ def _priced(
     """Return a kind with prices of its iterations that were proven, or are now."""
     assert kind.price is not None
     engine, tables = widest_of_replica(kind)
-    usd_per_h = kind.gpus * kind.price.usd_per_gpu_h
+    usd_per_h = kind.gpus * min(ask.usd_per_gpu_h for ask in kind.price.asks)
     for row in candidates:
         if str(row) == str(kind) and row.bound is not None and row.bound.prices:
             bound = row.bound

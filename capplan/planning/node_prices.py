@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import date
 
 from capplan.deployment.configuration import Configuration
 from capplan.errors import InputError
@@ -9,16 +10,11 @@ from capplan.fleet.offer import Offer
 from capplan.fleet.price import Price
 from capplan.fleet.prices import Market
 from capplan.planning.commitments import Term
-from capplan.planning.gpu_choices import offered
+from capplan.planning.gpu_choices import DISCOUNT_SOURCE, DISCOUNTS, offered
 from capplan.planning.purchase_texts import Wish
 from capplan.planning.setting_groups import PriceSettings
+from capplan.today import current_day
 
-DISCOUNTS = {12: 0.35, 36: 0.55}
-"""Discounts of terms that nobody quotes, by their months; assumed."""
-DISCOUNT_SOURCE = (
-    "assumed, no quote: AWS asks 35 to 37 % less for reserved g5, g6, g6e and p4d "
-    "(term not stated), GCP 37 % for one year and 65 % for three of A100-40GB"
-)
 BASE_KINDS = ("on-demand", "minimum")
 """Ways to pay for what is not committed."""
 
@@ -74,14 +70,16 @@ def node_prices(
         )
     market = replace(offered(settings, settings.kind), provider=None, nodes=())
 
+    today = date.fromisoformat(settings.as_of) if settings.as_of else current_day()
+
     def quoted(kind: str) -> Offer | None:
-        return _quoted(configuration, price, replace(market, kind=kind))
+        return _quoted(configuration, price, replace(market, kind=kind), today)
 
     base = quoted(settings.kind)
     prices = NodePrices(
         price.provider,
         price.node,
-        "; ".join(text for text in (price.source, price.as_of, price.note) if text),
+        price.told,
         price.gpus_per_node or 1,
         price.gpus_per_node is None,
         price.usd_per_gpu_h,
@@ -142,7 +140,9 @@ def term_of(wish: Wish, prices: NodePrices, offer: Offer | None) -> Term:
     )
 
 
-def _quoted(configuration: Configuration, price: Price, wanted: Market) -> Offer | None:
+def _quoted(
+    configuration: Configuration, price: Price, wanted: Market, today: date
+) -> Offer | None:
     """Return the cheapest offer wanted for the nodes of a price, or None.
 
     A price that is asked goes before a guess. In the user's file, one that names no
@@ -153,6 +153,7 @@ def _quoted(configuration: Configuration, price: Price, wanted: Market) -> Offer
             offer
             for offer in known
             if offer.gpu == configuration.gpu and wanted.wants(offer)
+            if known is own or not offer.is_outdated(today)
             if _is_of(offer, price) or (known is own and not offer.provider)
         ]
         if able:

@@ -5,11 +5,11 @@ from dataclasses import dataclass, replace
 
 from capplan.errors import InputError, collected_warnings
 from capplan.fleet.catalog import gpu
-from capplan.fleet.choice import middle_offers
 from capplan.fleet.offer import Offer
-from capplan.fleet.prices import Market, offers, since
+from capplan.fleet.prices import Market, offers, planned_offers, since
 from capplan.planning.gpu_choices import before_all, check_nodes, offered, tell_newer
 from capplan.planning.settings import OffersSettings
+from capplan.today import current_day
 
 
 @dataclass(frozen=True)
@@ -17,7 +17,7 @@ class Offers:
     """Offers, the cheapest of each GPU first."""
 
     offers: tuple[Offer, ...]
-    planned: tuple[Offer, ...]  # those that plans take, of each GPU
+    planned: tuple[Offer, ...]  # those that plans may buy, of each GPU
     asked: str  # which were asked for
     warnings: tuple[str, ...]
 
@@ -59,10 +59,12 @@ def _most(offer: Offer) -> int:
 
 
 def _planned(gpus: Sequence[str], market: Market, tp: int | None) -> list[Offer]:
-    """Return the offers that plans take of each GPU, for a replica."""
+    """Return the offers that plans may buy of each GPU, for a replica."""
     taken: list[Offer] = []
     for name in gpus:
-        most = gpu(name).max_gpus_per_node
-        choice = middle_offers(offers(name, market), min(tp or most, most), most)
-        taken += choice.offers if choice is not None else ()
+        wanted = offers(name, market)
+        is_own = bool(wanted) and wanted[0] in market.own_rows
+        most, day = gpu(name).max_gpus_per_node, market.day or current_day()
+        least = min(tp or 1, most)
+        taken += planned_offers(wanted, least, day, is_own=is_own)[0]
     return taken

@@ -1,6 +1,6 @@
 """What the nodes of a plan cost in other ways to pay, scenarios and counts."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -14,34 +14,106 @@ from capplan.planning.cost import (
     HOURS_PER_YEAR,
     NodeCount,
     alike,
-    at_offer,
+    bills_of,
+    node_count,
     nodes_of,
+    warn_of_doubts,
 )
 from capplan.planning.node_prices import BASE_KINDS, NodePrices, node_prices
 from capplan.planning.probe import Probe
-from capplan.planning.purchase_result import CountCost, Purchase, Scenario, Way
+from capplan.planning.purchase_result import (
+    CountCost,
+    ProviderBill,
+    Purchase,
+    Scenario,
+    Way,
+)
 from capplan.planning.purchase_texts import DEFAULT_COMMITMENTS, parse_commit
 from capplan.planning.result import Candidate
 from capplan.planning.setting_groups import PriceSettings
 from capplan.planning.spot import INTERRUPTION_PER_MONTH, availability
+from capplan.units import format_usd
 
 SPOT_SHARE = 0.5
 """Most of the nodes that are taken as spot where an offer says nothing; assumed."""
-EXPECTED = "expected: as planned"
+EXPECTED = "as planned"
 PLANNED_COUNT = "planned"
 _MONTHS_PER_YEAR = HOURS_PER_YEAR / HOURS_PER_MONTH
 _MOST_COUNTS = 6
 """Replica counts told on either side of the planned one."""
 
 
-Pick = Callable[..., NodeCount]
-"""min or max."""
-
-
-def purchase(settings: PriceSettings, best: Candidate) -> Purchase:
-    """Return what else could be paid for the best candidate of a plan."""
+def purchase(
+    settings: PriceSettings, best: Candidate, candidates: Sequence[Candidate] = ()
+) -> Purchase:
+    """Return what the best candidate of a plan costs, and what else could be paid."""
     ways, no_ways = _ways(settings, best)
-    return Purchase(ways, no_ways, _scenarios(best), _counts(best))
+    bills, left_out = _bills(best)
+    turned = tuple(filter(None, (_turned(best, row) for row in candidates)))
+    rest = ways, no_ways, _scenarios(best), _counts(best)
+    return Purchase(bills, left_out, turned, *rest)
+
+
+def _turned(best: Candidate, other: Candidate) -> str:
+    """Return at which provider another candidate bills less than the best, if any."""
+    ours, theirs = _by_provider(best), _by_provider(other)
+    found = [
+        (theirs[name] - usd, name)
+        for name, usd in ours.items()
+        if theirs.get(name, usd) < usd - 1e-6
+    ]
+    if not found:
+        return ""
+    _, name = min(found)
+    usd, instead = (format_usd(HOURS_PER_MONTH * of[name]) for of in (theirs, ours))
+    return f"{other} bills {usd} a month at {name}, where the best bills {instead}"
+
+
+def _by_provider(candidate: Candidate) -> dict[str, float]:
+    """Return the bills of a candidate on one type of GPU, by provider. [$/h]"""
+    if candidate.run is None or candidate.cost is None:
+        return {}
+    pools = candidate.run.deployment.pools
+    if len({pool.configuration.gpu for pool in pools}) > 1:
+        return {}
+    return {bill.provider: bill.usd_per_h for bill in bills_of(pools)}
+
+
+def _bills(best: Candidate) -> tuple[tuple[ProviderBill, ...], tuple[str, ...]]:
+    """Return what each provider bills, and who is left out; warn of doubtful prices."""
+    if best.run is None or best.cost is None:
+        return (), ()
+    pools = best.run.deployment.pools
+    planned = {(p.bought, of[0].configuration.gpu) for p, of in alike(pools)}
+    found: list[ProviderBill] = []
+    for gpu in dict.fromkeys(pool.configuration.gpu for pool in pools):
+        group = [pool for pool in pools if pool.configuration.gpu == gpu]
+        gpus = sum(pool.gpu_count for pool in group)
+        for bill in bills_of(group):
+            prices = [row.price for row in bill.rows]
+            paid = sum(row.gpus_paid for row in bill.rows)
+            found.append(
+                ProviderBill(
+                    gpu,
+                    bill.provider,
+                    " + ".join(f"{r.units:,} × {r.price.unit}" for r in bill.rows),
+                    paid,
+                    paid - gpus,
+                    HOURS_PER_MONTH * bill.usd_per_h,
+                    all((price.bought, gpu) in planned for price in prices),
+                    any(price.is_guess or price.is_stale for price in prices),
+                    "; ".join(dict.fromkeys(price.told for price in prices)),
+                )
+            )
+    for price, group in alike(pools):
+        warn_of_doubts(group[0].configuration.gpu, [price])
+    left_out = dict.fromkeys(
+        f"{name}, {pool.configuration.gpu}" if len({b.gpu for b in found}) > 1 else name
+        for pool in pools
+        if pool.configuration.price is not None
+        for name in pool.configuration.price.left_out
+    )
+    return tuple(found), tuple(left_out)
 
 
 def _ways(settings: PriceSettings, best: Candidate) -> tuple[tuple[Way, ...], str]:
@@ -49,21 +121,40 @@ def _ways(settings: PriceSettings, best: Candidate) -> tuple[tuple[Way, ...], st
     run = best.run
     if run is None or best.cost is None:
         return (), "no price is known"
-    groups = alike(run.deployment.pools)
-    if len(groups) > 1:
-        return (), "the pools are on nodes of two kinds"
     if settings.kind.partition(":")[0] not in BASE_KINDS:
         return (), f"the plan is paid as {settings.kind} already"
     wishes = [parse_commit(text) for text in DEFAULT_COMMITMENTS]
-    configuration = groups[0][1][0].configuration
-    try:
-        with collected_warnings():  # told of the plan's own price already
-            prices = node_prices(settings, configuration, [w for w in wishes if w])
-    except InputError as error:  # a price file may hold offers that it refuses here
-        return (), str(error)
-    (row,) = best.cost.nodes
-    units = int(row.units)
-    return tuple(_paid(prices, units, best)), ""
+    of_rows: list[dict[str, Way]] = []
+    rows = zip(alike(run.deployment.pools), best.cost.nodes, strict=True)
+    for (price, group), nodes in rows:
+        configuration = replace(group[0].configuration, price=price)
+        try:
+            with collected_warnings():  # told of the plan's own price already
+                prices = node_prices(settings, configuration, [w for w in wishes if w])
+        except InputError as error:  # a price file may hold offers that it refuses
+            return (), str(error)
+        paid = _paid(prices, int(nodes.units), best)
+        of_rows.append({way.name: way for way in paid})
+    names = [name for name in of_rows[0] if all(name in row for row in of_rows)]
+    units = [nodes.units for nodes in best.cost.nodes]
+    return tuple(_together([row[n] for row in of_rows], units) for n in names), ""
+
+
+def _together(ways: Sequence[Way], units: Sequence[float]) -> Way:
+    """Return one way to pay for nodes of several sizes."""
+    first, usd = ways[0], sum(way.usd_per_month for way in ways)
+    saved = [w.usd_saved_per_month for w in ways if w.usd_saved_per_month is not None]
+    on_demand = usd + sum(saved)
+    return replace(
+        first,
+        usd_per_node_h=usd / (HOURS_PER_MONTH * sum(units)),
+        usd_per_month=usd,
+        usd_per_year=sum(way.usd_per_year for way in ways),
+        usd_saved_per_month=sum(saved) if saved else None,
+        break_even=None if first.break_even is None else usd / on_demand,
+        is_assumed=any(way.is_assumed for way in ways),
+        source="; ".join(dict.fromkeys(way.source for way in ways)),
+    )
 
 
 def _paid(prices: NodePrices, units: int, best: Candidate) -> list[Way]:
@@ -146,49 +237,21 @@ def _spot(
 
 
 def _scenarios(best: Candidate) -> tuple[Scenario, ...]:
-    """Return the plan with the cheapest and the dearest provider, and other engines.
-
-    The lowest and the highest are the ends of ``usd_per_month_range``.
-    """
+    """Return the plan, and what it costs with the replicas that real engines needed."""
     run = best.run
     if run is None or best.cost is None:
         return ()
     pools = run.deployment.pools
-    ends = best.engine_fleets or (run.deployment, run.deployment)
-    fewest, most = (fleet.pools for fleet in ends)
-    expected = _scenario(EXPECTED, pools, nodes_of(pools))
-    low = _scenario("low", fewest, _at_end(fewest, min))
-    high = _scenario("high", most, _at_end(most, max))
-    cheapest = _scenario("cheapest provider", pools, _at_end(pools, min))
-    dearest = _scenario("dearest provider", pools, _at_end(pools, max))
-    fast = _scenario("fewest replicas", fewest, nodes_of(fewest))
-    slow = _scenario("most replicas", most, nodes_of(most))
-    found = [
-        *_end(low, cheapest, fast, expected),
-        expected,
-        *reversed(_end(high, dearest, slow, expected)),
-    ]
-    return tuple(found)
-
-
-def _end(
-    end: Scenario, by_price: Scenario, by_count: Scenario, expected: Scenario
-) -> list[Scenario]:
-    """Return an end of the bill, then what provider and engines do of it alone.
-
-    What changes nothing is left out.
-    """
-    moving = [row for row in (by_price, by_count) if not _is_same(row, expected)]
-    if not moving:
-        return []
-    told = f"{end.name}: {', '.join(row.name for row in moving)}"
-    return [replace(end, name=told), *(moving if len(moving) > 1 else ())]
-
-
-def _is_same(row: Scenario, other: Scenario) -> bool:
-    return (row.replica_count, row.usd_per_month) == (
-        other.replica_count,
-        other.usd_per_month,
+    fewest, most = best.engine_fleets or (run.deployment, run.deployment)
+    rows = {
+        "the fewest replicas that real engines needed": fewest.pools,
+        EXPECTED: pools,
+        "the most replicas that real engines needed": most.pools,
+    }
+    return tuple(
+        _scenario(name, of, nodes_of(of))
+        for name, of in rows.items()
+        if name == EXPECTED or of != pools
     )
 
 
@@ -200,31 +263,11 @@ def _scenario(
     return Scenario(
         name,
         sum(pool.replica_count for pool in pools),
-        _node_count(nodes),
+        node_count(nodes),
         sum(row.gpus_paid for row in nodes),
         HOURS_PER_MONTH * hour,
         HOURS_PER_YEAR * hour,
     )
-
-
-def _node_count(nodes: Sequence[NodeCount]) -> float | None:
-    counts = [row.count for row in nodes]
-    return None if None in counts else sum(count or 0 for count in counts)
-
-
-def _at_end(pools: Sequence[Pool], pick: Pick) -> list[NodeCount]:
-    """Return the nodes of the provider whose bill is least or most, of each kind."""
-    found: list[NodeCount] = []
-    for price, group in alike(pools):
-        bills: list[NodeCount] = []
-        for index in range(len(price.asked)):
-            nodes = nodes_of([at_offer(pool, index) for pool in group])
-            assert nodes is not None
-            bills += nodes
-        if not bills:
-            bills = list(nodes_of(group) or ())
-        found.append(pick(bills, key=lambda row: row.usd_per_h))
-    return found
 
 
 def _counts(best: Candidate) -> tuple[CountCost, ...]:
@@ -264,17 +307,17 @@ def _count(
     name: str,
 ) -> CountCost:
     nodes = _bill_of(best, count)
-    usd = against = node_count = None
+    usd = against = counted = None
     if nodes is not None and usual is not None:
         usd = HOURS_PER_MONTH * sum(row.usd_per_h for row in nodes)
         against = usd - HOURS_PER_MONTH * sum(row.usd_per_h for row in usual)
-        node_count = _node_count(nodes)
+        counted = node_count(nodes)
     probe, fewer = probes.get(count), probes.get(count - 1)
     return CountCost(
         name,
         count,
         count * (best.gpus_per_replica or best.tp),
-        node_count,
+        counted,
         usd,
         against,
         None if probe is None else probe.slo_attainment,

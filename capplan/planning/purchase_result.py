@@ -19,8 +19,23 @@ class Way:
 
 
 @dataclass(frozen=True)
+class ProviderBill:
+    """The cheapest nodes of a provider that hold the replicas of a plan."""
+
+    gpu: str
+    provider: str
+    nodes: str  # "1 × gpu_8x_h100_sxm5 + 1 × gpu_1x_h100_sxm5"
+    gpus_paid: int
+    stranded_gpus: int  # paid, and in no replica
+    usd_per_month: float  # 730 h [$]
+    is_planned: bool  # at the lower quartile: what the plan costs
+    is_doubtful: bool  # a price is a guess, old or undated
+    source: str
+
+
+@dataclass(frozen=True)
 class Scenario:
-    """What a plan costs if a price or the engines are otherwise."""
+    """What a plan costs if engines need fewer replicas, or more."""
 
     name: str
     replica_count: int
@@ -49,6 +64,9 @@ class CountCost:
 class Purchase:
     """What the nodes of the best candidate cost, and what else could be paid."""
 
+    bills: tuple[ProviderBill, ...] = ()  # of each GPU type the cheapest first
+    left_out: tuple[str, ...] = ()  # providers that have no such nodes, and why
+    turned: tuple[str, ...] = ()  # other candidates that bill less at one provider
     ways: tuple[Way, ...] = ()
     no_ways: str = ""  # why there is none
     scenarios: tuple[Scenario, ...] = ()

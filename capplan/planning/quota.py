@@ -32,8 +32,7 @@ def over_quota(max_nodes: Mapping[str, int], pools: Sequence[Pool]) -> str | Non
             units[gpu] = "GPUs"
     for price, group in alike(pools):
         gpu = group[0].configuration.gpu
-        replicas = [(pool.configuration.gpus, pool.replica_count) for pool in group]
-        needed[gpu] = needed.get(gpu, 0) + int(paid_nodes(price, replicas).units)
+        needed[gpu] = needed.get(gpu, 0) + int(paid_nodes(price, group).units)
         units[gpu] = "GPUs" if price.gpus_per_node is None else "nodes"
     for gpu, count in needed.items():
         most = max_nodes.get(gpu)

@@ -1,16 +1,17 @@
 """The result of a plan, frozen; the writers in ``report`` only format it."""
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from capplan.bounds.certificate import PLAN_SCHEMA
 from capplan.bounds.lower_bound import Bound
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.pools import Deployment
+from capplan.fleet.price import Price
 from capplan.llm.layout import Layout
 from capplan.planning.api_price import ApiBill
-from capplan.planning.cost import HOURS_PER_MONTH, Cost, usd_per_h_range
+from capplan.planning.cost import Cost, alike, usd_per_month
 from capplan.planning.launch import Launch
 from capplan.planning.mix_result import Mix
 from capplan.planning.placing import PeakHeartbeat
@@ -257,18 +258,24 @@ class Candidate:
         return None if self.run is None else self.run.deployment.gpu_count
 
     @property
-    def usd_per_month_range(self) -> tuple[float, float] | None:
-        """Bills of the cheapest and dearest provider, (low, high); None unless priced.
+    def price(self) -> Price | None:
+        """That of the largest nodes bought, with all that may be; None without one."""
+        price = None if self.configuration is None else self.configuration.price
+        if price is None or self.run is None:
+            return price
+        bought = alike(self.run.deployment.pools)[0][0]
+        return replace(bought, asked=price.asked, left_out=price.left_out)
 
-        By the nodes of each, for the ends of ``engine_fleets``. [$]
+    @property
+    def usd_per_month_range(self) -> tuple[float, float] | None:
+        """Bills of the fewest and most replicas that 80 % of such engines need.
+
+        None unless priced and known. [$]
         """
-        if self.run is None or self.cost is None:
+        if self.cost is None or self.engine_fleets is None:
             return None
-        fewest, most = self.engine_fleets or (self.run.deployment, self.run.deployment)
-        hours = usd_per_h_range(fewest.pools, most.pools)
-        if hours is None:
-            return None
-        return HOURS_PER_MONTH * hours[0], HOURS_PER_MONTH * hours[1]
+        low, high = (usd_per_month(fleet.pools) for fleet in self.engine_fleets)
+        return None if low is None or high is None else (low, high)
 
     @property
     def lower_bound_gpu_count(self) -> int | None:

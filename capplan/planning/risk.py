@@ -10,7 +10,7 @@ import numpy as np
 
 from capplan.deployment.pools import Deployment
 from capplan.errors import CapplanWarning
-from capplan.planning.cost import nodes_of
+from capplan.planning.cost import node_count, nodes_of
 from capplan.planning.drawn_plan import Shared, drawn_plan
 from capplan.planning.draws import FULL_WEEK, draws_of
 from capplan.planning.executors import executor
@@ -131,8 +131,8 @@ def _level(
         return RiskLevel(quantile, None, None, None, None)
     fleet = deployment.with_replicas(int(count))
     nodes = nodes_of([fleet.pool])
-    node_count = None if nodes is None else nodes[0].count
-    return RiskLevel(quantile, int(count), fleet.gpu_count, node_count, usd)
+    counted = None if nodes is None else node_count(nodes)
+    return RiskLevel(quantile, int(count), fleet.gpu_count, counted, usd)
 
 
 def is_told(quantile: float, draw_count: int) -> bool:

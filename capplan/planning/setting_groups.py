@@ -185,7 +185,8 @@ class PriceSettings(MarketSettings):
         {},
         CHOICES,
         "GPU=USD",
-        "Price of a GPU-hour, before the catalog's: H100-SXM=2.49.",
+        "Price of a GPU-hour, before the catalog's: H100-SXM=2.49 buys whole nodes of "
+        "the sizes known, H100-SXM=2.49/gpu GPUs one by one.",
         repeated=True,
     )
     kind: Annotated[str, parsed_with(parse_kind)] = setting(

@@ -4,13 +4,14 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from capplan.errors import InputError
+from capplan.fleet.bills import Replicas, one_size
 from capplan.fleet.catalog import gpu as catalog_gpu
 from capplan.fleet.node_map import Group, NodeMap, node_map
+from capplan.fleet.price import Price
 from capplan.planning.cost import HOURS_PER_MONTH
 from capplan.planning.planned_llm import PlannedLlm
 from capplan.planning.replicas_by_hour import folded, repeated, replicas_by_hour
@@ -86,21 +87,30 @@ def _shifts(
 
 
 def _alike(llms: Sequence[PlannedLlm]) -> list[list[Tenant]]:
-    """Return the pools of LLMs, by the nodes that are bought for them."""
+    """Return the pools of LLMs that share nodes, at the price of these.
+
+    Of one GPU type all do where a provider has nodes for all at one price in their
+    plans: on the nodes of the bill that counts, of the size that bills least.
+    """
     alike: dict[tuple[str, str, str], list[Tenant]] = {}
+    by_gpu: dict[str, list[Tenant]] = {}
     for llm in llms:
         for pool in llm.pools:
-            price = pool.price
-            key = (
-                (pool.gpu, "", "")
-                if price is None
-                else (pool.gpu, price.provider, price.node)
-            )
-            alike.setdefault(key, []).append(Tenant(llm, pool))
+            if pool.price is None:
+                alike.setdefault((pool.gpu, "", ""), []).append(Tenant(llm, pool))
+            else:
+                by_gpu.setdefault(pool.gpu, []).append(Tenant(llm, pool))
+    for gpu, tenants in by_gpu.items():
+        joint = _price_of(tenants)
+        for tenant in tenants:
+            price = joint or _price_of([tenant])
+            assert price is not None
+            paid = replace(tenant, pool=replace(tenant.pool, price=price))
+            alike.setdefault((gpu, price.provider, price.node), []).append(paid)
     for (gpu, provider, node), tenants in alike.items():
         first = tenants[0]
         for tenant in tenants[1:]:
-            if _asked(tenant) != _asked(first):
+            if tenant.pool.price and _told(tenant) != _told(first):
                 name = " ".join(filter(None, (provider, node))) or gpu
                 raise InputError(
                     f"{first.llm.source} and {tenant.llm.source}: {name} is "
@@ -110,9 +120,14 @@ def _alike(llms: Sequence[PlannedLlm]) -> list[list[Tenant]]:
     return list(alike.values())
 
 
-def _asked(tenant: Tenant) -> tuple[Any, ...] | None:
-    price = tenant.pool.price
-    return None if price is None else price.bought
+def _price_of(tenants: Sequence[Tenant]) -> Price | None:
+    return one_size(
+        [
+            Replicas(tenant.pool.gpus, tenant.pool.replica_count, tenant.pool.price)
+            for tenant in tenants
+            if tenant.pool.price is not None
+        ]
+    )
 
 
 def _told(tenant: Tenant) -> str:

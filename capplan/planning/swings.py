@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from capplan.planning.cost import HOURS_PER_MONTH, NodeCount, nodes_of
+from capplan.planning.cost import HOURS_PER_MONTH, bills_of, nodes_of
 from capplan.planning.drawn_plan import Shared, drawn_plan
 from capplan.planning.draws import Draw
 from capplan.planning.executors import Executor
@@ -56,9 +56,10 @@ def _ends(
     price = shared.deployment.pool.configuration.price
     for name in shared.draws.drawn_names:
         if name == "prices" and price is not None:
-            asked = [usd for usd, _ in price.asked]
-            low, high = int(np.argmin(asked)), int(np.argmax(asked))
-            ends = asked[low], asked[high]
+            found = bills_of(shared.deployment.pools)
+            low, high = (price.providers.index(found[i].provider) for i in (0, -1))
+            gpus = shared.deployment.gpu_count
+            ends = found[0].usd_per_h / gpus, found[-1].usd_per_h / gpus
             yield name, ends, (Draw(-1, offer=low), Draw(-1, offer=high))
             continue
         ordered = sorted(rows, key=_VALUES[name])
@@ -86,17 +87,12 @@ def _width(swing: Swing) -> tuple[float, float]:
     return apart(swing.usd_per_month), apart(swing.replica_counts)
 
 
-def _nodes(shared: Shared, row: DrawnPlan) -> NodeCount | None:
-    """Return the nodes of a draw; None without a count or a price."""
+def _node_count(shared: Shared, row: DrawnPlan) -> float | None:
+    """Return the nodes, or GPUs sold singly, of a draw; None without a price."""
     if row.replica_count is None:
         return None
     nodes = nodes_of(shared.deployment.with_replicas(row.replica_count).pools)
-    return None if nodes is None else nodes[0]
-
-
-def _node_count(shared: Shared, row: DrawnPlan) -> float | None:
-    nodes = _nodes(shared, row)
-    return None if nodes is None else nodes.count
+    return None if nodes is None else sum(row.units for row in nodes)
 
 
 def worth_of_knowing(shared: Shared, rows: Sequence[DrawnPlan]) -> dict[str, Any]:
@@ -106,22 +102,21 @@ def worth_of_knowing(shared: Shared, rows: Sequence[DrawnPlan]) -> dict[str, Any
     """
     penalty, pool = shared.inputs.settings.penalty, shared.deployment.pool
     price, planned = pool.configuration.price, nodes_of(shared.deployment.pools)
-    found = (_nodes(shared, row) for row in rows)
-    needed = [nodes.units for nodes in found if nodes is not None]
+    counts = (_node_count(shared, row) for row in rows)
+    needed = [count for count in counts if count is not None]
     if price is None or planned is None:
         return {"unknown_worth": "the GPU has no price"}
     if len(rows) < FEWEST_DRAWS:
         return {"unknown_worth": f"it takes {FEWEST_DRAWS} draws to tell"}
     if len(needed) < len(rows):
         return {"unknown_worth": "some draws are served by no count looked at"}
-    (nodes,) = planned
-    unused_usd = HOURS_PER_MONTH * nodes.usd_per_h / nodes.units
-    dearest = max((usd for usd, _ in price.asked), default=price.usd_per_gpu_h)
-    missing_usd = unused_usd * dearest / price.usd_per_gpu_h
+    paid = sum(row.usd_per_h for row in planned)
+    unused_usd = HOURS_PER_MONTH * paid / sum(row.units for row in planned)
+    dearest = bills_of(shared.deployment.pools)[-1].usd_per_h
+    missing_usd = unused_usd * dearest / paid
     if penalty is not None:
         missing_usd = penalty
-    counts = np.array(needed, dtype=np.int64)
-    _, lost_usd = losses(counts, unused_usd, missing_usd)
+    _, lost_usd = losses(np.array(needed, dtype=np.int64), unused_usd, missing_usd)
     worth = [
         Worth(name, worth_of(np.array([_VALUES[name](row) for row in rows]), lost_usd))
         for name in shared.draws.drawn_names

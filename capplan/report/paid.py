@@ -1,19 +1,12 @@
 """What is paid of a candidate: nodes of each kind, the pools on them, and the price."""
 
-from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from capplan.deployment.pools import DECODE, PREFILL
-from capplan.fleet.nodes import nodes_for
 from capplan.fleet.price import Price
 from capplan.llm.layout import Layout
 from capplan.planning.cost import alike, paid_nodes
 from capplan.planning.result import Candidate
-
-
-def usd_per_node_h(price: Price) -> float:
-    """Return the price of one node, of a GPU where no node is known. [$/h]"""
-    return price.usd_per_gpu_h * (price.gpus_per_node or 1)
 
 
 @dataclass(frozen=True)
@@ -23,6 +16,7 @@ class PaidPool:
     role: str  # "prefill", "decode"; empty where one pool does both
     layout: Layout  # of the GPUs of a replica
     replica_count: int
+    key: str = ""  # begins names: the role, and the nodes where it is on several
 
     @property
     def gpus(self) -> int:
@@ -43,6 +37,7 @@ class Paid:
     unit_count: int
     gpus_per_unit: int  # 1 where a GPU is the unit
     stranded_gpus: int  # paid, and in no replica
+    key: str = ""  # begins names: that of its only pool, or its nodes among several
 
     @property
     def is_by_gpu(self) -> bool:
@@ -52,7 +47,7 @@ class Paid:
     @property
     def usd_per_unit_h(self) -> float:
         """Price of one unit. [$/h]"""
-        return usd_per_node_h(self.price)
+        return self.price.usd_per_node_h
 
     @property
     def gpus_paid(self) -> int:
@@ -67,21 +62,7 @@ class Paid:
     @property
     def unit(self) -> str:
         """What one unit is: a node by its name, or a GPU."""
-        if self.is_by_gpu:
-            return "GPU"
-        return self.price.node or f"node of {self.gpus_per_unit}"
-
-    def at_end(self, pick: Callable[[Iterable[float]], float]) -> Price | None:
-        """Return the offer of the cheapest or dearest provider; None without others.
-
-        ``pick`` is min or max, of the bills of these replicas; see :meth:`with_counts`.
-        """
-        offers = self.price.by_provider
-        if not offers:
-            return None
-        replicas = [(pool.gpus, pool.replica_count) for pool in self.pools]
-        bills = [paid_nodes(offer, replicas).usd_per_h for offer in offers]
-        return offers[bills.index(pick(bills))]
+        return self.price.unit
 
 
 def paid(candidate: Candidate, replica_count: int | None = None) -> tuple[Paid, ...]:
@@ -96,17 +77,22 @@ def paid(candidate: Candidate, replica_count: int | None = None) -> tuple[Paid, 
         deployment = deployment.with_replicas(replica_count)
     pools = deployment.pools
     roles = (PREFILL, DECODE) if len(pools) > 1 else ("",)
-    named = list(zip(pools, roles, strict=True))
+    named = {
+        pool.configuration.key: role for pool, role in zip(pools, roles, strict=True)
+    }
     rows = []
-    for price, group in alike(pools):
-        of = tuple(
-            PaidPool(role, pool.configuration.layout, pool.replica_count)
-            for pool, role in named
-            if any(pool is each for each in group)
-        )
-        replicas = [(pool.gpus, pool.replica_count) for pool in of]
+    bought = alike(pools)
+    on = [pool.configuration.key for _, group in bought for pool in group]
+    for price, group in bought:
         size = price.gpus_per_node or 1
-        count, stranded = nodes_for(replicas, size)
-        gpu = group[0].configuration.gpu
-        rows.append(Paid(gpu, of, price, count, size, stranded))
+        of = []
+        for pool in group:
+            role, layout = named[pool.configuration.key], pool.configuration.layout
+            several = on.count(pool.configuration.key) > 1
+            key = (f"{role}_" if role else "") + (f"size{size}_" if several else "")
+            of.append(PaidPool(role, layout, pool.replica_count, key))
+        row, gpu = paid_nodes(price, group), group[0].configuration.gpu
+        key = of[0].key if len(of) == 1 else f"size{size}_" * (len(bought) > 1)
+        counts = int(row.units), size, int(row.stranded_gpus)
+        rows.append(Paid(gpu, tuple(of), price, *counts, key))
     return tuple(rows)

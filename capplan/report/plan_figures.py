@@ -243,28 +243,41 @@ def _pools(place: _Place, usd_per_month: float | None) -> tuple[PoolFigures, ...
     """
     rows, nodes = place.at("pools").rows(), place.at("nodes").rows()
     if not rows:
-        (pool,) = _parts([_pool(place, "")], nodes[:1])
+        (pool,) = _parts([_pool(place, "")], nodes)
         usd = pool.usd_per_month if usd_per_month is None else usd_per_month
         return (replace(pool, usd_per_month=usd),)
     pools = [_pool(row, row.at("role").text()) for row in rows]
-    if len(nodes) in (0, 1):  # priced by the GPU, or all on nodes of one kind
+    gpus = {pool.gpu for pool in pools}
+    if len(gpus) == 1:  # they share nodes
         return _parts(pools, nodes)
-    if len(nodes) != len(rows):
-        place.at("nodes").refuse("nodes of one kind, or of one for each pool")
-    parts = [_parts([pool], [of]) for pool, of in zip(pools, nodes, strict=True)]
-    return tuple(part for (part,) in parts)
+    if len(nodes) == len(pools):  # an earlier release does not say of which GPU
+        parts = [_parts([pool], [of]) for pool, of in zip(pools, nodes, strict=True)]
+        return tuple(part for (part,) in parts)
+    return tuple(
+        part
+        for pool in pools
+        for part in _parts([pool], [n for n in nodes if n.at("gpu").text() == pool.gpu])
+    )
 
 
 def _parts(pools: list[PoolFigures], nodes: list[_Place]) -> tuple[PoolFigures, ...]:
-    """Return pools with their parts of the nodes of one kind that they are on."""
+    """Return pools with their parts of the nodes that they are on."""
     if not nodes:
         return tuple(pools)
-    (row,) = nodes
-    used, paid = sum(p.gpu_count for p in pools), row.at("gpus_paid").number()
-    if paid is None or paid < used:
-        row.at("gpus_paid").refuse(f"at least the {used} GPUs in use")
-    hour, count = row.at("usd_per_h").number(), row.at("count").count()
-    name = " ".join(filter(None, (row.at("provider").text(), row.at("node").text())))
+    used, paid = sum(p.gpu_count for p in pools), 0.0
+    hours: list[float | None] = []
+    for row in nodes:
+        paid += row.at("gpus_paid").number() or 0.0
+        hours.append(row.at("usd_per_h").number())
+    if paid < used:
+        nodes[0].at("gpus_paid").refuse(f"at least the {used} GPUs in use")
+    counts = [row.at("count").count() for row in nodes]
+    hour = None if None in hours else sum(h or 0.0 for h in hours)
+    count = None if None in counts else sum(c or 0 for c in counts)
+    name = " + ".join(
+        " ".join(filter(None, (row.at("provider").text(), row.at("node").text())))
+        for row in nodes
+    )
     return tuple(
         replace(
             pool,

@@ -33,6 +33,8 @@ Gpus = Annotated[int, Field(ge=1, le=_MOST_GPUS)]
 
 
 class _Price(Record):
+    asked: tuple["_Price", ...] = ()
+    nvlink_domain_gpus: Gpus | None = None
     usd_per_gpu_h: Annotated[float, Field(gt=0, le=1e6)]
     source: str = ""
     as_of: str = ""
@@ -139,7 +141,7 @@ def _planned(
             each.gpu,
             each.tp,
             each.replica_count,
-            None if each.price is None else Price(**each.price.model_dump()),
+            None if each.price is None else Price.read(each.price.model_dump()),
             each.gpus_per_replica or each.tp,
         )
         for each in records

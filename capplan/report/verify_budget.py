@@ -133,6 +133,7 @@ def _of_month(
         )
     committed = sum(each["nodes"] for each in running)
     rent = month["usd_on_demand"] + month["usd_spot"] + month["usd_to_minimum"]
+    rent += month.get("usd_beside", 0.0)
     used = _used_h(month)
     yield f"{where}.committed_nodes", month["committed_nodes"], committed
     yield f"{where}.usd_committed", month["usd_committed"], sum(by_name.values())

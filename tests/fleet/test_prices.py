@@ -11,13 +11,18 @@ from hypothesis import strategies as st
 
 from capplan.errors import InputError, PriceWarning
 from capplan.fleet.catalog import gpu, gpu_names, parse_price_overrides
-from capplan.fleet.choice import middle_offers
 from capplan.fleet.nodes import nodes
 from capplan.fleet.offer import BASES, Offer
 from capplan.fleet.offers_file import read_offers
 from capplan.fleet.price import Price
 from capplan.fleet.prices import _OFFERS as OFFERS
-from capplan.fleet.prices import Market, _mean, catalog_offers, parse_kind, price
+from capplan.fleet.prices import (
+    Market,
+    catalog_offers,
+    parse_kind,
+    planned_offers,
+    price,
+)
 from capplan.planning.configuration import configurations
 from capplan.planning.settings import PlanSettings
 
@@ -36,10 +41,9 @@ def offer(provider, usd, as_of="2026-11-01", basis="list", gpus=None):
     )
 
 
-def middle(offers, tp=1):
-    """Return the only offer in the middle."""
-    (offer,) = middle_offers(offers, tp).offers
-    return offer
+def kept(*offers, tp=1, is_own=False):
+    """Return the offers that plans may buy."""
+    return list(planned_offers(offers, tp, TODAY, is_own=is_own)[0])
 
 
 def quietly(name, tp=1, **market):
@@ -85,62 +89,38 @@ def test_every_shipped_node_has_a_source_and_is_no_smaller_than_its_links():
         assert (node.nvlink_domain_gpus or 1) <= node.gpus or node.gpu == "GB200"
 
 
-def test_the_default_is_the_offer_in_the_middle_of_the_providers():
-    found = middle_offers([offer("a", 5.0), offer("b", 2.0), offer("c", 9.0)])
+@pytest.mark.parametrize("gpus", [None, 8])
+def test_an_index_and_an_offer_older_than_270_days_are_never_planned_with(gpus):
+    index = offer("market index", 1.0, gpus=gpus)
+    old = offer("a", 1.0, "2026-02-23", gpus=gpus)
+    last = offer("a", 1.0, "2026-02-24", gpus=gpus)
 
-    assert [(row.provider, row.usd_per_gpu_h) for row in found.offers] == [("a", 5.0)]
-    assert found.rule == "the middle of 3 providers that ask $2.00 to $9.00"
-
-
-def test_the_middle_of_two_prices_is_their_mean(tmp_path):
-    path = tmp_path / "p.csv"
-    path.write_text(
-        "gpu,provider,usd_per_gpu_h,as_of\nH100,a,4,2026-11-01\nH100,b,6,2026-11-02\n"
-    )
-
-    found = price("H100", Market(file=path), today=TODAY)
-
-    assert found.usd_per_gpu_h == 5.0
-    assert (found.provider, found.node) == ("a and b", "")
-    assert found.usd_per_gpu_h_range == (4.0, 6.0)
-    assert (
-        found.note
-        == "the mean of the middle two of 2 providers that ask $4.00 to $6.00"
-    )
+    assert kept(index) == kept(old) == kept(index, old) == []
+    assert kept(last) == [last]
+    # Of a file of one's own they are what one has.
+    assert kept(old, is_own=True) == [old]
+    assert kept(old, last, is_own=True) == [last]
 
 
-def test_the_middle_of_nodes_that_differ_in_size_has_no_size():
-    alike = price_of_two(8, 8)
-    apart = price_of_two(1, 8)
-
-    assert (alike.gpus_per_node, apart.gpus_per_node) == (8, None)
-    assert alike.usd_per_gpu_h == apart.usd_per_gpu_h == 5.0
-
-
-def price_of_two(first, second):
-    rows = [offer("a", 4.0, gpus=first), offer("b", 6.0, gpus=second)]
-    found = middle_offers(rows)
-    return _mean(found.offers)
-
-
-def test_all_degrees_of_a_gpu_are_bought_of_one_provider():
-    # Ranked by nodes of 8, where b is in the middle; of single GPUs c would be.
+def test_who_is_left_out_is_named_with_the_reason():
     rows = [
-        *(offer("a", 3.0, gpus=size) for size in (1, 8)),
-        *(offer("b", usd, gpus=size) for size, usd in ((1, 9.0), (8, 5.0))),
-        *(offer("c", usd, gpus=size) for size, usd in ((1, 4.0), (8, 6.0))),
+        offer("market index", 1.0),
+        offer("akash", 2.0, basis="starting-at"),
+        offer("old", 2.0, "2025-11-01", gpus=8),
+        offer("small", 2.0, gpus=1),
+        offer("large", 2.0, gpus=8),
+        offer("large", 1.0, basis="guess"),
     ]
 
-    found = [middle_offers(rows, tp, 8).offers for tp in (1, 2, 4, 8)]
-
-    assert {row.provider for (row,) in found} == {"b"}
-    assert [row.usd_per_gpu_h for (row,) in found] == [9.0, 5.0, 5.0, 5.0]
-
-
-def test_a_provider_counts_once_with_its_newest_offer():
-    asked = [offer("a", 1.0, "2026-01-01"), offer("a", 3.0, "2026-10-01")]
-
-    assert middle(asked).usd_per_gpu_h == 3.0
+    assert planned_offers(tuple(rows), 4, TODAY) == (
+        (rows[4],),
+        (
+            "market index (older than 270 days, or an index)",
+            "old (older than 270 days, or an index)",
+            "akash (no list price)",
+            "small (no node of 4 joined GPUs)",
+        ),
+    )
 
 
 @pytest.mark.parametrize(
@@ -155,8 +135,10 @@ def test_a_provider_counts_once_with_its_newest_offer():
     ],
 )
 def test_an_undated_or_best_effort_quote_yields_to_a_dated_list_price(weak):
-    assert middle([weak, offer("a", 3.0)]).usd_per_gpu_h == 3.0
-    assert middle([weak]) is weak
+    firm = offer("a", 3.0)
+
+    assert kept(weak, firm) == [firm]
+    assert kept(weak) == [weak]
 
 
 @pytest.mark.parametrize(
@@ -173,11 +155,12 @@ def test_an_undated_or_best_effort_quote_yields_to_a_dated_list_price(weak):
         ("A10G", 1, 1.006, 1),
         ("A10G", 4, 5.672, 4),
         ("A10G", 8, 16.288, 8),
+        # A node of one H100 is of 2025-11-30: too old to plan with.
         ("H100-SXM", 1, 55.04, 8),
         ("H100-SXM", 8, 55.04, 8),
     ],
 )
-def test_a_replica_is_priced_by_the_smallest_node_of_a_provider_that_holds_it(
+def test_a_replica_is_priced_by_the_cheapest_node_of_a_provider_that_holds_it(
     name, tp, usd_per_node_h, gpus_per_node
 ):
     found = quietly(name, provider="AWS", tp=tp)
@@ -185,16 +168,13 @@ def test_a_replica_is_priced_by_the_smallest_node_of_a_provider_that_holds_it(
     assert found.usd_per_gpu_h == pytest.approx(usd_per_node_h / gpus_per_node, 1e-4)
 
 
-def test_the_middle_is_that_of_the_providers_whose_nodes_hold_the_replica():
-    # Nodes of 8 H100, dated: Hyperstack 3.20, Nebius 3.85, Lambda and RunPod 3.99,
-    # CoreWeave 6.155, AWS 6.88, OCI 10, GCP 84.4 / 8 = 10.55, Azure 12.29.
-    found = quietly("H100", tp=8)
+def test_one_gpu_is_priced_by_nodes_of_one_gpu():
+    # Nebius 3.85, RunPod 3.99, Lambda 4.29, GCP 10.98, and nodes of 8 of five more.
+    found = quietly("H100")
 
-    assert found.usd_per_gpu_h == pytest.approx(6.155)
-    assert (found.provider, found.node) == ("CoreWeave", "HGX-H100")
-    assert found.note.startswith(
-        "the middle of 9 providers that ask $3.20 to $12.29 for nodes of 8 GPUs"
-    )
+    assert found.usd_per_gpu_h == 4.29
+    assert (found.provider, found.node) == ("Lambda", "gpu_1x_h100_sxm5")
+    assert len(found.providers) == 9
 
 
 @pytest.mark.parametrize(
@@ -230,38 +210,20 @@ def test_a_given_price_is_of_the_node_that_is_bought():
     assert (found.usd_per_gpu_h, found.provider, found.gpus_per_node) == (5.2, "AWS", 8)
 
 
-def test_a_price_of_a_smaller_node_says_so_and_is_warned_of():
-    with pytest.warns(PriceWarning, match="known only for a 1-GPU node"):
-        found = price("L40S", Market(kind="spot"), today=TODAY, tp=4)
-
-    assert found.usd_per_gpu_h == 0.941
-    assert found.note == (
-        "the only provider known; known only for a 1-GPU node; "
-        "one with 4 GPUs may cost more per GPU"
-    )
+def test_a_gpu_without_a_node_for_the_degree_has_no_price():
+    assert price("L40S", Market(kind="spot"), today=TODAY, tp=4) is None
+    assert price("A100-80GB-PCIe", today=TODAY, tp=8) is None
 
 
-def test_of_nodes_that_are_all_too_small_the_largest_is_taken():
-    with pytest.warns(PriceWarning, match="known only for a 4-GPU node"):
-        found = price("A100-80GB-PCIe", today=TODAY, tp=8)
+def test_a_node_of_unknown_size_yields_to_nodes_that_are_known():
+    unknown, holding = offer("a", 1.0), offer("b", 9.0, gpus=4)
 
-    assert found.usd_per_gpu_h == 19.108 / 4
-
-
-def test_a_node_of_unknown_size_yields_to_one_that_holds_the_replica():
-    unknown, holding, small = (
-        offer("a", 1.0),
-        offer("b", 9.0, "", gpus=4),
-        offer("c", 2.0, gpus=2),
-    )
-
-    assert middle([unknown, holding, small], tp=4) is holding
-    assert middle([unknown, small], tp=4) is unknown
-    assert middle([unknown, small], tp=2) is small
+    assert kept(unknown, holding, tp=4) == kept(unknown, holding) == [holding]
+    assert kept(unknown, tp=4) == [unknown]
 
 
 def test_a_price_of_a_node_of_unknown_size_says_so():
-    assert quietly("MI325X", tp=8).note.endswith("; node size not known")
+    assert quietly("MI325X", tp=8).note.endswith("node size not known")
     assert "node" not in quietly("MI325X").note
 
 
@@ -286,43 +248,17 @@ OFFERED = st.lists(
 
 
 @given(OFFERED, st.sampled_from([1, 2, 4, 8]))
-def test_a_price_is_never_that_of_a_node_too_small_while_another_is_known(offers, tp):
-    chosen = middle_offers(offers, tp).offers
+def test_what_is_planned_with_holds_a_replica_or_is_of_no_known_size(offers, tp):
+    chosen = kept(*offers, tp=tp)
 
     assert set(map(id, chosen)) <= set(map(id, offers))
-    if any(row.holds(tp) for row in offers):
-        assert all(tp == 1 or row.gpus_per_node >= tp for row in chosen)
-    assert all((row.node_gap(tp) == "") == row.holds(tp) for row in chosen)
-
-
-@pytest.mark.thorough
-@given(OFFERED, st.sampled_from([2, 4, 8]))
-def test_offers_of_nodes_too_small_change_nothing_while_another_holds(offers, tp):
-    holding = [row for row in offers if row.holds(tp)]
-
-    if holding:
-        assert middle_offers(offers, tp) == middle_offers(holding, tp)
-
-
-@given(OFFERED, st.sampled_from([1, 2, 4, 8]), st.sampled_from([1, 2, 4, 8]))
-def test_the_order_of_offers_does_not_matter(offers, tp, rank_tp):
-    found = middle_offers(offers, tp, rank_tp)
-    again = middle_offers(offers[::-1], tp, rank_tp)
-
-    assert again.rule == found.rule
-    assert [row.usd_per_gpu_h for row in again.offers] == [
-        row.usd_per_gpu_h for row in found.offers
-    ]
+    assert all(row.gpus_per_node is None or row.holds(tp) for row in chosen)
+    assert len({row.gpus_per_node is None for row in chosen}) <= 1
 
 
 @given(OFFERED, st.sampled_from([1, 2, 4, 8]))
-def test_as_many_providers_ask_less_than_the_middle_as_more(offers, tp):
-    found = middle_offers(offers, tp)
-
-    low, high = found.offers[0].usd_per_gpu_h, found.offers[-1].usd_per_gpu_h
-    asked = [row.usd_per_gpu_h for row in found.asked]
-    assert sum(usd < low for usd in asked) <= len(asked) // 2
-    assert sum(usd > high for usd in asked) <= len(asked) // 2
+def test_the_order_of_offers_does_not_matter(offers, tp):
+    assert set(kept(*offers, tp=tp)) == set(kept(*offers[::-1], tp=tp))
 
 
 def test_a_plan_prices_each_tp_degree_by_nodes_that_hold_it():
@@ -330,8 +266,7 @@ def test_a_plan_prices_each_tp_degree_by_nodes_that_hold_it():
         llm="Llama-3.1-8B", gpu="L40S", tp="1,4", latency_ms="10,0,0,0,0"
     )
 
-    with pytest.warns(PriceWarning):
-        one, four = configurations(settings)
+    one, four = configurations(settings)
 
     assert one.price.usd_per_gpu_h == 1.861
     assert 4 * four.price.usd_per_gpu_h == pytest.approx(10.493, 1e-4)
@@ -347,7 +282,7 @@ def test_a_size_in_the_name_of_a_shipped_node_is_its_size():
 
 
 def test_no_offer_is_no_price():
-    assert middle_offers([]) is None
+    assert kept() == []
     assert price("V100-32GB-SXM2", today=TODAY) is None
     assert price("H100", Market(provider="nobody"), today=TODAY) is None
 
@@ -375,18 +310,14 @@ def test_a_way_to_pay_that_nobody_knows_is_refused(kind):
         parse_kind(kind)
 
 
-def test_an_old_price_is_warned_of():
-    with pytest.warns(PriceWarning, match="L4.*96 days old"):
-        price("L4", today=TODAY)
+def test_an_old_price_says_so():
+    assert "96 days old" in price("L4", today=TODAY).note
+    assert price("L4", today=TODAY).is_stale
+    assert not price("L4", today=date(2026, 11, 15)).is_stale
 
 
-def test_a_price_of_90_days_is_not_old():
-    assert price("L4", today=date(2026, 11, 15)).usd_per_gpu_h == 0.8048
-
-
-def test_an_undated_price_is_warned_of():
-    with pytest.warns(PriceWarning, match="V100.*undated"):
-        price("V100-16GB", today=TODAY)
+def test_an_undated_price_says_so():
+    assert "undated" in price("V100-16GB", today=TODAY).note
 
 
 def test_a_basis_that_nobody_knows_is_refused_with_those_known(tmp_path):
@@ -397,12 +328,11 @@ def test_a_basis_that_nobody_knows_is_refused_with_those_known(tmp_path):
         price("H100", market=Market(file=path), today=TODAY)
 
 
-def test_a_guess_is_warned_of(tmp_path):
+def test_a_guess_says_so(tmp_path):
     path = tmp_path / "prices.csv"
     path.write_text("gpu,usd_per_gpu_h,basis,as_of\nMI355X,2.50,guess,2026-11-01\n")
 
-    with pytest.warns(PriceWarning, match="MI355X.*guess"):
-        found = price("MI355X", Market(file=path), today=TODAY)
+    found = price("MI355X", Market(file=path), today=TODAY)
 
     assert found.is_guess
     assert "guess" in found.note
@@ -416,8 +346,29 @@ def test_an_override_goes_before_all_others(tmp_path):
 
     found = price("H100-SXM", market, today=TODAY)
 
-    assert found == Price(2.49, "given by the user")
-    assert price("H100-SXM", market, today=TODAY, tp=8) == found
+    assert (found.usd_per_gpu_h, found.source) == (2.49, "given by the user")
+
+
+def test_a_given_price_buys_whole_nodes_of_the_shipped_sizes():
+    market = Market(given={"h100": 2.0, "B200": 5.0})
+
+    nodes = {gpu: price(gpu, market).asks for gpu in ("H100", "B200")}
+
+    assert sorted(ask.gpus_per_node for ask in nodes["H100"]) == [1, 2, 4, 8]
+    assert sorted(ask.gpus_per_node for ask in price("H100", market, tp=4).asks) == [
+        4,
+        8,
+    ]
+    assert {ask.usd_per_gpu_h for ask in nodes["B200"]} == {5.0}
+    assert price("MI355X", Market(given={"MI355X": 2.0})).gpus_per_node is None
+
+
+def test_gpus_at_a_given_price_may_be_sold_singly():
+    market = Market(given={"h100": 2.49}, singly=frozenset({"H100-SXM"}))
+
+    assert price("H100-SXM", market, tp=8) == Price(
+        2.49, "given by the user", asked=(Price(2.49, "given by the user"),)
+    )
 
 
 @pytest.mark.parametrize(
@@ -454,14 +405,11 @@ def test_the_users_own_file_may_name_the_size_of_the_node(tmp_path, name, text):
     assert price("L4", market=Market(file=path), tp=4).usd_per_gpu_h == 0.9
 
 
-def test_a_node_of_the_users_own_file_that_is_too_small_is_warned_of(tmp_path):
+def test_a_node_of_the_users_own_file_that_is_too_small_is_no_price(tmp_path):
     path = tmp_path / "p.csv"
     path.write_text("gpu,gpus_per_node,usd_per_gpu_h\nL4,2,0.5\n")
 
-    with pytest.warns(PriceWarning, match="known only for a 2-GPU node"):
-        found = price("L4", market=Market(file=path), tp=4)
-
-    assert found.usd_per_gpu_h == 0.5
+    assert price("L4", market=Market(file=path), tp=4) is None
 
 
 def test_a_gpu_that_the_users_file_leaves_out_is_priced_by_the_catalog(tmp_path):
@@ -470,7 +418,7 @@ def test_a_gpu_that_the_users_file_leaves_out_is_priced_by_the_catalog(tmp_path)
 
     found = price("H100", market=Market(file=path), today=TODAY)
 
-    assert found.provider == "CoreWeave"
+    assert found.provider == "Lambda"
 
 
 @pytest.mark.parametrize(

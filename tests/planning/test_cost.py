@@ -13,7 +13,6 @@ from capplan.planning.cost import (
     CostLine,
     cost,
     usd_per_h,
-    usd_per_h_range,
     usd_per_replica_h,
 )
 from tests.deployments import fleet_of
@@ -164,9 +163,7 @@ def test_what_cannot_be_billed_is_refused(traffic):
         cost(pools(1, Price(1.0, "a provider")), **traffic)
 
 
-NODE = Price(
-    6.88, "AWS", provider="AWS", node="p5.48xlarge", gpus_per_node=8, asked=((6.88, 8),)
-)
+NODE = Price(6.88, "AWS", provider="AWS", node="p5.48xlarge", gpus_per_node=8)
 
 
 def of_tp(count, tp, price=NODE):
@@ -208,11 +205,19 @@ def test_nodes_that_come_and_go_are_paid_in_the_mean():
     assert all(line.estimated for line in found.lines)
 
 
-def test_a_range_is_over_the_bills_of_the_providers():
-    # Three replicas of four GPUs: 12 single GPUs at $4, two nodes of eight at $3.
-    price = replace(NODE, asked=((4.0, None), (3.0, 8)))
+def test_replicas_on_nodes_of_two_sizes_are_billed_as_two_lines():
+    small = Price(7.0, "AWS", provider="AWS", node="p5.4xlarge", gpus_per_node=1)
+    found = cost([of_tp(9, 1, replace(NODE, asked=(NODE, small)))])
 
-    assert usd_per_h_range([of_tp(3, 4, price)], [of_tp(4, 4, price)]) == (48.0, 64.0)
+    assert [(row.node, row.count) for row in found.nodes] == [
+        ("p5.48xlarge", 1),
+        ("p5.4xlarge", 1),
+    ]
+    assert found.usd_per_h == pytest.approx(55.04 + 7.0)
+    assert [line.what for line in found.lines[:2]] == [
+        "per hour, p5.48xlarge",
+        "per hour, p5.4xlarge",
+    ]
 
 
 @pytest.mark.parametrize(

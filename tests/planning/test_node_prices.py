@@ -11,7 +11,7 @@ from capplan.planning.purchase_texts import Wish, parse_commit
 
 pytestmark = pytest.mark.filterwarnings("ignore::capplan.errors.CapplanWarning")
 
-ON_A100 = {"gpu": "A100-40GB-SXM", "provider": "GCP"}
+ON_A100 = {"gpu": "A100-40GB-SXM", "provider": "GCP", "as_of": "2026-03-01"}
 HEAD = "gpu,node,provider,kind,usd_per_node_h,gpus,term_months,upfront_share,min_nodes"
 HEAD += ",region"
 
@@ -71,7 +71,7 @@ def test_a_quote_of_another_region_is_not_taken(own):
 
 
 def test_terms_that_nobody_quotes_are_assumed_and_starred():
-    prices = priced(Wish(12), Wish(36), price="H100-SXM=4")
+    prices = priced(Wish(12), Wish(36), price="H100-SXM=4/gpu")
 
     assert [term.usd_per_node_h for term in prices.terms] == pytest.approx(
         [4 * (1 - DISCOUNTS[12]), 4 * (1 - DISCOUNTS[36])]

@@ -6,7 +6,7 @@ import pytest
 
 from capplan.planning.plan import plan
 from capplan.planning.probe import Probe
-from capplan.planning.purchase import purchase
+from capplan.planning.purchase import EXPECTED, purchase
 from capplan.planning.settings import PlanSettings
 
 ASKED = {
@@ -50,20 +50,69 @@ def test_the_lowest_and_highest_bill_are_the_ends_of_the_range():
 def test_the_expected_bill_is_the_plans(offered):
     of = offered[1]
 
-    (row,) = [row for row in of.purchase.scenarios if row.name.startswith("expected")]
+    (row,) = [row for row in of.purchase.scenarios if row.name == EXPECTED]
 
     assert row.usd_per_month == of.best.cost.usd_per_month
     assert row.usd_per_year == pytest.approx(of.best.cost.usd_per_year)
     assert row.replica_count == of.best.replica_count
 
 
-def test_where_neither_price_nor_engine_varies_there_is_one_scenario():
+def test_where_no_engine_varies_there_is_one_scenario():
     known = {"latency_ms": "9,0.04,0,0.08,0.00005", "kv_blocks": 4000, "rate": 10}
     _, of = planned(price={"H100-SXM": "2.00"}, **known, slo="ttft=1s,tpot=15ms")
 
     (row,) = of.purchase.scenarios
 
-    assert row.name == "expected: as planned"
+    assert row.name == EXPECTED
+
+
+def test_all_bills_stand_in_a_table_and_one_is_the_plans():
+    _, of = planned()
+    rows = of.purchase.bills
+
+    usd = [row.usd_per_month for row in rows]
+    (mine,) = [row for row in rows if row.is_planned]
+    assert usd == sorted(usd)
+    assert len(rows) == 9
+    assert rows.index(mine) == 2
+    assert mine.usd_per_month == pytest.approx(of.best.cost.usd_per_month)
+    assert any(text.startswith("Akash") for text in of.purchase.left_out)
+
+
+def test_one_gpu_is_billed_as_a_node_of_one_gpu():
+    _, of = planned(rate=1)
+
+    assert of.best.gpu_count == 1
+    assert 2_800 < of.best.cost.usd_per_month < 5_000
+    assert of.best.cost.nodes[0].stranded_gpus == 0
+
+
+def test_where_the_order_turns_around_at_one_provider_it_is_said():
+    # Two GPUs of the best bill more at big, whose nodes have 8, than one of the other.
+    _, of = planned()
+    best = of.best
+    price = best.configuration.price
+    only = [ask for ask in price.asks if ask.provider == "CoreWeave"]
+    cheap = replace(only[0], usd_per_gpu_h=0.5, asked=())
+    other = replace(
+        best,
+        run=replace(
+            best.run,
+            deployment=replace(
+                best.run.deployment,
+                pools=tuple(
+                    replace(
+                        pool, configuration=replace(pool.configuration, price=cheap)
+                    )
+                    for pool in best.run.deployment.pools
+                ),
+            ),
+        ),
+    )
+
+    (said,) = purchase(PlanSettings(**ASKED), best, [best, other]).turned
+
+    assert "at CoreWeave, where the best bills" in said
 
 
 def test_on_demand_is_the_plans_bill_and_terms_are_its_discounts(given):

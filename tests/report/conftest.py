@@ -37,7 +37,7 @@ def settings(tmp_path_factory) -> dict:
         "tp": (1,),
         "slo": "ttft=1s,tpot=20ms",
         "engine": "vllm@0.12",
-        "price": {"H100-SXM": "2.49"},
+        "price": {"H100-SXM": "2.49/gpu"},
         "as_of": "2026-11-21",
     }
 
@@ -69,7 +69,7 @@ def classed(settings) -> Plan:
 def doubted(settings) -> Plan:
     """A plan in which a cheaper candidate has an estimated latency."""
     gpus = {"gpu": ("H100-SXM", "MI300X")}
-    gpus["price"] = {"H100-SXM": "2.49", "MI300X": "0.50"}
+    gpus["price"] = {"H100-SXM": "2.49/gpu", "MI300X": "0.50/gpu"}
     return planned(PlanSettings(**settings | gpus))
 
 

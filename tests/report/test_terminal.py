@@ -36,7 +36,8 @@ def test_the_answer_stands_first_and_the_warnings_last(plan):
 
     assert lines[0] == "3 GPUs = 3 replicas × 1 (TP 1)   Llama-3.1-8B on H100-SXM"
     assert lines[1].startswith(
-        "3 H100-SXM GPUs, at $5,453 a month ($5,453 to $7,271 by provider and engine)"
+        "3 H100-SXM GPUs, at $5,453 a month (real engines needed 3 to 4 replicas: "
+        "$5,453 to $7,271)"
     )
     assert lines.index("") < min(
         k for k, line in enumerate(lines) if line.startswith("warning: ")

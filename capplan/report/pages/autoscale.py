@@ -74,16 +74,16 @@ def _columns(bound: float | None, has_break_even: bool) -> tuple[Any, ...]:
         column("worst_hour_attainment", "worst hour", format_share),
         _column("mean_replicas", "mean", format_count, leaves=5),
         _column("peak_replicas", "peak", format_count, leaves=5),
-        column("gpu_hours_paid", "GPU-h paid", format_count),
+        _column("usd_per_month", "$ per month", format_usd),
+        column("gpu_hours_paid", "GPU-h paid", format_count, leaves=6),
         column("gpu_hours_ready", "ready", format_count, leaves=1),
         column("gpu_hours_busy", "busy", format_count, leaves=2),
         _column("actions_per_day", "actions a day", format_count, leaves=1),
         column("static_replicas", "fixed, as good", format_count, leaves=7),
         column("static_gpu_hours"),
-        column("of_static", "of its GPU-h", format_share, leaves=4),
+        column("of_static", "of its bill", format_share, leaves=4),
         *((pays_up_to,) if has_break_even else ()),
         *ends("break_even_cold_start_s", "break_even_s"),
-        _column("usd_per_month", "$ per month", format_usd, leaves=6),
         column("meets"),
         constant("lower_bound_gpu_hours", bound),
     )
@@ -114,9 +114,10 @@ def autoscale_page(result: Autoscaled) -> Page:
 
     note = (
         "“fixed, as good” is the smallest fleet of a fixed size that attains as much, "
-        "in all and in the worst hour, and “of its GPU-h” what the policy is paid for "
-        "of that. GPUs are paid from their order until they are gone, so while they "
-        "start too; "
+        "in all and in the worst hour, and “of its bill” what the policy bills of "
+        "that. A month has 730 h of the whole nodes that hold the replicas of each "
+        "moment, at one provider. Replicas are paid from their order until they are "
+        "gone, so while they start too; "
     )
     has_break_even = any(row.break_even_s is not None for row in rows)
     if has_break_even:
@@ -157,7 +158,14 @@ def _headline(result: Autoscaled) -> str:
         return "Infeasible" if fixed is None else "Nothing attains the target"
     if best is fixed:
         return f"{sentences.plural(fixed.outcome.replica_count, 'replica')}, fixed"
-    return f"{best.name}, {format_count(best.gpu_hours_paid)} GPU-hours"
+    return f"{best.name}, {_paid(best)}"
+
+
+def _paid(row: PolicyResult) -> str:
+    """Return what a fleet bills, and without a price its GPU-hours."""
+    usd = row.outcome.usd_per_month
+    hours = f"{format_count(row.gpu_hours_paid)} GPU-hours"
+    return hours if usd is None else f"{format_usd(usd)} a month"
 
 
 def _lead(result: Autoscaled) -> str:
@@ -165,21 +173,18 @@ def _lead(result: Autoscaled) -> str:
     if fixed is None:
         return f"No fleet of a fixed size attains the target: {result.reason}."
     size = sentences.plural(fixed.outcome.replica_count, "replica")
-    text = (
-        f"A fixed fleet of {size} attains the target with "
-        f"{format_count(fixed.gpu_hours_paid)} GPU-hours"
-    )
+    text = f"A fixed fleet of {size} attains the target at {_paid(fixed)}"
     if best is None:
         return f"{text}."
     if not best.meets:
         return f"{text}; none of these autoscalers attains it."
-    of_fixed = best.gpu_hours_paid / fixed.gpu_hours_paid
-    text += f", {best.name} with {format_share(of_fixed)} of them"
+    of_fixed = format_share(best.gpu_hours_paid / fixed.gpu_hours_paid)
+    text += f", {best.name} at {_paid(best)} with {of_fixed} of its GPU-hours"
     if best.static_replicas is not None and best.of_static is not None:
         as_good = sentences.plural(best.static_replicas, "replica")
         text += (
-            f". A fixed fleet that attains as much has {as_good}; the policy takes "
-            f"{format_share(best.of_static)} of its GPU-hours"
+            f". A fixed fleet that attains as much has {as_good}; the policy bills "
+            f"{format_share(best.of_static)} of it"
         )
     return f"{text}."
 
@@ -189,10 +194,12 @@ def _tiles(result: Autoscaled) -> list[Tile]:
     if fixed is None or best is None:
         return []
     bound = result.lower_bound_gpu_hours
+    hours = "" if bound is None else f"at least {format_count(bound)}"
+    paid = [format_count(row.gpu_hours_paid) for row in (best, fixed)]
     return [
-        Tile("GPU-hours", format_count(best.gpu_hours_paid), best.name),
-        Tile("GPU-hours", format_count(fixed.gpu_hours_paid), "fixed fleet"),
-        Tile("GPU-hours", "" if bound is None else format_count(bound), "at least"),
+        Tile("Cost per month", _paid(best), best.name),
+        Tile("Cost per month", _paid(fixed), "fixed fleet"),
+        Tile("GPU-hours", " of ".join(paid), hours),
         Tile("attained", format_share(best.slo_attainment), best.name),
     ]
 

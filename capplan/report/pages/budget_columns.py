@@ -57,6 +57,7 @@ MONTHS = (
     _in_bill("usd_committed", "$ committed", format_usd, leaves=6),
     _in_bill("usd_on_demand", "$ on demand", format_usd, leaves=6),
     _in_bill("usd_spot", "$ spot", format_usd, leaves=4),
+    _in_bill("usd_beside", "$ other sizes", format_usd, leaves=4),
     _in_bill("usd_to_minimum"),
     column("usd", "$", path="bill.usd", told=_usd_of),
     _in_bill("usd_paid"),

@@ -86,7 +86,7 @@ PATHS = {
     "infeasible_reason": "infeasible_reason",
     "pruned_reason": "pruned_reason",
     "nodes": "cost.nodes",
-    "price": "configuration.price",
+    "price": "price",
     "engine": "configuration.engine",
     "weight_bytes": "configuration.weight_bytes",
     "cold_start": "configuration.cold_start",

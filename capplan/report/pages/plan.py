@@ -5,7 +5,7 @@ from typing import Any
 
 from capplan.bounds.certificate import PLAN_SCHEMA, seal
 from capplan.planning.classes import own_targets
-from capplan.planning.cost import HOURS_PER_MONTH, HOURS_PER_YEAR, Cost, CostLine
+from capplan.planning.cost import HOURS_PER_MONTH, HOURS_PER_YEAR, Cost, CostLine, alike
 from capplan.planning.launch import Launch
 from capplan.planning.result import Assumption, Candidate, Plan
 from capplan.planning.run import Run
@@ -228,6 +228,8 @@ def _of_best(plan: Plan, best: Candidate, run: Run) -> list[Section]:
     fewest, estimate = plan.best_by_gpus, plan.best_estimated
     facts = [
         ("nodes", sentences.nodes(run)),
+        ("provider", sentences.billed(plan.purchase)),
+        *(("at one provider", text) for text in _turned(plan)),
         ("engine", sentences.versions(best)),
         ("drafts", drafts.worth(plan)),
         ("drafts tried", drafts.tried(plan)),
@@ -262,6 +264,10 @@ def _of_best(plan: Plan, best: Candidate, run: Run) -> list[Section]:
         launch_section(best.launch),
         *(launch_section(pool.launch, pool.role) for pool in best.pools),
     ]
+
+
+def _turned(plan: Plan) -> tuple[str, ...]:
+    return () if plan.purchase is None else plan.purchase.turned
 
 
 def _priced(candidate: Candidate) -> str:
@@ -312,15 +318,12 @@ def _bill(plan: Plan, best: Candidate, run: Run) -> Section:
             f"--price {best.gpu}=USD_PER_H."
         )
         return Section(COST, notes=[missing])
-    price = run.configuration.price
-    assert price is not None
-    source = "; ".join(
-        filter(None, (", ".join(filter(None, (price.source, price.as_of))), price.note))
-    )
     notes = [
-        f"Price of {best.gpu}: {format_fine_usd(price.usd_per_gpu_h)} per GPU-hour, "
-        f"{source}. GPUs only: no storage, network or staff."
+        f"{price.unit}: {format_fine_usd(price.usd_per_gpu_h)} per GPU-hour, "
+        f"{price.told}."
+        for price, _ in alike(run.deployment.pools)
     ]
+    notes.append("GPUs only: no storage, network or staff.")
     if any(line.estimated for line in lines):
         notes.append(f"{_STARRED}.")
     return Section(COST, tables=[Table(_BILL, lines)], notes=notes)

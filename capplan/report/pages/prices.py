@@ -21,7 +21,7 @@ class Row:
     """An offer beside what a plan makes of it."""
 
     offer: Offer
-    taken: str  # "yes" where plans take it by default, or empty
+    taken: str  # "yes" where plans buy it by default, or empty
     usd_per_month: float | None  # of a node, or of a GPU where it is priced alone [$]
 
 
@@ -41,7 +41,7 @@ _COLUMNS = (
     column("usd_per_month", "$ per month", format_usd, leaves=1),
     _of("as_of", "as of", justify="left"),
     _of("basis", "basis", justify="left", leaves=1),
-    column("taken", "plans take", justify="left"),
+    column("taken", "plans buy", justify="left"),
     *map(_of, ("region", "term_months", "upfront_share", "min_nodes", "min_months")),
     *map(_of, ("min_usd_per_month", "billing_step_s", "notice_s")),
     *map(_of, ("interruption_per_month", "max_share", "source", "note")),
@@ -55,9 +55,10 @@ def prices_page(found: Offers) -> Page:
     table = Table(_COLUMNS, rows, style=lambda row: "best" if row.taken else "")
     count = "1 offer" if len(rows) == 1 else f"{len(rows)} offers"
     notes = [
-        "A replica is paid for by whole nodes that hold it. Plans take the provider in "
-        "the middle, unless --provider or --nodes names another; of two in the middle, "
-        "their mean."
+        "Replicas are paid for by whole nodes that hold them. Of each provider plans "
+        "take the cheapest of those marked, of mixed sizes where that bills less, and "
+        "of the providers the bill at the lower quartile, unless --provider or --nodes "
+        "names one."
     ]
     return Page(
         "prices",

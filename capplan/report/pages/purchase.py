@@ -18,9 +18,22 @@ from capplan.report.page import FILES, Fact, Figure, Section, Table
 from capplan.report.svg_bars import Bar, bars
 from capplan.units import format_usd
 
+BILLS = (
+    column("gpu"),
+    column("provider", "provider", justify="left"),
+    column("nodes", "nodes", justify="left"),
+    column("gpus_paid", "GPUs paid", format_count),
+    column("stranded_gpus", "idle", format_count),
+    column(
+        "usd_per_month", "$ per month", told=starred("is_doubtful", "usd_per_month")
+    ),
+    column("is_planned"),
+    column("is_doubtful"),
+    column("source", "price", justify="left", leaves=1),
+)
 SCENARIOS = (
-    column("name", "scenario", justify="left"),
-    column("replica_count", "replicas", format_count),
+    column("name", "replicas", justify="left"),
+    column("replica_count", "count", format_count),
     column("node_count", "nodes", format_count),
     column("gpus_paid", "GPUs paid", format_count),
     column("usd_per_month", "$ per month", format_usd),
@@ -60,6 +73,7 @@ def money_tables(plan: Plan) -> dict[str, Table]:
     """Return the tables for CSV, by file name."""
     bought = plan.purchase or Purchase()
     return {
+        "bills.csv": Table(BILLS, bought.bills),
         "scenarios.csv": Table(SCENARIOS, bought.scenarios),
         "ways.csv": Table(WAYS, bought.ways),
         "counts.csv": Table(COUNTS, bought.count_costs),
@@ -79,11 +93,20 @@ def bill_section(bought: Purchase | None) -> Section:
             "the hours of a week and the growth of 12 to 36 months, and buys the "
             "commitments that cost least."
         )
+    left_out = f" Left out: {', '.join(bought.left_out)}." if bought.left_out else ""
+    bills = Table(
+        BILLS,
+        bought.bills,
+        title="What each provider bills for these replicas",
+        note="The cheapest whole nodes of each that hold them; you choose. Planned "
+        f"with is the bill at the lower quartile.{left_out}",
+        style=lambda row: "best" if row.is_planned else "",
+    )
     scenarios = Table(
         SCENARIOS,
-        bought.scenarios,
-        title="Low, expected and high",
-        note="" if len(bought.scenarios) < 2 else _of_scenarios(bought),
+        bought.scenarios if len(bought.scenarios) > 1 else (),
+        title="Replicas that real engines needed",
+        note="The fewest and the most that 80 % of measured engines need; you bear it.",
         style=lambda row: "best" if row.name == EXPECTED else "",
     )
     ways = Table(
@@ -91,22 +114,12 @@ def bill_section(bought: Purchase | None) -> Section:
     )
     return Section(
         MONEY,
-        tables=[scenarios, ways],
+        tables=[bills, scenarios, ways],
         facts=[("a commitment", commitment(bought)), *_sources(bought)],
         figures=partial(_figures, bought),
         notes=notes,
         only=FILES,
     )
-
-
-def _of_scenarios(bought: Purchase) -> str:
-    rows = bought.scenarios
-    parts = ["Providers: the cheapest and the dearest that offer such nodes."]
-    if not any("provider" in row.name for row in rows):
-        parts = []
-    if len({row.replica_count for row in rows}) > 1:
-        parts.append("Replicas: the fewest and the most that 80 % of engines need.")
-    return " ".join(parts)
 
 
 def commitment(bought: Purchase) -> str:
@@ -147,7 +160,7 @@ def _figures(bought: Purchase) -> list[Figure]:
     """Return the bills of a month side by side; none of a single one."""
     found = []
     if len(bought.scenarios) > 1:
-        found.append(_bars("Scenarios of the bill", bought.scenarios, EXPECTED))
+        found.append(_bars("Replicas that engines needed", bought.scenarios, EXPECTED))
     if len(bought.ways) > 1:
         found.append(_bars("Ways to pay", bought.ways, "on demand"))
     return found

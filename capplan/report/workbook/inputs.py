@@ -9,7 +9,7 @@ from capplan.fleet.price import GIVEN, Price
 from capplan.planning.cost import HOURS_PER_MONTH, HOURS_PER_YEAR
 from capplan.planning.result import Candidate, Plan
 from capplan.report.money import currency_of_result
-from capplan.report.paid import Paid, PaidPool, paid, usd_per_node_h
+from capplan.report.paid import Paid, paid
 from capplan.report.workbook.book import Book, Formula, Input, Sheet
 from capplan.report.workbook.node_formula import node_formula
 
@@ -32,21 +32,6 @@ class Named(NamedTuple):
     form: str = "number"
     low: float | None = None
     high: float | None = None
-
-    def at(self, end: str) -> tuple[str, float]:
-        """Return name and value at an end of the range; without one those given."""
-        value = {LOW: self.low, HIGH: self.high}.get(end)
-        return (self.name, self.value) if value is None else (self.name + end, value)
-
-
-def of_pool(pool: PaidPool) -> str:
-    """Return what names of a pool's inputs begin with."""
-    return f"{pool.role}_" if pool.role else ""
-
-
-def of_nodes(group: Paid) -> str:
-    """Return what names of inputs of nodes begin with: nothing where pools share."""
-    return of_pool(group.pools[0]) if len(group.pools) == 1 else ""
 
 
 def inputs_of(plan: Plan) -> dict[str, Named]:
@@ -100,67 +85,46 @@ def _of_others(plan: Plan) -> list[Paid]:
     return [group for row in rows for group in paid(row)]
 
 
-def nodes_at(group: Paid, end: str, named: Mapping[str, Named]) -> Formula:
-    """Return the whole nodes of a kind, at an end of the ranges."""
-    node, size = named[f"{of_nodes(group)}gpus_per_node"].at(end)
+def nodes_at(group: Paid, named: Mapping[str, Named]) -> Formula:
+    """Return the whole nodes of a kind."""
     names, replicas = [], []
     for pool in sorted(group.pools, key=lambda pool: pool.gpus, reverse=True):
-        tp, degree = named[f"{of_pool(pool)}gpus_per_replica"].at(end)
-        name, count = named[f"{of_pool(pool)}replicas"].at(end)
-        names.append((tp, name))
-        replicas.append((int(degree), int(count)))
-    value = nodes_for(replicas, int(size))[0]
+        tp, count = (f"{pool.key}gpus_per_replica", f"{pool.key}replicas")
+        names.append((tp, count))
+        replicas.append((int(named[tp].value), int(named[count].value)))
+    node = f"{group.key}gpus_per_node"
+    value = nodes_for(replicas, int(named[node].value))[0]
     return Formula(node_formula(names, node), value, "count")
 
 
-def hour_at(best: Candidate, end: str, named: Mapping[str, Named]) -> Formula:
-    """Return the cost of an hour at an end of the ranges: Σ nodes × their price."""
-    parts, usd = [], 0.0
-    for group in paid(best):
-        nodes = nodes_at(group, end, named)
-        name, price = named[f"{of_nodes(group)}usd_per_node_h"].at(end)
-        parts.append(f"({nodes.text})*{name}")
-        usd += nodes.value * price
-    return Formula("=" + "+".join(parts), usd, "usd")
-
-
 def _of_nodes(best: Candidate) -> list[Named]:
-    """Return replicas, GPUs and prices, each with the ends of its range.
-
-    The low end is the bill of the cheapest provider for the fewest replicas, on the
-    nodes that it rents; the high end that of the dearest for the most.
-    """
+    """Return replicas, GPUs and prices; of replicas what real engines needed."""
     low, high = best.replica_count_range or (None, None)
-    ends = zip(paid(best, low), paid(best, high), strict=True)
+    groups = paid(best)
+    if len(groups) > 1:  # which nodes hold more or fewer is another purchase
+        low = high = None
     rows: list[Named] = []
-    for group, (fewest, most) in zip(paid(best), ends, strict=True):
-        offers = (fewest.at_end(min), most.at_end(max))
+    for group in groups:
         for pool in group.pools:
-            before, of = of_pool(pool), (pool.layout.text, "given", "count")
+            of = (pool.layout.text, "given", "count")
             simulated = "simulated; low and high: what real engines need"
             counts = (simulated, "simulated", "count", low, high)
             rows += [
-                Named(f"{before}replicas", pool.replica_count, "replicas", *counts),
-                Named(f"{before}gpus_per_replica", pool.gpus, "GPUs", *of),
+                Named(f"{pool.key}replicas", pool.replica_count, "replicas", *counts),
+                Named(f"{pool.key}gpus_per_replica", pool.gpus, "GPUs", *of),
             ]
-        before = of_nodes(group)
-        sizes = [None if o is None else o.gpus_per_node or 1 for o in offers]
-        usd = [None if o is None else usd_per_node_h(o) for o in offers]
-        node = "1: priced by the GPU" if group.is_by_gpu else group.unit
+        node = "1: sold one by one" if group.is_by_gpu else group.unit
         size = Named(
-            f"{before}gpus_per_node", group.gpus_per_unit, "GPUs", node, "published"
+            f"{group.key}gpus_per_node", group.gpus_per_unit, "GPUs", node, "published"
         )
-        price = _price(group, f"{before}usd_per_node_h")
-        rows += [
-            size._replace(form="count", low=sizes[0], high=sizes[1]),
-            price._replace(low=usd[0], high=usd[1]),
-        ]
+        price = _price(group, f"{group.key}usd_per_node_h")
+        rows += [size._replace(form="count"), price]
     return rows
 
 
 def _price(group: Paid, name: str) -> Named:
     price = group.price
-    source = ", ".join(filter(None, (price.source, price.as_of, price.note)))
+    source = price.told
     how = "assumed" if price.is_guess or price.is_stale else "published"
     if price.source == GIVEN:
         how = "given"

@@ -5,6 +5,7 @@ A sheet is a function that adds itself to the book; ``SHEETS`` has them in order
 
 from collections.abc import Mapping
 from datetime import datetime
+from string import ascii_uppercase
 
 from capplan.fleet.price import Price
 from capplan.planning.cost import HOURS_PER_MONTH, HOURS_PER_YEAR
@@ -17,15 +18,10 @@ from capplan.report.paid import Paid, paid
 from capplan.report.workbook.book import Book, Cell, Formula, Sheet, Value
 from capplan.report.workbook.inputs import (
     HEADING,
-    HIGH,
-    LOW,
     RATE,
     Named,
-    hour_at,
     inputs_of,
     nodes_at,
-    of_nodes,
-    of_pool,
     price_names,
     write_inputs,
 )
@@ -34,12 +30,8 @@ _BEFORE = ("gpu", "tp", "status", "replica_count", "gpu_count")
 _AFTER: tuple[str, ...] = ("lower_bound_gpu_count", "slo_attainment", "ttft_p99_s")
 _AFTER += ("tpot_p99_s", "binding", "infeasible_reason", "pruned_reason")
 """Columns of the CSV before and after the cost of a candidate."""
-_MONEY = (
-    "nodes",
-    "usd_per_node_h",
-    "nodes, second pool",
-    "usd_per_node_h, second pool",
-)
+_KINDS = ("", ", second kind", ", third kind", ", fourth kind", ", fifth kind")
+_MONEY = tuple(f"{n}{of}" for of in _KINDS for n in ("nodes", "usd_per_node_h"))
 _FORMS = {"slo_attainment": "share"}
 
 
@@ -78,13 +70,14 @@ def _add_nodes(
     book: Book, sheet: Sheet, group: Paid, named: Mapping[str, Named]
 ) -> None:
     """Add what is paid of one kind; its nodes get a name."""
-    before, used = of_nodes(group), []
+    before, used = group.key, []
     for pool in group.pools:
-        of, pooled = f", {pool.role}" if pool.role else "", of_pool(pool)
+        pooled = pool.key
+        of = f", {pooled[:-1]}" if pooled else ""
         replicas = Formula(f"={pooled}replicas", pool.replica_count, "count")
         sheet.row(f"replicas{of}", replicas)
         used.append(f"{pooled}replicas*{pooled}gpus_per_replica")
-    nodes = nodes_at(group, "", named)._replace(value=group.unit_count)
+    nodes = nodes_at(group, named)._replace(value=group.unit_count)
     of = f", {before[:-1]}" if before else ""
     label = "GPUs rented" if group.is_by_gpu else "nodes"
     at = sheet.row(f"{label}{of}", nodes._replace(text="=" + nodes.text), group.unit)
@@ -102,15 +95,13 @@ def _add_cost(
     cost = best.cost
     assert cost is not None
     usd = "+".join(
-        f"{of_nodes(group)}nodes*{of_nodes(group)}usd_per_node_h"
-        for group in paid(best)
+        f"{group.key}nodes*{group.key}usd_per_node_h" for group in paid(best)
     )
-    has_range = any(
-        row.low is not None or row.high is not None for row in named.values()
-    )
-    ends = [hour_at(best, end, named) for end in (LOW, HIGH)] if has_range else []
+    ends = [usd / HOURS_PER_MONTH for usd in best.usd_per_month_range or ()]
     hour = Formula(f"={usd}", cost.usd_per_h, "usd")
-    at = sheet.row("cost per hour", hour, "$ per hour", *ends)
+    at = sheet.row(
+        "cost per hour", hour, "$ per hour", *(Value(x, "usd") for x in ends)
+    )
     book.define("usd_per_h", sheet.place(at, 2))
     for name, hours, total in (
         ("month", HOURS_PER_MONTH, cost.usd_per_month),
@@ -118,7 +109,7 @@ def _add_cost(
     ):
         times = f"hours_per_{name}"
         scaled = [
-            Formula(f"={letter}{at}*{times}", end.value * hours, "usd")
+            Formula(f"={letter}{at}*{times}", end * hours, "usd")
             for letter, end in zip("DE", ends, strict=False)
         ]
         formula = Formula(f"=usd_per_h*{times}", total, "usd")
@@ -175,7 +166,7 @@ def add_candidates(
     by_name = {column.name: column for column in COLUMNS}
     before = [by_name[name] for name in _BEFORE]
     after = [by_name[name] for name in _AFTER]
-    sheet = book.sheet("Candidates", (16, 8, 12, 12, 8, *[16] * 7, *[14] * 5, 60, 60))
+    sheet = book.sheet("Candidates", (16, 8, 12, 12, 8, *[16] * 13, *[14] * 5, 60, 60))
     money = (*_MONEY, "usd_per_h", "usd_per_month", "usd_per_year")
     names = [*_BEFORE, *money, *_AFTER]
     sheet.row(*names, form="head")
@@ -199,11 +190,11 @@ def _cell(column: Column, row: Candidate) -> Cell:
 def _costs(
     row: Candidate, number: int, is_best: bool, prices: Mapping[tuple[str, Price], str]
 ) -> list[Cell]:
-    """Return nodes and prices of two kinds at most, and the cost by them."""
+    """Return nodes and prices of some kinds, and the cost by them."""
     groups = paid(row)
     cells: list[Cell] = []
     for group in groups:
-        before = of_nodes(group)
+        before = group.key
         name = f"{before}usd_per_node_h" if is_best else prices[group.unit, group.price]
         nodes = Formula(f"={before}nodes", group.unit_count, "count")
         cells.append(nodes if is_best else Value(group.unit_count, "count"))
@@ -211,12 +202,15 @@ def _costs(
     cells += [None] * (len(_MONEY) - len(cells))
     if row.cost is None or not groups:
         return [*cells, None, None, None]
-    hour = f"F{number}*G{number}" + (f"+H{number}*I{number}" if groups[1:] else "")
+    letters = [ascii_uppercase[len(_BEFORE) + i] for i in range(len(cells) + 1)]
+    pairs = zip(letters[::2], letters[1::2], strict=False)
+    hour = "+".join(f"{n}{number}*{usd}{number}" for n, usd in [*pairs][: len(groups)])
+    total = letters[-1]
     return [
         *cells,
         Formula(f"={hour}", row.cost.usd_per_h, "usd"),
-        Formula(f"=J{number}*hours_per_month", row.cost.usd_per_month, "usd"),
-        Formula(f"=J{number}*hours_per_year", row.cost.usd_per_year, "usd"),
+        Formula(f"={total}{number}*hours_per_month", row.cost.usd_per_month, "usd"),
+        Formula(f"={total}{number}*hours_per_year", row.cost.usd_per_year, "usd"),
     ]
 
 
