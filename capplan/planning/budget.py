@@ -16,6 +16,7 @@ from capplan.planning.budget_assumptions import budget_assumptions
 from capplan.planning.budget_fleets import fleet_rows
 from capplan.planning.budget_settings import STATIC, BudgetSettings
 from capplan.planning.budget_traffic import curve_of, rates_to_simulate
+from capplan.planning.budget_warnings import warn_of_budget
 from capplan.planning.budgeted import Alternative, Budget, FleetRow, Month
 from capplan.planning.commitments import Hours, Term, parse_contract
 from capplan.planning.cost import HOURS_PER_MONTH, warn_of_doubts
@@ -139,7 +140,9 @@ class _Work:
         self._buy(nodes)
         if (price := self._configuration.price) is not None:
             warn_of_doubts(self._configuration.gpu, [price])
-        self._warn()
+        replicas = self._by_rate.replicas(self._curve.peak_per_s * max(self._factors))
+        peak = int(self._with_spares(self._buys.nodes(replicas)).max())
+        warn_of_budget(settings, self._prices, self._curve, self._rent, peak)
         return self._with_fleets(best, [row.alternatives for row, _ in able])
 
     def _buy(self, nodes: NodesToBuy) -> None:
@@ -390,68 +393,3 @@ class _Work:
             output_tokens=float(trace.output_tokens.mean()) * requests,
             is_doubtful=assumed or self._prices.is_doubtful,
         )
-
-    def _without_effect(self) -> list[str]:
-        """Return what was given and changes nothing."""
-        texts, settings = [], self._settings
-        replicas = self._by_rate.replicas(self._curve.peak_per_s * max(self._factors))
-        peak = int(self._with_spares(self._buys.nodes(replicas)).max())
-        if settings.spot_share > 0 and most_spot(self._rent.spot_share, peak) == 0:
-            texts.append(
-                f"a share of {self._rent.spot_share:g} of {peak} nodes at the peak is "
-                "no whole node: none is spot"
-            )
-        seen = {
-            "window": settings.window,
-            "policies": ", ".join(settings.policies),
-            "compare_fleets": settings.compare_fleets,
-        }
-        given = [
-            f"{name} ({value})"
-            for name, value in seen.items()
-            if name in settings.model_fields_set
-        ]
-        if given and self._curve.is_typical:
-            texts.append(
-                f"{', '.join(given)}: of the requests' own hours, without effect on a "
-                "typical week"
-            )
-        elif (
-            settings.rate is not None
-            and settings.compare_fleets
-            and not self._curve.is_typical
-        ):
-            texts.append(
-                "fleets on the trace are not simulated: --rate changes its traffic"
-            )
-        return texts
-
-    def _warn(self) -> None:
-        """Warn of what a reader would not expect."""
-        texts = []
-        if self._prices.min_months:
-            texts.append(
-                f"nodes are rented for {self._prices.min_months} months at least: each "
-                "is paid for all its hours until then, and none by the hour"
-            )
-        horizon = self._settings.horizon_months
-        long = [term.name for term in self._prices.terms if term.months > horizon]
-        if long:
-            texts.append(
-                f"{', '.join(long)}: longer than the {horizon} months of the budget; "
-                "where bought, all of the term is charged, and the rest owed after"
-            )
-        assumed = [term.name for term in self._prices.terms if term.is_assumed]
-        if assumed:
-            texts.append(
-                f"nobody quotes {' and '.join(assumed)}: their discounts are assumed; "
-                "give yours, as in --commit reserved:12=35%"
-            )
-        texts += self._without_effect()
-        if self._curve.is_short:
-            texts.append(
-                f"the requests span {self._curve.days:.3g} days: less than a week, so "
-                "a weekday or the weekend is not in them"
-            )
-        for text in texts:
-            warnings.warn(text, CapplanWarning, stacklevel=2)

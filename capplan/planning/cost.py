@@ -205,6 +205,14 @@ def alike(pools: Sequence[Pool]) -> list[tuple[Price, list[Pool]]]:
     return found
 
 
+def paid_price(pools: Sequence[Pool]) -> Price | None:
+    """Return the price of the largest nodes bought, with all that may be, or None."""
+    price = pools[0].configuration.price
+    if price is None:
+        return None
+    return replace(alike(pools)[0][0], asked=price.asked, left_out=price.left_out)
+
+
 def paid_nodes(price: Price, pools: Sequence[Pool]) -> NodeCount:
     """Return the nodes of one size for the pools that are on them."""
     replicas = [(pool.configuration.gpus, pool.replica_count) for pool in pools]

@@ -1,7 +1,7 @@
 """The result of a plan, frozen; the writers in ``report`` only format it."""
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from capplan.bounds.certificate import PLAN_SCHEMA
@@ -11,7 +11,7 @@ from capplan.deployment.pools import Deployment
 from capplan.fleet.price import Price
 from capplan.llm.layout import Layout
 from capplan.planning.api_price import ApiBill
-from capplan.planning.cost import Cost, alike, usd_per_month
+from capplan.planning.cost import Cost, paid_price, usd_per_month
 from capplan.planning.launch import Launch
 from capplan.planning.mix_result import Mix
 from capplan.planning.placing import PeakHeartbeat
@@ -260,18 +260,13 @@ class Candidate:
     @property
     def price(self) -> Price | None:
         """That of the largest nodes bought, with all that may be; None without one."""
-        price = None if self.configuration is None else self.configuration.price
-        if price is None or self.run is None:
-            return price
-        bought = alike(self.run.deployment.pools)[0][0]
-        return replace(bought, asked=price.asked, left_out=price.left_out)
+        if self.run is not None:
+            return paid_price(self.run.deployment.pools)
+        return None if self.configuration is None else self.configuration.price
 
     @property
     def usd_per_month_range(self) -> tuple[float, float] | None:
-        """Bills of the fewest and most replicas that 80 % of such engines need.
-
-        None unless priced and known. [$]
-        """
+        """Bills of the fewest and most replicas that 80 % of engines need. [$]"""
         if self.cost is None or self.engine_fleets is None:
             return None
         low, high = (usd_per_month(fleet.pools) for fleet in self.engine_fleets)

@@ -229,7 +229,7 @@ def _of_best(plan: Plan, best: Candidate, run: Run) -> list[Section]:
     facts = [
         ("nodes", sentences.nodes(run)),
         ("provider", sentences.billed(plan.purchase)),
-        *(("at one provider", text) for text in _turned(plan)),
+        *(("at one provider", text) for text in getattr(plan.purchase, "turned", ())),
         ("engine", sentences.versions(best)),
         ("drafts", drafts.worth(plan)),
         ("drafts tried", drafts.tried(plan)),
@@ -264,10 +264,6 @@ def _of_best(plan: Plan, best: Candidate, run: Run) -> list[Section]:
         launch_section(best.launch),
         *(launch_section(pool.launch, pool.role) for pool in best.pools),
     ]
-
-
-def _turned(plan: Plan) -> tuple[str, ...]:
-    return () if plan.purchase is None else plan.purchase.turned
 
 
 def _priced(candidate: Candidate) -> str:
