@@ -269,25 +269,22 @@ class Candidate:
         """Bills of the fewest and most replicas that 80 % of engines need. [$]"""
         if self.cost is None or self.engine_fleets is None:
             return None
-        low, high = (usd_per_month(fleet.pools) for fleet in self.engine_fleets)
-        return None if low is None or high is None else (low, high)
+        low, high = (usd_per_month(each.pools) for each in self.engine_fleets)
+        return low or 0.0, high or 0.0
 
     @property
     def lower_bound_gpu_count(self) -> int | None:
         """No scheduler meets the SLO with fewer GPUs; None without a bound."""
         if self.pools:
             return sum(pool.lower_bound_gpu_count for pool in self.pools)
-        if self.bound is None:
-            return None
-        return self.bound.replica_count * (self.gpus_per_replica or self.tp)
+        gpus, bound = self.gpus_per_replica or self.tp, self.bound
+        return None if bound is None else bound.replica_count * gpus
 
     @property
     def cached_share(self) -> float | None:
         """Share of the prompt tokens found in the prefix cache."""
-        if self.run is None:
-            return None
-        totals = self.run.simulation.totals
-        return totals.cached_tokens / totals.prompt_tokens
+        totals = None if self.run is None else self.run.simulation.totals
+        return None if totals is None else totals.cached_tokens / totals.prompt_tokens
 
 
 @dataclass(frozen=True)

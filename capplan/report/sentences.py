@@ -11,7 +11,6 @@ from capplan.planning.classes import own_targets
 from capplan.planning.cost import NodeCount
 from capplan.planning.judgement import Judgement
 from capplan.planning.probe import Probe
-from capplan.planning.purchase_result import Purchase
 from capplan.planning.result import Candidate, Plan
 from capplan.planning.run import Run
 from capplan.planning.scheduling import rules
@@ -74,31 +73,6 @@ def month(candidate: Candidate) -> str:
         f"{usd} a month (real engines needed {counts[0]:,} to {counts[1]:,} {of}: "
         f"{low} to {high})"
     )
-
-
-def billed(purchase: Purchase | None) -> str:
-    """Return whose bill it is, of how many, and who is left out."""
-    rows = () if purchase is None else purchase.bills
-    gpus = dict.fromkeys(row.gpu for row in rows)
-    told = []
-    for gpu in gpus:
-        of = [row for row in rows if row.gpu == gpu]
-        at = next((i for i, row in enumerate(of) if row.is_planned), None)
-        if at is None or len(of) == 1 or purchase is None:
-            continue
-        low, high = (format_usd(of[i].usd_per_month) for i in (0, -1))
-        told.append(
-            f"{of[at].provider}, the {_ordinal(at + 1)} cheapest of {len(of)} "
-            f"providers' bills for {gpu}, {low} to {high} a month"
-        )
-    if told and purchase is not None and purchase.left_out:
-        told.append(f"left out: {', '.join(purchase.left_out)}")
-    return "; ".join(told)
-
-
-def _ordinal(number: int) -> str:
-    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    return f"{number}{'th' if number in (11, 12, 13) else ending}"
 
 
 def engine_facts(run: Run) -> list[Fact]:

@@ -19,12 +19,12 @@ from capplan.report.columns import (
 )
 from capplan.report.money import in_its_currency
 from capplan.report.page import FILES, Fact, Page, Section, Table, Tile
+from capplan.report.pages import purchase
 from capplan.report.pages.apart import apart_sections, one_fewer, verdict
 from capplan.report.pages.candidates import COLUMNS, candidate_values, plan_columns
 from capplan.report.pages.classes import classes_section, classes_table
 from capplan.report.pages.mix import mix_sections, mix_sentence
 from capplan.report.pages.probes import probes_section
-from capplan.report.pages.purchase import bill_section, money_tables, replicas_section
 from capplan.report.pages.risk import draws_table, risk_section
 from capplan.report.pages.served import (
     lengths_section,
@@ -103,7 +103,7 @@ def plan_page(plan: Plan) -> Page:
             "lengths.csv": lengths_table(plan),
             "throughput.csv": throughput_table(plan.throughput),
             "traffic.csv": traffic_table(plan),
-            **money_tables(plan),
+            **purchase.money_tables(plan),
         },
     )
 
@@ -228,7 +228,7 @@ def _of_best(plan: Plan, best: Candidate, run: Run) -> list[Section]:
     fewest, estimate = plan.best_by_gpus, plan.best_estimated
     facts = [
         ("nodes", sentences.nodes(run)),
-        ("provider", sentences.billed(plan.purchase)),
+        ("provider", purchase.billed(plan.purchase)),
         *(("at one provider", text) for text in getattr(plan.purchase, "turned", ())),
         ("engine", sentences.versions(best)),
         ("drafts", drafts.worth(plan)),
@@ -256,9 +256,11 @@ def _of_best(plan: Plan, best: Candidate, run: Run) -> list[Section]:
         facts.append(("uncertain", f"{_priced(estimate)}: {doubts}"))
     return [
         Section(notes=[_SPELT_OUT], only=FILES),
-        bill_section(plan.purchase),  # first for who pays, then for who runs it
+        purchase.bill_section(
+            plan.purchase
+        ),  # first for who pays, then for who runs it
         Section(WHY, facts=facts),
-        replicas_section(plan.purchase),
+        purchase.replicas_section(plan.purchase),
         _bill(plan, best, run),
         classes_section(run.judgement.classes, run.work),
         launch_section(best.launch),

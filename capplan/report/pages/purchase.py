@@ -122,6 +122,31 @@ def bill_section(bought: Purchase | None) -> Section:
     )
 
 
+def billed(purchase: Purchase | None) -> str:
+    """Return whose bill it is, of how many, and who is left out."""
+    rows = () if purchase is None else purchase.bills
+    gpus = dict.fromkeys(row.gpu for row in rows)
+    told = []
+    for gpu in gpus:
+        of = [row for row in rows if row.gpu == gpu]
+        at = next((i for i, row in enumerate(of) if row.is_planned), None)
+        if at is None or len(of) == 1 or purchase is None:
+            continue
+        low, high = (format_usd(of[i].usd_per_month) for i in (0, -1))
+        told.append(
+            f"{of[at].provider}, the {_ordinal(at + 1)} cheapest of {len(of)} "
+            f"providers' bills for {gpu}, {low} to {high} a month"
+        )
+    if told and purchase is not None and purchase.left_out:
+        told.append(f"left out: {', '.join(purchase.left_out)}")
+    return "; ".join(told)
+
+
+def _ordinal(number: int) -> str:
+    ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number}{'th' if number in (11, 12, 13) else ending}"
+
+
 def commitment(bought: Purchase) -> str:
     """Return what the shortest commitment would save; empty where none is known."""
     way = next((way for way in bought.ways if way.break_even is not None), None)
