@@ -5,8 +5,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from capplan.bounds.bound_check import ALL_SERVED, BUSIEST
+from capplan.errors import InputError
 from capplan.fleet.bills import Replicas, bills, signed
 from capplan.fleet.price import Price
+
+_MOST_REPLICAS = 1_000_000
+"""No plan has more; a document may say so."""
 
 
 def check_rounding(bound: Mapping[str, Any]) -> list[str]:
@@ -65,7 +69,13 @@ def usd_per_h(
     """
     groups: dict[str, list[Replicas]] = {}
     for pool, price in zip(pools, prices, strict=True):
-        replicas = Replicas(gpus_of(pool), pool["replica_count"], Price.read(price))
+        try:
+            read = Price.read(price)
+        except InputError as error:
+            raise ValueError(str(error)) from None
+        if not 0 < pool["replica_count"] <= _MOST_REPLICAS:
+            raise ValueError(f"{pool['replica_count']} replicas")
+        replicas = Replicas(gpus_of(pool), pool["replica_count"], read)
         groups.setdefault(pool["gpu"], []).append(replicas)
     usd = 0.0
     for group in groups.values():

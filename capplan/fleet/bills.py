@@ -291,8 +291,8 @@ def _least(items: tuple[tuple[int, int, int], ...], units: int) -> list[np.ndarr
     """
     stages = [np.full(units + 1, _NEVER, np.int64)]
     stages[0][0] = 0
-    for held, cost, limit in items:
-        before = stages[-1]
+    for most, cost, limit in items:
+        before, held = stages[-1], min(most, units)
         rows = -(-(units + held) // held)
         padded = np.full(rows * held, _NEVER, np.int64)
         padded[: held - 1] = before[0]

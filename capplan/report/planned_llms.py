@@ -33,7 +33,7 @@ Gpus = Annotated[int, Field(ge=1, le=_MOST_GPUS)]
 
 
 class _Price(Record):
-    asked: tuple["_Price", ...] = ()
+    asked: Annotated[list["_Price"], Field(default_factory=list)]
     nvlink_domain_gpus: Gpus | None = None
     usd_per_gpu_h: Annotated[float, Field(gt=0, le=1e6)]
     source: str = ""
