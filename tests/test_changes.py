@@ -29,6 +29,8 @@ ARRIVALS = np.array([10.0, 12.0, 20.0, 21.0, 22.0, 40.0])
         ("3@0s:1s", Absence(3, 0.0, 1.0)),
         ("peak:5s", Absence(1, None, 5.0)),
         ("10m", Absence(1, None, 600.0)),
+        ("1node@peak:4h", Absence(1, None, 14400.0, True)),
+        ("2nodes@1h:5s", Absence(2, 3600.0, 5.0, True)),
     ],
 )
 def test_an_absence_has_a_count_a_time_and_a_duration(text, expected):

@@ -37,11 +37,12 @@ class Change:
 
 @dataclass(frozen=True)
 class Absence:
-    """Some replicas are away for a time."""
+    """Some replicas are away for a time, or all replicas of some nodes."""
 
     count: int
     since_s: float | None  # after the first arrival; None: the busiest such time [s]
     duration_s: float
+    is_of_nodes: bool = False
 
     def begins_s(self, arrival_s: np.ndarray) -> float:
         """Return when it begins, in the time of the arrivals. [s]"""
@@ -70,7 +71,7 @@ def arrivals_within(arrival_s: np.ndarray, duration_s: float) -> np.ndarray:
 def parse_absence(text: str) -> Absence:
     """Return the absence of ``N@peak:DURATION`` or ``N@TIME:DURATION``.
 
-    Without ``N@``, one replica; without a time, at the peak.
+    ``Nnode@`` takes nodes. Without ``N@``, one replica; without a time, at the peak.
 
     Examples
     --------
@@ -78,12 +79,17 @@ def parse_absence(text: str) -> Absence:
     Absence(count=2, since_s=None, duration_s=14400.0)
     >>> parse_absence("1@90min:10min").since_s
     5400.0
+    >>> parse_absence("1node@peak:4h").is_of_nodes
+    True
     """
-    expected = "expected N@peak:TIME as in 1@peak:4h, or N@TIME:TIME as in 2@8h:30min"
-    found = re.fullmatch(r"(?:(\d+)@)?(?:([^:@]+):)?([^:@]+)", text.strip())
+    expected = (
+        "expected N@peak:TIME as in 1@peak:4h, or N@TIME:TIME as in 2@8h:30min; of "
+        "nodes 1node@peak:4h"
+    )
+    found = re.fullmatch(r"(?:(\d+)(nodes?)?@)?(?:([^:@]+):)?([^:@]+)", text.strip())
     if found is None:
         raise InputError(f"{text!r}: {expected}")
-    count, when, lasting = found.groups()
+    count, nodes, when, lasting = found.groups()
     try:
         since_s = None if when in (None, "peak") else parse_duration_s(when)
         duration_s = parse_duration_s(lasting)
@@ -93,7 +99,7 @@ def parse_absence(text: str) -> Absence:
         raise InputError(f"{text!r}: its times are not positive; {expected}")
     if count is not None and int(count) < 1:
         raise InputError(f"{text!r} takes no replica; {expected}")
-    return Absence(int(count or 1), since_s, duration_s)
+    return Absence(int(count or 1), since_s, duration_s, bool(nodes))
 
 
 def parse_loss_per_month(text: str) -> float:

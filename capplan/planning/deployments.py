@@ -1,5 +1,6 @@
 """Deployments as settings name them: pools, what moves between them, what changes."""
 
+import math
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,6 +10,7 @@ import numpy as np
 
 from capplan.deployment.changes import (
     MONTH_S,
+    Absence,
     Change,
     interruptions,
     outage,
@@ -22,6 +24,7 @@ from capplan.deployment.pools import Deployment, Pool
 from capplan.errors import CapplanWarning, InputError
 from capplan.fleet.catalog import gpu, gpu_names
 from capplan.planning.configuration import only_configuration
+from capplan.planning.cost import nodes_of
 from capplan.planning.fleet_settings import (
     DEFAULT_HAND_OFF,
     LossSettings,
@@ -180,7 +183,7 @@ def changing(
         )
     _check_times(settings, deployment, arrival_s)
     for text in settings.outage:
-        absence = parse_absence(text)
+        absence = absence_of(text, deployment)
         changes += outage(absence, arrival_s, comes_back=not autoscaler)
         if absence.count > count and not autoscaler:
             raise InputError(
@@ -188,7 +191,7 @@ def changing(
                 "no more than there are"
             )
     if settings.rolling_update:
-        absence = parse_absence(settings.rolling_update)
+        absence = absence_of(settings.rolling_update, deployment)
         changes += rolling_update(absence, arrival_s, count)
     if settings.spot:
         most = parse_autoscaler(autoscaler).settings["max"] if autoscaler else count
@@ -202,6 +205,36 @@ def changing(
         if not autoscaler:
             _warn_of_few(settings.spot, loss, lost, arrival_s, count)
     return replace(deployment, changes=tuple(changes))
+
+
+def absence_of(text: str, deployment: Deployment) -> Absence:
+    """Return an absence of replicas, of nodes all that fit them.
+
+    Replicas are taken as packed, and nodes that are gone each as another replica's
+    where one takes several.
+    """
+    absence, count = parse_absence(text), deployment.pool.replica_count
+    if not absence.is_of_nodes:
+        return absence
+    gpus, size = deployment.pool.configuration.gpus, node_gpus(deployment)
+    if size is None:
+        raise InputError(f"{text!r}: the size of a node is not known; give --nodes")
+    fit = max(1, size // gpus)
+    nodes = math.ceil(count / fit)
+    if absence.count > nodes and not deployment.autoscaler:
+        raise InputError(
+            f"{text!r}: the {count} replicas are on {nodes} nodes; expected no more"
+        )
+    lost = absence.count * fit
+    if not deployment.autoscaler:
+        lost = min(lost, count)
+    return replace(absence, count=lost, is_of_nodes=False)
+
+
+def node_gpus(deployment: Deployment) -> int | None:
+    """Return the GPUs of the largest node that is paid for; None: not known."""
+    sizes = [row.gpus_per_node for row in nodes_of(deployment.pools) or ()]
+    return max(filter(None, sizes), default=None)
 
 
 def _warn_of_few(

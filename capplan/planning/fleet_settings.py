@@ -171,7 +171,7 @@ class LossSettings(OrderSettings):
         (),
         MOTION,
         "N@WHEN:TIME",
-        "Replicas that die, and when: 2@peak:4h, 1@8h:30m.",
+        "Replicas or nodes that die, and when: 2@peak:4h, 1@8h:30m, 1node@peak:4h.",
         repeated=True,
     )
     rolling_update: Annotated[

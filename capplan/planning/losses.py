@@ -9,7 +9,7 @@ from capplan.deployment.changes import Change
 from capplan.deployment.pools import Deployment
 from capplan.errors import InputError
 from capplan.planning.autoscale_settings import AutoscaleSettings
-from capplan.planning.deployments import changing
+from capplan.planning.deployments import changing, node_gpus
 from capplan.planning.fleet_cases import Cases, fewest_that, outcome_of
 from capplan.planning.known_to_policies import name_of
 from capplan.planning.run import Run
@@ -33,6 +33,9 @@ class Loss:
     gone_attainment: float | None
     meets: bool  # the target, in all and while replicas are gone
     recomputed: int  # requests computed again: by a death, or a preemption
+    # that an outage takes, and the nodes that they fill; None: none, or not known
+    replicas_gone: int | None = None
+    nodes_gone: float | None = None
     spares: int | None = None  # of a fixed fleet: more replicas that meet it; or None
 
 
@@ -99,7 +102,18 @@ def _loss(
         float(met[gone].mean()) if gone.any() else None,
         keeps,
         int((times.preemptions > 0).sum()),
+        *_gone(run.deployment),
     )
+
+
+def _gone(deployment: Deployment) -> tuple[int | None, float | None]:
+    """Return the replicas that die at once, and the nodes that they fill."""
+    died = [change for change in deployment.changes if change.kind == "fail"]
+    if not died or deployment.cold_start_s:  # one by one, by their cloud or the policy
+        return None, None
+    count, size = max(change.count for change in died), node_gpus(deployment)
+    gpus = deployment.pool.configuration.gpus
+    return count, None if size is None else count / max(1, size // gpus)
 
 
 def absences(

@@ -53,6 +53,7 @@ def spares_of(
         max(1, size // gpus),
         each,
         HOURS_PER_MONTH * nodes.usd_per_h / count * spares,
+        HOURS_PER_MONTH * nodes.usd_per_h / count,
         None if inputs.load.process is not None else min(_HOUR_S, repair_h * _HOUR_S),
         inputs.load.process is None and not _may_die(deployment),
     )

@@ -26,6 +26,7 @@ class SpareNodes:
     replicas_per_node: int | None = None
     nodes_per_replica: int = 1  # a replica is down while any of its nodes is away
     usd_per_month: float | None = None  # of the spares [$]
+    usd_per_node_month: float | None = None  # of one node more [$]
     # in which the requests arrive that tell; None: all, at a rate that stays [s]
     busiest_s: float | None = None
     # nodes are gone during all requests: such replicas are not simulated as they die

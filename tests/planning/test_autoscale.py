@@ -32,6 +32,14 @@ FLEET = {
     "slo": "ttft=1s,tpot=60ms",
     "cold_start": "30s",
 }
+ON_NODES = {
+    "llm": "Llama-3.1-8B",
+    "gpu": "H100-SXM",
+    "tp": 4,
+    "nodes": "p5.48xlarge",
+    "policies": "hpa",
+    "break_even": False,
+}
 
 
 @pytest.fixture(scope="module")
@@ -224,6 +232,31 @@ def test_an_outage_takes_spares_to_keep_the_slo(found):
     assert by_fleet["hpa"].spares is None
     update = [loss for loss in found.losses if "rolling" in loss.what]
     assert [loss.fleet for loss in update] == ["fixed"]
+
+
+def test_an_outage_of_a_node_takes_all_replicas_of_it(trace):
+    asked = {**FLEET, **ON_NODES, "outage": ("1node@peak:10m", "1@peak:10m")}
+
+    found = autoscale(AutoscaleSettings(trace=trace, **asked))
+
+    node, one = (loss for loss in found.losses if loss.fleet == "fixed")
+    assert (node.replicas_gone, node.nodes_gone) == (2, 1.0)  # of 4 GPUs on 8
+    assert (one.replicas_gone, one.nodes_gone) == (1, 0.5)
+    assert node.gone_attainment <= one.gone_attainment
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({**FLEET, **ON_NODES, "outage": "99nodes@peak:10m"}, "replicas are on"),
+        ({**FLEET, "outage": "1node@peak:10m"}, "size of a node is not known"),
+    ],
+)
+def test_more_nodes_than_there_are_are_refused_and_so_are_unknown_ones(
+    trace, given, why
+):
+    with pytest.raises(InputError, match=why):
+        autoscale(AutoscaleSettings(trace=trace, **{"policies": "hpa", **given}))
 
 
 @pytest.mark.thorough

@@ -115,6 +115,25 @@ def test_the_page_says_what_spares_keep_and_what_a_node_more_takes(found):
     assert "rather many for serving" in facts["failures"]
 
 
+def test_one_node_with_all_replicas_takes_all_with_it_and_a_second_costs():
+    settings = PlanSettings(
+        workload="synthetic:prompt=200,output=40,n=2000", rate=1, nodes="p5.48xlarge",
+        availability="99.9%", **FLEET,
+    )  # fmt: skip
+
+    found = plan(settings)
+
+    (section,) = [s for s in plan_page(found).sections if s.heading == "Spare nodes"]
+    said = dict(section.known_facts)["spares"]
+    node_usd = 730 * found.best.cost.nodes[0].usd_per_h
+    assert said.startswith(
+        "all replicas are on one node: when a node fails, nothing is served for its "
+        "repair, 4 h (5.5 h of a year are to be expected); a second node costs "
+        f"${node_usd:,.0f} a month"
+    )
+    assert "attain the SLO" not in said
+
+
 def test_a_rate_that_stays_is_judged_with_fewer_replicas():
     settings = PlanSettings(
         workload="synthetic:prompt=200,output=40,n=2000", rate=4, nodes="p5.48xlarge",

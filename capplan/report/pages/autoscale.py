@@ -93,6 +93,8 @@ LOSSES = (
     column("what", "lost", justify="left"),
     column("fleet", "fleet", justify="left"),
     column("replica_count", "replicas", format_count, leaves=2),
+    column("replicas_gone", "gone", format_count),
+    column("nodes_gone", "nodes gone", format_count),
     column("slo_attainment", "attainment", format_share),
     column("worst_hour_attainment", "worst hour", format_share),
     column("gone_attainment", "while gone", format_share),

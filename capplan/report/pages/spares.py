@@ -47,7 +47,10 @@ def _facts(found: SpareNodes) -> list[Fact]:
         f"{nodes} ({format_usd(found.usd_per_month or 0.0)} a month) {keep} the "
         f"{plural(found.node_count or 0, 'node')} up {share} of the time"
     )
-    if len(found.gone) > 1:
+    is_alone = len(found.gone) > 1 and not found.gone[1].replica_count
+    if is_alone:
+        answer = f"{_alone(found)}; {answer}"
+    elif len(found.gone) > 1:
         one = found.gone[1]
         when = "of requests at that rate"
         if found.busiest_s is not None:
@@ -72,6 +75,27 @@ def _facts(found: SpareNodes) -> list[Fact]:
         ("repair", format_duration(3600 * found.repair_h)),
         ("not tested", found.untested),
     ]
+
+
+def _alone(found: SpareNodes) -> str:
+    """Return that all replicas are gone with one node, and what another costs."""
+    on = "on one node"
+    if found.nodes_per_replica > 1:
+        on = f"one, on {found.nodes_per_replica} nodes"
+    assert found.failures_per_node_day is not None
+    assert found.usd_per_node_month is not None
+    nodes = found.nodes_per_replica
+    away_h = 365 * nodes * found.failures_per_node_day * found.repair_h
+    repair = format_duration(3600 * found.repair_h)
+    more = f"{plural(nodes, 'more node')} to stand in"
+    if nodes == 1:
+        more = "a second node"
+    usd = format_usd(nodes * found.usd_per_node_month)
+    return (
+        f"all replicas are {on}: when a node fails, nothing is served for its repair, "
+        f"{repair} ({away_h:.2g} h of a year are to be expected); {more} costs {usd} a "
+        "month"
+    )
 
 
 _GONE = (
