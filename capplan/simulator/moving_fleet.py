@@ -256,8 +256,8 @@ class MovingFleet:
         self._taken(trace, slice(None), unknown_s, unknown_s)
         self._think_s = read_only(trace.think_s, np.float64)
         self._asked_until_s = trace.asked_until_s
-        first_s = self._think_s[: trace.users]
-        self._users = users = thinking(first_s, self._processes, self._front_s)
+        front = self._processes, self._front_s, trace.in_turn
+        self._users = users = thinking(self._think_s[: trace.users], *front)
         self._replicas.motion.settings[Setting.COUPLES] = ANSWERS
         self._reach(float(users.ask_s[0]))
         self._ticks.begin(trace, float(users.ask_s[0]))

@@ -120,6 +120,9 @@ class Trace:
         the source has no clock times. [s]
     asked_until_s
         Time from which on users ask no more: then there may be fewer requests. [s]
+    in_turn
+        Whether users think one after the other. With exponential times, requests
+        are a Poisson process of which those are refused that find ``users`` in flight.
     """
 
     prompt_tokens: np.ndarray
@@ -139,6 +142,7 @@ class Trace:
     think_s: np.ndarray | None = None
     asked_until_s: float = np.inf
     clock_s: float | None = None
+    in_turn: bool = False
     max_new_tokens: np.ndarray = _DEFAULT
     adapter: np.ndarray = _DEFAULT
     image_tokens: np.ndarray = _DEFAULT

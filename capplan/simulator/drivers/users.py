@@ -1,6 +1,8 @@
 """Who asks next: requests in order of arrival, or users who wait for their answers.
 
-A user asks, waits for the answer, thinks, and asks again.
+A user asks, waits for the answer, thinks, and asks again. Users who think in turn, each
+after the one before, are a Poisson process of requests where they think exponential
+times, of which those are refused that find all users waiting: no one asks them.
 """
 
 import math
@@ -25,6 +27,9 @@ class Users(NamedTuple):
     # when it reaches the router [s]
     passing_s: np.ndarray
     free_s: np.ndarray  # float64, (processes,): when each takes the next request [s]
+    # float64, (1,): when the last of those who think in turn asks; (0,) where each
+    # thinks by itself [s]
+    turns_s: np.ndarray
     # float64: of a request in the front end, of a process for it, and of each token of
     # its prompt after the answer [s]
     front_s: np.ndarray
@@ -44,11 +49,15 @@ class _Index(NamedTuple):
 Index = _Index()
 
 
-def thinking(first_s: np.ndarray, processes: int, front_s: np.ndarray) -> Users:
+def thinking(
+    first_s: np.ndarray, processes: int, front_s: np.ndarray, in_turn: bool = False
+) -> Users:
     """Return users who first ask at ``first_s``, shape (users,). [s]
 
-    ``front_s`` is as in ``Users``; the API servers of all replicas have ``processes``.
+    Users ``in_turn`` think so long each, one after the other. ``front_s`` is as in
+    ``Users``; the API servers of all replicas have ``processes``.
     """
+    first_s = np.cumsum(first_s) if in_turn else first_s
     order = np.argsort(first_s, kind="stable")
     counts = np.zeros(len(Index), np.int64)
     counts[[Index.THINKING, Index.PLANNED]] = len(first_s)
@@ -57,6 +66,7 @@ def thinking(first_s: np.ndarray, processes: int, front_s: np.ndarray) -> Users:
         turn=np.arange(len(first_s)),
         passing_s=np.zeros((2, len(first_s))),
         free_s=np.full(processes, -np.inf),
+        turns_s=np.array(first_s[-1:]) if in_turn else np.zeros(0),
         front_s=np.asarray(front_s, np.float64),
         counts=counts,
     )
@@ -167,4 +177,7 @@ def note_answers(state, users, think_s, first):
         if planned < think_s.shape[0]:
             result = state.results[k]
             answer_s = result.finish_s + users.front_s[2] * result.prompt_tokens
+            if users.turns_s.shape[0] > 0:
+                answer_s = max(answer_s, users.turns_s[0])
+                users.turns_s[0] = answer_s + think_s[planned]
             _think(users, answer_s + think_s[planned])
