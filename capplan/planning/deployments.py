@@ -208,27 +208,22 @@ def changing(
 
 
 def absence_of(text: str, deployment: Deployment) -> Absence:
-    """Return an absence of replicas, of nodes all that fit them.
-
-    Replicas are taken as packed, and nodes that are gone each as another replica's
-    where one takes several.
-    """
+    """Return an absence of replicas; of nodes that of all replicas packed on them."""
     absence, count = parse_absence(text), deployment.pool.replica_count
     if not absence.is_of_nodes:
         return absence
-    gpus, size = deployment.pool.configuration.gpus, node_gpus(deployment)
+    size = node_gpus(deployment)
     if size is None:
         raise InputError(f"{text!r}: the size of a node is not known; give --nodes")
-    fit = max(1, size // gpus)
-    nodes = math.ceil(count / fit)
-    if absence.count > nodes and not deployment.autoscaler:
+    fit = max(1, size // deployment.pool.configuration.gpus)
+    lost, nodes = absence.count * fit, math.ceil(count / fit)
+    if deployment.autoscaler:  # of these die that are there
+        return replace(absence, count=lost, is_of_nodes=False)
+    if absence.count > nodes:
         raise InputError(
             f"{text!r}: the {count} replicas are on {nodes} nodes; expected no more"
         )
-    lost = absence.count * fit
-    if not deployment.autoscaler:
-        lost = min(lost, count)
-    return replace(absence, count=lost, is_of_nodes=False)
+    return replace(absence, count=min(lost, count), is_of_nodes=False)
 
 
 def node_gpus(deployment: Deployment) -> int | None:

@@ -6,10 +6,12 @@ from functools import partial
 
 from capplan.deployment.configuration import Configuration
 from capplan.planning.api_bill import api_bill
+from capplan.planning.beyond_peak import beyond_peak
 from capplan.planning.candidates import gpus_without_caching
 from capplan.planning.disaggregated import pools_accepting
 from capplan.planning.excluded import Excluded
 from capplan.planning.inputs import PlanInputs, Progress, configuration_of
+from capplan.planning.last_replica import last_replica
 from capplan.planning.one_hour import without_window
 from capplan.planning.placing import peak_heartbeat
 from capplan.planning.pool_proof import pools_certificate_of
@@ -48,14 +50,16 @@ def in_full(
     """Return a plan with all that is told of its best.
 
     ``with_load`` also measures what a replica of it carries, as the bill of an API
-    needs it.
+    needs it, and what the fleet attains beyond its peak.
     """
     settings = inputs.settings
     best = result.best
     if best is None:
         return result
     if with_load or settings.api is not None:
-        result = replace(result, replica_load=carried(inputs, best.run, progress))
+        carries = carried(inputs, best.run, progress)
+        beyond = beyond_peak(inputs, best.run, carries, progress)
+        result = replace(result, replica_load=carries, beyond_peak=beyond)
     result = _described(inputs, result)
     if not result.interrupted:
         alone = without_window(inputs, best, progress)
@@ -129,4 +133,7 @@ def _described(inputs: PlanInputs, result: Plan) -> Plan:
         throughput=throughput(best.run, result.replica_load, traffic),
         purchase=purchase(inputs.settings, best, result.candidates),
         api=api_bill(result, inputs.settings.api, peak or 1.0),
+        last_replica=last_replica(
+            best.run, best.probes, inputs.slo, inputs.load.base.class_names
+        ),
     )

@@ -48,12 +48,35 @@ def carried(
     if run is None or len(run.deployment.pools) > 1 or not inputs.load.is_open:
         return None
     progress("measuring what a replica carries")
-    # The requests have their predicted lengths already.
-    settings = inputs.settings.model_copy(update={"predictor": None})
-    base, slo, stopped = inputs.load.base, inputs.slo, inputs.stopped
+    settings, base, slo = inputs.settings, inputs.load.base, inputs.slo
     with suppress(Interrupted), collected_warnings():
-        return replica_load(settings, base, slo, run.deployment, stopped)
+        found = replica_load(settings, base, slo, run.deployment, inputs.stopped)
+        return None if found is None else _at_least(found, run)
     return None
+
+
+def peak_per_s(run: Run) -> float:
+    """Return the rate of a run's busiest hour, or its mean where there is none.
+
+    Of windows of another length, where these are judged. [requests/s]
+    """
+    peak = run.judgement.in_windows.peak
+    return run.simulation.totals.rate_per_s if peak is None else peak.rate_per_s
+
+
+def _at_least(found: ReplicaLoad, run: Run) -> ReplicaLoad:
+    """Return what a replica carries, but no less than a run shows that it does.
+
+    Rates are sought in steps of 3 %, by fewer requests than the run has.
+    """
+    judgement, shown_per_s = run.judgement, run.simulation.totals.rate_per_s
+    if (peak := judgement.in_windows.peak) is not None and peak.meets:
+        shown_per_s = peak.rate_per_s
+    more = shown_per_s / run.replica_count / found.rate_per_s
+    if more <= 1 or not (judgement.holds and judgement.stable):
+        return found
+    in_flight = more * found.in_flight
+    return replace(found, rate_per_s=more * found.rate_per_s, in_flight=in_flight)
 
 
 def replica_load(
@@ -71,17 +94,13 @@ def replica_load(
     replicas carries its part. Smaller fleets balance less and carry a little less each.
     """
     count, configuration = deployment.replica_count, deployment.pool.configuration
-    # The trace is scaled already, and drawn at rates of its own.
-    free = {"arrivals": PROCESS, "rate": 1.0, "scale": None}
-    drawn = settings.model_copy(update=free)
-    rng = np.random.default_rng(settings.seed)
-    read = arriving(replace(trace, arrival_s=None), drawn, rng)
+    drawn, read = drawn_from(settings, trace)
     found = saturation(read, configuration, slo)
     first_per_s = 1.0 if found is None else _OF_SATURATION * found.rate_per_s * count
 
     @cache
     def run_at(rate_per_s: float) -> Run:
-        load = _at(read, drawn, slo, configuration, rate_per_s, least_requests)
+        load = at_rate(read, drawn, slo, configuration, rate_per_s, least_requests)
         run = judged_run(
             load,
             replace(slo, attain_in_s=None),
@@ -104,7 +123,16 @@ def replica_load(
     return ReplicaLoad(rate_per_s / count, rate_per_s * stay_s / count, count)
 
 
-def _at(
+def drawn_from(settings: PlanSettings, trace: Trace) -> tuple[PlanSettings, OpenLoad]:
+    """Return requests of a trace that arrive at 1/s, and the settings of those."""
+    # The trace is scaled already, and its requests have their predicted lengths.
+    free = {"arrivals": PROCESS, "rate": 1.0, "scale": None, "predictor": None}
+    drawn = settings.model_copy(update=free)
+    rng = np.random.default_rng(settings.seed)
+    return drawn, arriving(replace(trace, arrival_s=None), drawn, rng)
+
+
+def at_rate(
     read: OpenLoad,
     settings: PlanSettings,
     slo: Slo,
@@ -112,6 +140,7 @@ def _at(
     rate_per_s: float,
     least_requests: int = _LEAST_REQUESTS,
 ) -> OpenLoad:
+    """Return as many requests at least, at another rate. [requests/s]"""
     rng = np.random.default_rng(settings.seed)
     free = {"attain_in": None, "warm_up": None, "extend": None}
     load = judged(

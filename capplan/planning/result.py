@@ -11,7 +11,9 @@ from capplan.deployment.pools import Deployment
 from capplan.fleet.price import Price
 from capplan.llm.layout import Layout
 from capplan.planning.api_price import ApiBill
+from capplan.planning.beyond_peak import BeyondPeak
 from capplan.planning.cost import Cost, paid_price, usd_per_month
+from capplan.planning.last_replica import LastReplica
 from capplan.planning.launch import Launch
 from capplan.planning.mix_result import Mix
 from capplan.planning.placing import PeakHeartbeat
@@ -353,8 +355,7 @@ class Plan(Shown):
     duration_s: float  # [s]
     router: str  # of the best candidate
     seed: int  # of all draws
-    # the cheapest feasible (fewest GPUs where prices are missing), of those without
-    # doubts where there are any
+    # the cheapest feasible (without prices by GPUs); without doubts where there is one
     best: Candidate | None = None
     best_by_gpus: Candidate | None = None  # feasible, with the fewest GPUs
     best_estimated: Candidate | None = None  # the cheapest feasible of those in doubt
@@ -362,13 +363,10 @@ class Plan(Shown):
     runtime_s: float = 0.0  # of the plan [s]
     assumptions: tuple[Assumption, ...] = ()  # sources of the figures
     warnings: tuple[str, ...] = ()  # for the reader
-    # that hold for all requests alike [s], by LIMITS; a metric without
-    # one, or with one per class, is left out
+    # that hold for all requests alike, by LIMITS; metrics without one are left out [s]
     slo_limits_s: dict[str, float] = field(default_factory=dict)
-    # of the peak heartbeat; None without a solver
-    placement: PeakHeartbeat | None = None
-    # enough to plan again
-    settings: dict[str, Any] = field(default_factory=dict)
+    placement: PeakHeartbeat | None = None  # None without a solver
+    settings: dict[str, Any] = field(default_factory=dict)  # enough to plan again
     certificate: dict[str, Any] | None = None  # proof of the best candidate
     # GPUs that the best candidate would need with prefix caching off; None where the
     # requests share no prefix, caching is off, or no count serves
@@ -390,6 +388,8 @@ class Plan(Shown):
     n_plus_k: SpareNodes | None = None  # of the best candidate; None: not asked for
     # what a replica of the best carries within the SLO; None where not measured
     replica_load: ReplicaLoad | None = None
+    beyond_peak: BeyondPeak | None = None
+    last_replica: LastReplica | None = None  # None where one fewer misses by more
     traffic: Traffic | None = None  # over time; None where its times are drawn
     lengths: tuple[Lengths, ...] = ()  # of all requests, then of each class
     throughput: tuple[Throughput, ...] = ()  # of the best, and what it could

@@ -96,7 +96,7 @@ def plan(
             "what_if(vary={'llm': [...]})"
         )
     _check_xlsx(settings)
-    compute = partial(compute_plan, with_load=settings.out is not None)
+    compute = partial(compute_plan, with_load=True)
     return _computed(
         compute,
         settings,

@@ -8,7 +8,15 @@ import pytest
 from capplan.planning.capacity import capacity
 from capplan.planning.configuration import only_configuration
 from capplan.planning.deployments import one_pool
-from capplan.planning.replica_load import _LEAST_REQUESTS, _at, replica_load
+from capplan.planning.inputs import plan_inputs, unseen
+from capplan.planning.plan import plan
+from capplan.planning.replica_load import (
+    _LEAST_REQUESTS,
+    ReplicaLoad,
+    at_rate,
+    carried,
+    replica_load,
+)
 from capplan.planning.settings import CapacitySettings, PlanSettings
 from capplan.planning.traffic import arriving, read_requests
 
@@ -72,7 +80,7 @@ def test_a_rate_is_judged_by_many_requests():
     slo, configuration = settings.objective(), only_configuration(settings)
     read = arriving(replace(asked, arrival_s=None), settings, np.random.default_rng(0))
 
-    load = _at(read, settings, slo, configuration, 5.0)
+    load = at_rate(read, settings, slo, configuration, 5.0)
 
     assert len(load.sample(0)) >= _LEAST_REQUESTS > len(asked)
 
@@ -92,3 +100,18 @@ def test_a_scaled_trace_is_not_scaled_again(tmp_path):
 
     assert loads[0] is not None
     assert loads[0] == loads[1]
+
+
+def test_a_replica_carries_no_less_than_a_plan_shows_that_it_does(monkeypatch):
+    settings = PlanSettings(**ASKED, rate=40)
+    run = plan(settings).best.run
+    inputs, _ = plan_inputs(settings)
+    monkeypatch.setattr(
+        "capplan.planning.replica_load.replica_load",
+        lambda *_: ReplicaLoad(0.97 * 40 / run.replica_count, 10.0, run.replica_count),
+    )
+
+    load = carried(inputs, run, unseen)
+
+    assert load.rate_per_s == pytest.approx(40 / run.replica_count)
+    assert load.in_flight == pytest.approx(10 / 0.97)

@@ -80,6 +80,7 @@ def test_facts_are_those_that_apply(run):
     assert facts["within"] == "ttft ≤ 1 s"
     assert facts["each limit"] == "ttft 100 %, tpot 100 %, tbt 100 %, e2e 100 %"
     assert facts["preemptions"] == "0"
+    assert facts["iterations"].endswith("of the time, be it for one request")
     assert not {"interrupted", "costs", "backlog", "each class"} & set(facts)
 
 

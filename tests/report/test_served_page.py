@@ -45,6 +45,17 @@ def test_without_a_load_the_peak_is_held_against_what_it_completes_at_most(plan)
     assert "within the SLO" not in used(plan)
 
 
+def test_a_short_peak_above_what_is_carried_is_no_share_of_it(loaded):
+    load = ReplicaLoad(1.0, 5.0, loaded.best.replica_count)
+    rows = throughput(loaded.best.run, load, loaded.traffic)
+    low = replace(loaded, replica_load=load, throughput=rows)
+
+    text = peak(low)
+
+    assert text.endswith("carries within the SLO when they last")
+    assert "more than the 3 requests/s" in text
+
+
 def test_the_chart_marks_the_peak_and_both_capacities(loaded):
     requests, tokens = traffic_figures(loaded)
 

@@ -16,6 +16,21 @@ def write_plan(plan, monkeypatch):
     return lambda folder: to_files.plan(PlanSettings(out=folder))[1]
 
 
+def test_a_plan_without_files_measures_what_the_fleet_carries_as_well(
+    plan, monkeypatch
+):
+    asked = []
+    monkeypatch.setattr(
+        to_files,
+        "compute_plan",
+        lambda *_, with_load: asked.append(with_load) or plan,
+    )
+
+    to_files.plan(PlanSettings())
+
+    assert asked == [True]
+
+
 FILES = ["counts.csv", "lengths.csv", "plan.csv", "plan.focus.csv", "plan.json"]
 FILES += ["plan.md", "report.html", "report.md", "scenarios.csv", "throughput.csv"]
 FILES += ["traffic.csv", "ways.csv"]

@@ -162,7 +162,10 @@ def _facts(run: Run) -> list[Fact]:
         ("serves", _traffic(run)),
         *_objective_facts(run),
         ("throughput", _throughput(run)),
-        ("busy", f"{format_share(run.busy_share)} of the time"),
+        (
+            "iterations",
+            f"run {format_share(run.busy_share)} of the time, be it for one request",
+        ),
         ("preemptions", format_count(run.simulation.totals.preemptions)),
         ("backlog", "" if run.judgement.stable else "keeps growing: too few replicas"),
         ("nodes", sentences.nodes(run)),

@@ -3,13 +3,14 @@
 import math
 from functools import partial
 
+from capplan.planning.beyond_peak import TIMES
 from capplan.planning.result import Plan
 from capplan.planning.throughput import AT_MOST, PLANNED, WITHIN_SLO, Throughput
 from capplan.report.columns import column, format_count, format_share
 from capplan.report.page import FILES, Fact, Section, Table
 from capplan.report.served_charts import length_figures, traffic_figures
 from capplan.report.window_sentences import window_length
-from capplan.units import format_duration
+from capplan.units import format_duration, format_usd
 
 
 def _told(row: Throughput) -> str:
@@ -57,7 +58,53 @@ def served_facts(plan: Plan) -> list[Fact]:
         ("peak", peak(plan)),
         ("tokens", used(plan)),
         ("busiest replica", said),
+        ("beyond peak", beyond_peak(plan)),
+        ("gateway", gateway(plan)),
+        ("last replica", last_replica(plan)),
     ]
+
+
+def beyond_peak(plan: Plan) -> str:
+    """Return what the fleet attains at 1.3 times the peak; empty where not known."""
+    beyond = plan.beyond_peak
+    if beyond is None:
+        return ""
+    grows = "" if beyond.stable else ", and the backlog grows"
+    return (
+        f"{format_share(beyond.slo_attainment)} of requests meet the SLO at "
+        f"{TIMES:g} times the peak, {format_count(beyond.rate_per_s)} requests/s for "
+        f"{format_duration(beyond.simulated_s)}{grows}"
+    )
+
+
+def gateway(plan: Plan) -> str:
+    """Return the requests in flight at which a gateway is to refuse others."""
+    beyond = plan.beyond_peak
+    if beyond is None or beyond.gateway is None:
+        return ""
+    limit = beyond.gateway
+    of_classes = ", ".join(
+        f"{name} {count:,}" for name, count in limit.in_flight_by_class.items()
+    )
+    return (
+        f"refuse requests where a replica has {limit.in_flight:,} in flight"
+        f"{f' ({of_classes})' if of_classes else ''}: at {TIMES:g} times the peak "
+        f"{format_share(limit.admitted_share)} are admitted, and "
+        f"{format_share(limit.slo_attainment)} of those meet the SLO"
+    )
+
+
+def last_replica(plan: Plan) -> str:
+    """Return what the last replica costs where one fewer misses by little."""
+    last = plan.last_replica
+    if last is None:
+        return ""
+    points = f"one fewer misses the target by {100 * last.missed_by:.2g} points"
+    if last.usd_per_month is None:
+        return points
+    if last.usd_per_month <= 0:
+        return f"{points}; the last one fits into nodes that are paid anyway"
+    return f"{points}; the last one costs {format_usd(last.usd_per_month)} a month"
 
 
 def peak(plan: Plan) -> str:
@@ -76,12 +123,12 @@ def peak(plan: Plan) -> str:
     row = rows.get(WITHIN_SLO) or rows.get(AT_MOST)
     if row is None:
         return text
-    share = format_share(rate_per_s / row.rate_per_s)
+    share = rate_per_s / row.rate_per_s
     does = "carries within the SLO" if row.what == WITHIN_SLO else "completes at most"
-    return (
-        f"{text}: {share} of the {format_count(row.rate_per_s)} requests/s that the "
-        f"fleet {does}"
-    )
+    carried = f"the {format_count(row.rate_per_s)} requests/s that the fleet {does}"
+    if share > 1:  # for a time that short, or a fleet that does not hold it
+        return f"{text}: more than {carried} when they last"
+    return f"{text}: {format_share(share)} of {carried}"
 
 
 def used(plan: Plan) -> str:

@@ -78,23 +78,15 @@ def _facts(found: SpareNodes) -> list[Fact]:
 
 
 def _alone(found: SpareNodes) -> str:
-    """Return that all replicas are gone with one node, and what another costs."""
-    on = "on one node"
-    if found.nodes_per_replica > 1:
-        on = f"one, on {found.nodes_per_replica} nodes"
-    assert found.failures_per_node_day is not None
-    assert found.usd_per_node_month is not None
-    nodes = found.nodes_per_replica
-    away_h = 365 * nodes * found.failures_per_node_day * found.repair_h
-    repair = format_duration(3600 * found.repair_h)
-    more = f"{plural(nodes, 'more node')} to stand in"
-    if nodes == 1:
-        more = "a second node"
-    usd = format_usd(nodes * found.usd_per_node_month)
+    """Return that nothing is served without one node, and what another costs."""
+    nodes, usd = found.nodes_per_replica, found.usd_per_node_month or 0.0
+    on = "on one node" if nodes == 1 else f"one, on {nodes} nodes"
+    more = "a second node costs" if nodes == 1 else f"{nodes} nodes more cost"
+    away_h = 365 * nodes * (found.failures_per_node_day or 0.0) * found.repair_h
     return (
         f"all replicas are {on}: when a node fails, nothing is served for its repair, "
-        f"{repair} ({away_h:.2g} h of a year are to be expected); {more} costs {usd} a "
-        "month"
+        f"{format_duration(3600 * found.repair_h)} ({away_h:.2g} h of a year are to be "
+        f"expected); {more} {format_usd(nodes * usd)} a month"
     )
 
 
