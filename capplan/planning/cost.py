@@ -176,6 +176,8 @@ def _rows(
     (pool,) = of_provider(pools, bill.provider)
     parts: dict[object, list[tuple[float, Price, NodeCount]]] = {}
     for count, share in paid_shares:
+        if not count:  # all are gone
+            continue
         for price, row in at([replace(pool, replica_count=count)]):
             parts.setdefault(price.bought, []).append((share, price, row))
     return [

@@ -146,7 +146,7 @@ def test_a_rate_that_stays_is_judged_with_fewer_replicas():
 
 
 def test_without_known_nodes_it_says_why_no_spares_are_counted(trace):
-    found = plan(settings_of(trace, price={"H100-SXM": "2.5"})).n_plus_k
+    found = plan(settings_of(trace, price={"H100-SXM": "2.5/gpu"})).n_plus_k
 
     assert found.spare_nodes is None
     assert "--nodes" in found.reason
