@@ -77,10 +77,12 @@ class Day(NamedTuple):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--days", type=int, default=50, help="days to draw")
+    parser.add_argument("--before-h", type=float, default=1, help="hours before")
+    arguments = parser.parse_args()
     print("day | replicas | windows | worst | alone | largest difference | one fewer")
     print("---|---|---|---|---|---|---")
-    for seed in range(parser.parse_args().days):
-        day = planned_day(seed)
+    for seed in range(arguments.days):
+        day = planned_day(seed, HOUR_S * arguments.before_h)
         worst = int(np.argmin(day.planned - day.targets))
         largest = 100 * float(np.abs(day.planned - day.alone).max())
         fewer = 100 * float((day.fewer - day.targets).min())
@@ -92,8 +94,8 @@ def main() -> None:
         )
 
 
-def planned_day(seed: int) -> Day:
-    """Plan a random day, and simulate each of its windows by itself."""
+def planned_day(seed: int, before_s: float = HOUR_S) -> Day:
+    """Plan a random day, and simulate each window from a time before it on. [s]"""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "day.csv"
         path.write_text("\n".join(csv_lines(np.random.default_rng(seed))) + "\n")
@@ -121,7 +123,7 @@ def planned_day(seed: int) -> Day:
     fewer = simulate(trace, less, slo=slo)
     alone = []
     for window in found:
-        near = trace.select(np.flatnonzero(window.holds(arrival_s, before_s=HOUR_S)))
+        near = trace.select(np.flatnonzero(window.holds(arrival_s, before_s)))
         alone.append(window.share(simulate(near, deployment, slo=slo), slo))
     return Day(
         best,
