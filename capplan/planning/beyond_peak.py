@@ -28,8 +28,9 @@ TIMES = 1.3
 """Rate that is looked at, in times of the peak."""
 _LASTS_S, _FEWEST, _MOST = 900.0, 20_000, 100_000
 """Time that it lasts [s], and its requests, at least and at most."""
-_SURGE = 1.5
-"""Rate at which a limit is sought, in times of what a replica carries, at least."""
+_SURGES = (1.15, 1.5)
+"""Rates at which a limit is to hold, in times of what a replica carries, at least: in
+the lower requests refill gaps in bursts, in the higher none is left."""
 _REQUESTS, _TIMES_LIMIT = 10_000, 20
 """Requests that a limit is judged by, and in times of the limit; the more of these."""
 _WARMUP = 0.1
@@ -132,10 +133,12 @@ def _gateway(
         ), held
 
     most = _MOST_BATCHES * full_batch(base, replica.pool.configuration.engine)
-    surge_per_s = max(rate_per_s, _SURGE * carries.rate_per_s)
+    rates = {max(rate_per_s, times * carries.rate_per_s) for times in _SURGES}
 
     def holds(limit: float) -> bool:
-        return _whole(limit) <= most and behind(_whole(limit), surge_per_s)[1]
+        return _whole(limit) <= most and all(
+            behind(_whole(limit), at_per_s)[1] for at_per_s in sorted(rates)
+        )
 
     found = highest_rate(holds, min(max(1.0, carries.in_flight), most), _STRIDE)
     if found is None or math.isinf(found):

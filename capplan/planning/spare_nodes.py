@@ -1,5 +1,6 @@
 """Spare nodes of a plan, and what it attains when more nodes are gone than those."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -28,12 +29,15 @@ def spares_of(
     assert settings.availability is not None
     assert candidate.run is not None
     availability, repair_h = settings.availability, settings.repair_h
-    nodes = None if cost is None else cost.nodes[0]
+    rows = () if cost is None else cost.nodes
+    nodes = max(rows, key=lambda row: row.gpus_per_node or math.inf, default=None)
     if nodes is None or nodes.gpus_per_node is None or nodes.count is None:
         reason = "the nodes are not known: choose some with --nodes or --provider"
         return SpareNodes(availability, repair_h, reason=reason)
     deployment = candidate.run.deployment
-    size, count = nodes.gpus_per_node, int(nodes.count)
+    # Of several sizes all are taken for the largest, which takes most with it.
+    size, count = nodes.gpus_per_node, int(sum(row.count or 0 for row in rows))
+    node_usd = HOURS_PER_MONTH * nodes.usd_per_h / nodes.count
     gpus = deployment.pool.configuration.gpus
     each = -(-gpus // size)  # nodes of a replica; spares are as many for another
     needed = spares_at(
@@ -52,8 +56,8 @@ def spares_of(
         ends,
         max(1, size // gpus),
         each,
-        HOURS_PER_MONTH * nodes.usd_per_h / count * spares,
-        HOURS_PER_MONTH * nodes.usd_per_h / count,
+        node_usd * spares,
+        node_usd,
         None if inputs.load.process is not None else min(_HOUR_S, repair_h * _HOUR_S),
         inputs.load.process is None and not _may_die(deployment),
     )

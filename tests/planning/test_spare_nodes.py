@@ -1,5 +1,6 @@
 """Spare nodes of a plan: against the binomial, and an outage simulated by itself."""
 
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -8,9 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
+from capplan.planning.inputs import plan_inputs, unseen
 from capplan.planning.plan import plan
 from capplan.planning.run import simulate_deployment
 from capplan.planning.settings import PlanSettings, SimulateSettings
+from capplan.planning.spare_nodes import spares_of
 from capplan.planning.spares import FAILURES_PER_1000_NODE_DAYS, spare_nodes
 from capplan.report.pages.plan import plan_page
 from capplan.settings import SettingError
@@ -132,6 +135,26 @@ def test_one_node_with_all_replicas_takes_all_with_it_and_a_second_costs():
         f"${node_usd:,.0f} a month"
     )
     assert "attain the SLO" not in said
+
+
+def test_nodes_of_two_sizes_are_all_counted_and_the_largest_is_taken_away():
+    """Nine replicas on a node of 8 GPUs and one of a single GPU."""
+    settings = PlanSettings(
+        workload="synthetic:prompt=200,output=40,n=2000", rate=4, availability="99%",
+        **{**FLEET, "tp": 1},
+    )  # fmt: skip
+    inputs, _ = plan_inputs(settings)
+    best = plan(settings).best
+    run = replace(best.run, deployment=best.run.deployment.with_replicas(9))
+    candidate = replace(best, run=run, cost=run.cost)
+    assert [row.gpus_per_node for row in candidate.cost.nodes] == [8, 1]
+
+    found = spares_of(inputs, candidate, unseen)
+
+    large = candidate.cost.nodes[0]
+    assert found.node_count == 2
+    assert found.usd_per_node_month == pytest.approx(730 * large.usd_per_h)
+    assert [row.replica_count for row in found.gone][:2] == [9, 1]
 
 
 def test_a_rate_that_stays_is_judged_with_fewer_replicas():
