@@ -377,6 +377,7 @@ def with_file(tmp_path, folder, monkeypatch):
     made = plan(PlanSettings(**settings, trace=folder / "own.csv"))
     path = tmp_path / "plan.json"
     path.write_text(plan_json(made))
+    (tmp_path / "own.csv").write_bytes((folder / "own.csv").read_bytes())
     said.unlink()
     for name in [name for name in sys.modules if name.startswith("own_scheduler_")]:
         del sys.modules[name]
@@ -385,11 +386,8 @@ def with_file(tmp_path, folder, monkeypatch):
 
 
 @pytest.mark.thorough
-def test_a_received_plans_python_file_is_not_executed_without_trust(
-    with_file, folder, capsys
-):
+def test_a_received_plans_python_file_is_not_executed_without_trust(with_file, capsys):
     path, mine, said = with_file
-    path.with_name("own.csv").write_bytes((folder / "own.csv").read_bytes())
 
     assert exit_code(["verify", str(path)]) == 2
     assert f"the Python file {mine}" in capsys.readouterr().err
@@ -419,10 +417,9 @@ def test_a_trusted_file_of_another_content_is_not_executed(with_file, capsys):
     ],
 )
 def test_a_file_named_without_its_content_is_not_executed(
-    place, code, why, with_file, folder, capsys
+    place, code, why, with_file, capsys
 ):
     path, mine, said = with_file
-    path.with_name("own.csv").write_bytes((folder / "own.csv").read_bytes())
     document = json.loads(path.read_text())
     if place == "settings":
         document["settings"]["scheduler"] = str(mine)
