@@ -8,10 +8,9 @@ or a fraction; all are taken as UTC.
 from dataclasses import replace
 from pathlib import Path
 
-from capplan.errors import InputError
 from capplan.workload.readers.options import ReadOptions
-from capplan.workload.readers.ordering import Notes, ordered_trace
-from capplan.workload.readers.table import read_table
+from capplan.workload.readers.ordering import Notes, answered, ordered_trace
+from capplan.workload.readers.table import first_names, read_table
 from capplan.workload.trace import Trace
 
 _REQUIRED = {"TIMESTAMP": str, "ContextTokens": None, "GeneratedTokens": None}
@@ -19,8 +18,7 @@ _REQUIRED = {"TIMESTAMP": str, "ContextTokens": None, "GeneratedTokens": None}
 
 def sniff(head: bytes) -> bool:
     """Return whether the header has Azure's columns."""
-    names = head.splitlines()[0].split(b",")
-    return {name.encode() for name in _REQUIRED} <= set(names)
+    return set(_REQUIRED) <= first_names(head)
 
 
 def read(path: str | Path, options: ReadOptions) -> Trace:
@@ -35,26 +33,22 @@ def read(path: str | Path, options: ReadOptions) -> Trace:
     output_tokens = table.tokens("GeneratedTokens", least=0)
     expected = "a time such as 2023-11-16 18:15:46.6805900"
     stamp_ns = table.stamps_ns("TIMESTAMP", expected)
-    answered = output_tokens > 0
-    if not answered.any():
-        raise InputError(f"{path}: no request generated a token; expected some")
-    if not answered.all():
-        notes.add(f"{(~answered).sum():,} requests generated no token: left out")
+    kept = answered(notes, output_tokens)
     prompt_tokens = table.tokens("ContextTokens", least=0)
-    table.require((prompt_tokens > 0) | ~answered, "ContextTokens", "at least 1 token")
+    table.require((prompt_tokens > 0) | ~kept, "ContextTokens", "at least 1 token")
     if "NumImages" in table.frame:
-        images = table.tokens("NumImages", least=0)[answered]
+        images = table.tokens("NumImages", least=0)[kept]
         if images.any():
             notes.add(
                 f"{images.sum():,} images in {(images > 0).sum():,} requests count "
                 "only as far as ContextTokens holds their tokens"
             )
-    stamp_ns = stamp_ns[answered]
+    stamp_ns = stamp_ns[kept]
     first_ns = stamp_ns.min()
     trace = ordered_trace(
         notes,
         (stamp_ns - first_ns) / 1e9,
-        prompt_tokens=prompt_tokens[answered],
-        output_tokens=output_tokens[answered],
+        prompt_tokens=prompt_tokens[kept],
+        output_tokens=output_tokens[kept],
     )
     return replace(trace, clock_s=first_ns / 1e9 + table.zone_s("TIMESTAMP"))

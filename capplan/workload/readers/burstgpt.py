@@ -9,11 +9,10 @@ from pathlib import Path
 
 import numpy as np
 
-from capplan.errors import InputError
 from capplan.workload.readers.options import ReadOptions
-from capplan.workload.readers.ordering import Notes, ordered_trace
+from capplan.workload.readers.ordering import Notes, answered, ordered_trace
 from capplan.workload.readers.sessions import column_sessions
-from capplan.workload.readers.table import read_table
+from capplan.workload.readers.table import first_names, read_table
 from capplan.workload.trace import MOST_EPOCH_S, NOT_SECONDS, Trace
 
 _WANTED = {
@@ -27,8 +26,7 @@ _SESSION = "Session ID"
 
 def sniff(head: bytes) -> bool:
     """Return whether the header has BurstGPT's columns."""
-    names = set(head.splitlines()[0].split(b","))
-    return {b"Timestamp", b"Request tokens", b"Response tokens"} <= names
+    return set(_WANTED) - {"Log Type"} <= first_names(head)
 
 
 def read(path: str | Path, options: ReadOptions) -> Trace:
@@ -43,29 +41,22 @@ def read(path: str | Path, options: ReadOptions) -> Trace:
     prompt_tokens = table.tokens("Request tokens", least=0)
     arrival_s = table.numbers("Timestamp", "seconds").astype(np.float64)
     table.require(np.abs(arrival_s) <= MOST_EPOCH_S, "Timestamp", NOT_SECONDS)
-    answered = output_tokens > 0
-    if not answered.any():
-        raise InputError(f"{path}: every request failed; expected answered ones")
-    table.require((prompt_tokens > 0) | ~answered, "Request tokens", "at least 1")
-    if not answered.all():
-        notes.add(
-            f"{(~answered).sum():,} of {len(answered):,} requests failed "
-            "(no response tokens): left out"
-        )
+    kept = answered(notes, output_tokens)
+    table.require((prompt_tokens > 0) | ~kept, "Request tokens", "at least 1")
     log_type = table.frame["Log Type"]
     table.require(log_type.notna().to_numpy(), "Log Type", "a kind of log")
-    log_type = log_type[answered].cat.remove_unused_categories()
-    arrival_s = arrival_s[answered]
+    log_type = log_type[kept].cat.remove_unused_categories()
+    arrival_s = arrival_s[kept]
     session = None
     if _SESSION in table.frame:
-        session = column_sessions(table.frame[_SESSION])[answered]
+        session = column_sessions(table.frame[_SESSION])[kept]
     notes.add("arrivals are whole seconds in this source", warn=False)
     return ordered_trace(
         notes,
         arrival_s - arrival_s.min(),
         tuple(str(name) for name in log_type.cat.categories),
         request_class=log_type.cat.codes.to_numpy().astype(np.int16),
-        prompt_tokens=prompt_tokens[answered],
-        output_tokens=output_tokens[answered],
+        prompt_tokens=prompt_tokens[kept],
+        output_tokens=output_tokens[kept],
         session=session,
     )

@@ -8,7 +8,12 @@ import numpy as np
 from capplan.errors import InputError
 from capplan.workload.readers import plain_csv
 from capplan.workload.readers.columns import Columns
-from capplan.workload.readers.ordering import Notes, ordered_trace
+from capplan.workload.readers.ordering import (
+    Notes,
+    answered_rows,
+    left_out_text,
+    ordered_trace,
+)
 from capplan.workload.readers.table import Table, iterate_tables
 from capplan.workload.trace import Trace
 
@@ -39,9 +44,16 @@ def iterate_trace(
     last_s = -np.inf
     epoch_s: float | None = None
     timed: bool | None = None
+    left_out = all_rows = 0
     arrival = read.names[read.arrival] if read.arrival else ""
     for table in iterate_tables(path, chunk_requests, plain_csv.wanted(read)):
         notes = Notes(path)
+        plain_csv.refuse_sums(table, read)
+        right = answered_rows(*plain_csv.outcomes(table, read))
+        left_out, all_rows = left_out + int((~right).sum()), all_rows + len(right)
+        if not right.any():
+            continue
+        table = table.select(right)
         if timed is None and read.note:
             notes.add(read.note)
         arrival_s = plain_csv.arrivals(table, read)
@@ -64,6 +76,8 @@ def iterate_trace(
             request_class=request_class,
             **plain_csv.counts(table, read, sessions, adapters),
         )
+    if left_out:
+        Notes(path).add(left_out_text(left_out, all_rows))
     if timed is None:
         raise InputError(f"{path}: no requests under the header; expected some")
 

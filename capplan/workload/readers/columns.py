@@ -42,6 +42,8 @@ NAMES = {
     "image_tokens": ("image_tokens",),
     "images": ("images", "num_images"),
     "image_offset": ("image_offset",),
+    "status": ("status",),
+    "requests": ("num_model_requests", "num_requests", "request_count"),
     **{
         f"slo_{name}_s": (
             f"slo_{name}_s",
@@ -65,10 +67,12 @@ _GUESSES = {
     "usage_completion_tokens usage_output_tokens",
     "class": "class tenant tenant_id tenant_name customer customer_id model model_name "
     "model_id",
+    "status": "status status_code http_status http_status_code response_status "
+    "request_status success succeeded is_success",
 }
 """Names that likely hold a column, as :func:`_plain` writes them; the first counts."""
 
-_FIRST_OF_SEVERAL = ("class",)
+_FIRST_OF_SEVERAL = ("class", "status")
 """Columns of which several guesses may stand in a file: the first is taken."""
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from capplan.errors import InputError
 from capplan.input_file import has_more_than, opened
-from capplan.workload.readers.ordering import Notes
+from capplan.workload.readers.ordering import Notes, answered
 from capplan.workload.readers.prefix_paths import prefix_paths
 from capplan.workload.trace import MAX_TOKENS, MOST_EPOCH_S, NOT_SECONDS
 
@@ -28,11 +28,11 @@ class Line(NamedTuple):
     number: int
     fields: dict[str, Any]
 
-    def tokens(self, name: str) -> int:
-        """Return a field that counts tokens, from 1 to ``MAX_TOKENS``. [tokens]"""
+    def tokens(self, name: str, least: int = 1) -> int:
+        """Return a field that counts tokens, up to ``MAX_TOKENS``. [tokens]"""
         value = self.fields.get(name)
-        if type(value) is not int or not 1 <= value <= MAX_TOKENS:
-            self.refuse(name, f"a whole number from 1 to {MAX_TOKENS}")
+        if type(value) is not int or not least <= value <= MAX_TOKENS:
+            self.refuse(name, f"a whole number from {least} to {MAX_TOKENS}")
         return value
 
     def stamp(self, name: str) -> float:
@@ -88,15 +88,15 @@ def first_request(head: bytes) -> dict[str, Any]:
     return first if isinstance(first, dict) and first.keys() >= _FIELDS else {}
 
 
-def read_requests(path: str | Path) -> Requests:
-    """Return the requests of a file."""
+def read_requests(path: str | Path, notes: Notes) -> Requests:
+    """Return the requests of a file that were answered."""
     lines = list(_lines(path))
-    return Requests(
-        lines,
-        np.array([line.stamp("timestamp") for line in lines]),
-        np.array([line.tokens("input_length") for line in lines]),
-        np.array([line.tokens("output_length") for line in lines]),
-    )
+    stamp = np.array([line.stamp("timestamp") for line in lines])
+    output = np.array([line.tokens("output_length", least=0) for line in lines])
+    kept = answered(notes, output)
+    lines = [lines[row] for row in np.flatnonzero(kept)]
+    prompt = np.array([line.tokens("input_length") for line in lines])
+    return Requests(lines, stamp[kept], prompt, output[kept])
 
 
 def arrivals_s(requests: Requests) -> np.ndarray:

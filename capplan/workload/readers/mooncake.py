@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from capplan.errors import InputError
 from capplan.workload.readers.json_lines import (
     first_request,
     read_requests,
@@ -21,6 +22,11 @@ from capplan.workload.readers.ordering import Notes, ordered_trace
 from capplan.workload.trace import Trace
 
 BLOCK_TOKENS = 512
+_FEW = 20
+"""Requests whose stamps do not show their unit."""
+_MOST_PER_S, _MANY_PER_S = 500.0, 50.0
+"""Rates that no file of Mooncake's has, and that are told: stamps may be seconds.
+[requests/s]"""
 _LEAST_BUCKET_S = 1.0
 """Stamps are buckets when requests share them and they are this far apart. [s]"""
 
@@ -29,7 +35,7 @@ def sniff(head: bytes) -> bool:
     """Return whether the first line has Mooncake's fields."""
     first = first_request(head)
     return (
-        type(first.get("timestamp")) is int
+        type(first.get("timestamp")) in (int, float)
         and isinstance(first.get("hash_ids", []), list)
         and "chat_id" not in first
     )
@@ -38,7 +44,7 @@ def sniff(head: bytes) -> bool:
 def read(path: str | Path, options: ReadOptions) -> Trace:
     """Return the requests of a Mooncake trace; the first arrives at 0 s."""
     notes = Notes(path)
-    requests = read_requests(path)
+    requests = read_requests(path, notes)
     return ordered_trace(
         notes,
         _arrivals_s(requests.stamp, options.seed, notes),
@@ -48,8 +54,26 @@ def read(path: str | Path, options: ReadOptions) -> Trace:
     )
 
 
+def _check_unit(arrival_s: np.ndarray, notes: Notes) -> None:
+    """Refuse stamps that are seconds by their rate; say of those that may be."""
+    n, duration_s = len(arrival_s), float(arrival_s.max())
+    if n < _FEW or not duration_s > 0:
+        return
+    per_s = (n - 1) / duration_s
+    told = (
+        f"timestamps read as milliseconds make {per_s:,.4g} requests/s, as seconds "
+        f"{per_s / 1e3:.3g}"
+    )
+    if per_s > _MOST_PER_S:
+        raise InputError(
+            f"{notes.path}: {told}; expected milliseconds: multiply seconds by 1,000"
+        )
+    notes.add(told, warn=per_s > _MANY_PER_S)
+
+
 def _arrivals_s(stamp_ms: np.ndarray, seed: int, notes: Notes) -> np.ndarray:
     arrival_s = (stamp_ms - stamp_ms.min()) / 1e3
+    _check_unit(arrival_s, notes)
     stamps = np.unique(stamp_ms)
     if 2 * len(stamps) > len(stamp_ms) or len(stamps) < 2:
         return arrival_s

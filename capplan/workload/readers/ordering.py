@@ -27,6 +27,31 @@ class Notes:
             warnings.warn(f"{self.path}: {text}", TraceWarning, stacklevel=3)
 
 
+def answered(
+    notes: Notes, output_tokens: np.ndarray, failed: np.ndarray | None = None
+) -> np.ndarray:
+    """Return which rows were answered, shape (n,), bool; say how many were not."""
+    right = answered_rows(output_tokens, failed)
+    if not right.any():
+        raise InputError(f"{notes.path}: every request failed; expected answered ones")
+    if not right.all():
+        notes.add(left_out_text(int((~right).sum()), len(right)))
+    return right
+
+
+def answered_rows(
+    output_tokens: np.ndarray, failed: np.ndarray | None = None
+) -> np.ndarray:
+    """Return which rows have output tokens and did not fail, shape (n,), bool."""
+    right = np.asarray(output_tokens) != 0
+    return right if failed is None else right & ~failed
+
+
+def left_out_text(count: int, of: int) -> str:
+    """Return what is said of rows that were not answered."""
+    return f"{count:,} of {of:,} requests failed or have no output tokens: left out"
+
+
 def ordered_trace(
     notes: Notes,
     arrival_s: np.ndarray | None,

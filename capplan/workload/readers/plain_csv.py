@@ -21,9 +21,9 @@ from capplan.workload.readers.columns import (
     columns_among,
 )
 from capplan.workload.readers.options import ReadOptions
-from capplan.workload.readers.ordering import Notes, ordered_trace
+from capplan.workload.readers.ordering import Notes, answered, ordered_trace
 from capplan.workload.readers.sessions import column_sessions
-from capplan.workload.readers.table import Table, read_table
+from capplan.workload.readers.table import Table, first_names, read_table
 from capplan.workload.request_limits import limited_classes
 from capplan.workload.slo import LIMITS
 from capplan.workload.trace import MOST_ADAPTERS, MOST_EPOCH_S, Trace
@@ -35,6 +35,9 @@ _DATE = "a date such as 2026-11-22T18:15:46.68Z"
 _SECONDS = {1.0: "seconds", 1e-3: "milliseconds", 1e-6: "microseconds"}
 _SECONDS |= {1e-9: "nanoseconds"}
 
+_FAILED = "fail|err|time.?out|cancel|abort|reject|denied|unavailable|throttl"
+_NO = ("false", "no", "0", "0.0")
+_FIRST_CODE_OF_FAILURE = 400
 _MAX_CLASS_CHARACTERS = 200
 _GUESSED_CLASSES = 20
 """Classes that a column may have of which nobody said that it holds them."""
@@ -43,9 +46,8 @@ _MAX_CLASSES = np.iinfo(np.int16).max
 
 def sniff(head: bytes) -> bool:
     """Return whether the header names a prompt and an output column."""
-    first = head.splitlines()[0].decode("utf-8-sig", errors="replace")
     try:
-        names = columns_among(name.strip().strip('"') for name in first.split(","))
+        names = columns_among(first_names(head))
     except InputError:  # ambiguous: that is said when it is read
         return True
     return {"prompt_tokens", "output_tokens"} <= set(names.names)
@@ -54,10 +56,11 @@ def sniff(head: bytes) -> bool:
 def read(path: str | Path, options: ReadOptions) -> Trace:
     """Return the requests of a plain CSV."""
     columns = columns_of(path, options.columns)
-    table = read_table(path, wanted(columns))
+    table, notes = read_table(path, wanted(columns)), Notes(path)
+    refuse_sums(table, columns)
+    table = table.select(answered(notes, *outcomes(table, columns)))
     if not _are_few(table, columns):
         columns = columns.without_guess("class")
-    notes = Notes(path)
     class_names, request_class = classes(table, columns)
     if columns.note:
         notes.add(columns.note)
@@ -81,6 +84,35 @@ def read(path: str | Path, options: ReadOptions) -> Trace:
     return replace(trace, unread_columns=columns.unread, clock_s=clock_s)
 
 
+def refuse_sums(table: Table, columns: Columns) -> None:
+    """Refuse rows that are the sum of several requests."""
+    if (name := columns.names.get("requests")) is not None:
+        expected = (
+            "at most 1: the row is a sum of requests, whose own lengths and times it "
+            "does not have; expected a row for each request"
+        )
+        counted = pd.to_numeric(table.frame[name].astype(str), errors="coerce")
+        table.require(~(counted > 1).to_numpy(), name, expected)
+
+
+def outcomes(table: Table, columns: Columns) -> tuple[np.ndarray, np.ndarray]:
+    """Return output tokens, 1 where not a number, and which rows failed, shape (n,).
+
+    By a column of statuses: words of failure, codes from 400 on, or no success.
+    """
+    cells = table.frame[columns.names["output_tokens"]].astype(str)
+    output = pd.to_numeric(cells, errors="coerce").fillna(1).to_numpy()
+    if (name := columns.names.get("status")) is None:
+        return output, np.zeros(len(table), bool)
+    status = table.frame[name].astype(str).str.strip().str.lower()
+    failed = status.str.contains(_FAILED) | (
+        pd.to_numeric(status, errors="coerce") >= _FIRST_CODE_OF_FAILURE
+    )
+    if "succe" in name.lower():
+        failed |= status.isin(_NO)
+    return output, failed.to_numpy()
+
+
 def columns_of(path: str | Path, given: Mapping[str, str] | None = None) -> Columns:
     """Return the columns of a file; see :func:`columns_among`."""
     header_names = header(path)
@@ -102,7 +134,9 @@ def columns_of(path: str | Path, given: Mapping[str, str] | None = None) -> Colu
 def wanted(columns: Columns) -> dict[str, str | None]:
     """Return the columns to read and their dtypes."""
     return {
-        name: "category" if column in ("class", "session", "adapter") else None
+        name: "category"
+        if column in ("class", "session", "adapter", "status")
+        else None
         for column, name in columns.names.items()
     }
 

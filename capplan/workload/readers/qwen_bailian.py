@@ -32,7 +32,7 @@ def sniff(head: bytes) -> bool:
 def read(path: str | Path, options: ReadOptions) -> Trace:
     """Return the requests of a Qwen-Bailian trace; the first arrives at 0 s."""
     notes = Notes(path)
-    requests = read_requests(path)
+    requests = read_requests(path, notes)
     types = [str(line.fields.get("type", "text")) for line in requests.lines]
     class_names, request_class = np.unique(types, return_inverse=True)
     return ordered_trace(

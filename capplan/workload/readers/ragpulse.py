@@ -22,7 +22,7 @@ def sniff(head: bytes) -> bool:
 def read(path: str | Path, options: ReadOptions) -> Trace:
     """Return the requests of a RAGPulse trace; the first arrives at 0 s."""
     notes = Notes(path)
-    requests = read_requests(path)
+    requests = read_requests(path, notes)
     notes.add("what prompts share of their passages is not read", warn=False)
     return ordered_trace(
         notes,

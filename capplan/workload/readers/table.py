@@ -36,8 +36,8 @@ class Table:
     """Some rows of a CSV as pandas parsed them."""
 
     path: str | Path
-    frame: pd.DataFrame  # a column with text in it holds strings
-    first_row: int = 0  # its index in the file
+    # a column with text in it holds strings; its index counts rows of the file
+    frame: pd.DataFrame
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -87,6 +87,13 @@ class Table:
         ahead = pd.Timestamp(str(values.dropna().iloc[0])).utcoffset()
         return 0.0 if ahead is None else ahead.total_seconds()
 
+    def select(self, rows: np.ndarray) -> "Table":
+        """Return the table of some rows, shape (n,), bool."""
+        frame = self.frame[rows]
+        named = frame.select_dtypes("category")
+        used = {name: named[name].cat.remove_unused_categories() for name in named}
+        return Table(self.path, frame.assign(**used))
+
     def require_columns(self, names: Iterable[str], source: str) -> None:
         """Refuse a file that lacks one of the columns of its source."""
         for name in names:
@@ -102,11 +109,17 @@ class Table:
 
     def refuse(self, row: int, column: str, expected: str) -> NoReturn:
         """Raise an InputError that shows the line and its value."""
-        line, value = cell(self.path, self.first_row + row, column)
+        line, value = cell(self.path, int(self.frame.index[row]), column)
         shown = " ".join(value.split())[:60] or "empty"
         raise InputError(
             f"{self.path}:{line}: {column} is {shown}; expected {expected}"
         )
+
+
+def first_names(head: bytes) -> set[str]:
+    """Return the column names in the first bytes of a CSV."""
+    first = head.splitlines()[0].decode("utf-8-sig", errors="replace")
+    return {name.strip().strip('"').strip() for name in first.split(",")}
 
 
 def read_table(path: str | Path, wanted: Mapping[str, Any]) -> Table:
@@ -168,6 +181,8 @@ def _tables(
     with _refusals(path):
         frames = pd.read_csv(
             file,
+            header=0,
+            names=names,  # without the blanks around them
             dtype=dtypes,
             keep_default_na=False,
             na_values=missing,
@@ -179,15 +194,13 @@ def _tables(
             iterator=True,
             chunksize=chunk_rows,
         )
-    first_row = 0
     with frames:
         while True:
             with _refusals(path):
                 frame = next(frames, None)
             if frame is None or not len(frame):
                 return
-            yield Table(path, frame[columns], first_row)
-            first_row += len(frame)
+            yield Table(path, frame[columns])
 
 
 @contextmanager

@@ -1,0 +1,164 @@
+"""Rows that were not answered, sums of requests, blanks and units of stamps."""
+
+import json
+
+import pytest
+
+from capplan.errors import InputError, TraceWarning
+from capplan.workload.readers import READERS, read_trace
+from capplan.workload.readers.chunks import iterate_trace
+
+SPEND_LOGS = (  # the columns of LiteLLM's /spend/logs that matter
+    "request_id,prompt_tokens,completion_tokens,startTime,model,status\n"
+    "a,388,222,2026-09-14 08:00:00.195,qwen3-32b,failure\n"
+    "b,228,294,2026-09-14 08:00:00.721,qwen3-32b,success\n"
+    "c,,,2026-09-14 08:00:00.771,qwen3-32b,failure\n"
+    "d,519,0,2026-09-14 08:00:01.973,qwen3-32b,success\n"
+    "e,936,55,2026-09-14 08:00:02.018,qwen3-32b,success\n"
+)
+USAGE = (  # of OpenAI's usage export
+    "start_time,end_time,project_id,num_model_requests,model,input_tokens,"
+    "output_tokens\n"
+    "1789372800,1789372860,p,1,gpt-4o-mini,434,832\n"
+    "1789372860,1789372920,p,35,gpt-4o-mini,7564,1063\n"
+)
+LEFT_OUT = " requests failed or have no output tokens: left out"
+
+
+def hashed(fields):
+    """Return two rows of JSON lines, of which one has no output tokens."""
+    rows = [{**fields, "timestamp": k, "input_length": 5} for k in (0, 3)]
+    return "".join(
+        json.dumps({**row, "output_length": k}) + "\n" for k, row in enumerate(rows)
+    )
+
+
+UNANSWERED = {
+    "azure": "TIMESTAMP,ContextTokens,GeneratedTokens\n"
+    "2024-05-10 00:00:00+00:00,5,0\n2024-05-10 00:00:03+00:00,5,1\n",
+    "burstgpt": "Timestamp,Model,Request tokens,Response tokens,Log Type\n"
+    "0,GPT-4,5,0,API log\n3,GPT-4,5,1,API log\n",
+    "mooncake": hashed({"hash_ids": [1]}),
+    "qwen-bailian": hashed({"chat_id": 1}),
+    "ragpulse": hashed({"hash_ids": {}, "session_id": "s"}),
+    "csv": "arrival_s,prompt_tokens,output_tokens\n0,5,0\n3,5,1\n",
+}
+
+
+@pytest.fixture
+def write(tmp_path):
+    def written(text):
+        path = tmp_path / "trace"
+        path.write_text(text)
+        return path
+
+    return written
+
+
+@pytest.mark.parametrize("name", [name for name in READERS if name != "sharegpt"])
+def test_every_reader_leaves_out_and_counts_what_was_not_answered(name, write):
+    with pytest.warns(TraceWarning, match=f"1 of 2{LEFT_OUT}"):
+        trace = read_trace(write(UNANSWERED[name]), reader_name=name)
+
+    assert (trace.prompt_tokens.tolist(), trace.output_tokens.tolist()) == ([5], [1])
+
+
+@pytest.mark.filterwarnings("ignore:.*columns guessed")
+def test_requests_that_failed_are_left_out_and_counted(write):
+    with pytest.warns(TraceWarning, match=f"3 of 5{LEFT_OUT}"):
+        trace = read_trace(write(SPEND_LOGS))
+
+    assert trace.prompt_tokens.tolist() == [228, 936]
+    assert trace.output_tokens.tolist() == [294, 55]
+
+
+def test_a_trace_read_in_chunks_leaves_out_the_same(write):
+    rows = "".join(f"{k},5,{k % 3},{500 if k > 8 else 200}\n" for k in range(12))
+    path = write("arrival_s,prompt_tokens,output_tokens,status\n" + rows)
+
+    with pytest.warns(TraceWarning, match=f"6 of 12{LEFT_OUT}"):
+        whole = read_trace(path)
+    with pytest.warns(TraceWarning, match=f"6 of 12{LEFT_OUT}"):
+        parts = list(iterate_trace(path, 3))
+
+    assert whole.arrival_s.tolist() == [1, 2, 4, 5, 7, 8]
+    assert [x for part in parts for x in part.arrival_s] == whole.arrival_s.tolist()
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "is_kept"),
+    [
+        ("status", "failure", False),
+        ("status", "TIMEOUT", False),
+        ("status_code", "503", False),
+        ("success", "False", False),
+        ("status", "success", True),
+        ("status", "completed", True),
+        ("status_code", "200", True),
+        ("success", "True", True),
+        ("status", "", True),
+    ],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_what_a_status_says_decides(column, value, is_kept, write):
+    text = f"prompt_tokens,output_tokens,{column}\n5,5,{value}\n6,6,{value}\n7,7,\n"
+
+    assert len(read_trace(write(text))) == (3 if is_kept else 1)
+
+
+def test_a_line_after_rows_left_out_is_named_as_in_the_file(write):
+    path = write("prompt_tokens,output_tokens\n5,0\n5,5\n-1,5\n")
+
+    with (
+        pytest.warns(TraceWarning, match="1 of 3"),
+        pytest.raises(InputError, match=r":4: prompt_tokens is -1"),
+    ):
+        read_trace(path)
+
+
+def test_all_requests_failed_is_refused(write):
+    with pytest.raises(InputError, match="every request failed"):
+        read_trace(write("prompt_tokens,output_tokens\n5,0\n"))
+
+
+def test_sums_of_requests_are_refused_by_the_name_of_their_column(write):
+    with pytest.raises(InputError, match=r":3: num_model_requests is 35; .* sum of"):
+        read_trace(write(USAGE))
+
+
+def test_a_usage_export_of_single_requests_is_read(write):
+    with pytest.warns(TraceWarning, match="columns guessed"):
+        trace = read_trace(write(USAGE.replace(",35,", ",1,")))
+
+    assert trace.prompt_tokens.tolist() == [434, 7564]
+
+
+@pytest.mark.parametrize("name", ["azure", "burstgpt", "csv"])
+def test_blanks_around_the_names_of_a_header_are_not_of_them(name, write):
+    header, rows = UNANSWERED[name].split("\n", 1)
+    padded = ",".join(f" {column}  " for column in header.split(","))
+
+    with pytest.warns(TraceWarning, match="1 of 2"):
+        trace = read_trace(write(f"{padded}\n{rows}"))
+
+    assert trace.output_tokens.tolist() == [1]
+
+
+def stamped(stamps):
+    row = '{{"timestamp": {}, "input_length": 5, "output_length": 2}}\n'
+    return "".join(map(row.format, stamps))
+
+
+def test_a_mooncake_file_in_seconds_is_refused(write):
+    seconds = stamped(k * 2 // 3 for k in range(60))
+
+    with pytest.raises(InputError, match=r"requests/s, as seconds 1\.51; expected"):
+        read_trace(write(seconds))
+
+
+def test_a_mooncake_file_that_may_be_in_seconds_is_told(write):
+    with pytest.warns(TraceWarning, match="read as milliseconds make 100"):
+        read_trace(write(stamped(k * 10 for k in range(100))))
+    trace = read_trace(write(stamped(k * 700 for k in range(60))))
+
+    assert any("read as milliseconds make 1.4" in note for note in trace.notes)
