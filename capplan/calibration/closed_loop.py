@@ -21,6 +21,8 @@ from capplan.workload.trace import Trace
 
 REQUESTS_PER_USER = 10
 FEWEST_REQUESTS = 40
+MOST_REQUESTS = 20_000
+"""Requests of a test that are simulated, or three for each of many users."""
 
 
 class SweepPoint(NamedTuple):
@@ -82,6 +84,7 @@ def closed_loop(
     """
     users = point.concurrency
     count = point.requests or max(REQUESTS_PER_USER * users, FEWEST_REQUESTS)
+    count = min(count, max(MOST_REQUESTS, 3 * users))
     draw = np.random.default_rng(seed)
     prompt, output = (
         draw.integers(max(1, int(longest * point.least_share)), longest + 1, count)

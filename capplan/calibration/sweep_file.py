@@ -29,7 +29,7 @@ _OPTIONAL = ("range_ratio", "requests")
 _LARGEST = 1e15
 """Number of a sweep in its own unit."""
 
-_MOST = {"isl": 10_000_000, "osl": 10_000_000, "concurrency": 65_536}
+_MOST = {"isl": 10_000_000, "osl": 10_000_000, "concurrency": 8192}
 _MOST["requests"] = 1_000_000
 
 Row = dict[str, float | None]

@@ -123,8 +123,8 @@ def compare(
         trace_notes=read.notes,
         request_count=len(trace if users is None else read),  # asked: by each system
         rate_per_s=trace.rate_per_s,
-        mean_prompt_tokens=float(trace.prompt_tokens.mean()),
-        mean_output_tokens=float(trace.output_tokens.mean()),
+        mean_prompt_tokens=float(read.prompt_tokens.mean()),
+        mean_output_tokens=float(read.output_tokens.mean()),
         rates_per_s=amounts if users is None else (),
         asked_by=None if users is None else str(users),
         users_of_curves=() if users is None else tuple(map(int, amounts)),

@@ -300,8 +300,8 @@ def _result(
         profiles_sha256=named_sha256(settings.profiles),
         request_count=len(trace) if served is None else served.request_count,
         rate_per_s=trace.rate_per_s if served is None else served.rate_per_s,
-        mean_prompt_tokens=float(trace.prompt_tokens.mean()),
-        mean_output_tokens=float(trace.output_tokens.mean()),
+        mean_prompt_tokens=float(inputs.load.base.prompt_tokens.mean()),
+        mean_output_tokens=float(inputs.load.base.output_tokens.mean()),
         duration_s=trace.duration_s if served is None else served.duration_s,
         router=settings.dispatcher
         or (inputs.routers[0] if best is None else best.deployment.router),
