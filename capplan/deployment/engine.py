@@ -1,6 +1,7 @@
 """Settings of an engine, with the policy by which it schedules."""
 
 import json
+import math
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
@@ -126,6 +127,26 @@ class EngineSettings:
     def kv_capacity_tokens(self) -> int:
         """Tokens whose KV fits on a rank, bounded groups left out. [tokens]"""
         return (self.kv_blocks - 1) * self.block_size
+
+    @property
+    def kv_tokens(self) -> int:
+        """KV tokens of a replica, of all its ranks, as vLLM logs them. [tokens]"""
+        return self.kv_blocks * self.block_size * self.data_parallel_size
+
+    def requests_at(self, context_tokens: float) -> float:
+        """Return how many requests of a context fit a replica's KV, as vLLM logs."""
+        blocks = self.request_blocks(np.array([max(1, math.ceil(context_tokens))]))
+        return self.data_parallel_size * self.kv_blocks / float(blocks[0])
+
+    @property
+    def longest_tokens(self) -> int:
+        """Tokens of the longest context that the engine starts with. [tokens]"""
+        return min(self.max_model_len, self.kv_blocks * self.block_size)
+
+    @property
+    def requests_at_max_model_len(self) -> float:
+        """Requests of the longest context that fit a replica's KV."""
+        return self.requests_at(self.longest_tokens)
 
     def capacity_at(self, context_tokens: float) -> int:
         """Return the tokens that fit in requests of this context. [tokens]"""

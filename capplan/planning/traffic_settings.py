@@ -20,6 +20,7 @@ from capplan.settings import SettingError, Settings, setting, validated_with
 from capplan.units import check_duration, parse_duration_s
 from capplan.workload.arrivals import MOST_RATE_PER_S
 from capplan.workload.frame_file import frame_file, is_frame
+from capplan.workload.lengths import parse_mean_length
 from capplan.workload.readers import reader as reader_named
 from capplan.workload.readers.columns import check_columns
 from capplan.workload.readers.options import ReadOptions, tokenizer_file
@@ -42,6 +43,11 @@ def _trace_path(value: Any) -> Any:
     except InputError as error:
         raise ValueError(str(error)) from None
 
+
+MeanLength = Annotated[
+    str | None, BeforeValidator(path_text), validated_with(parse_mean_length)
+]
+"""A length, or a mean and its standard deviation. [tokens]"""
 
 TracePath = Annotated[str, BeforeValidator(_trace_path), NAMES_FILE]
 """A path; in Python a DataFrame too."""
@@ -71,6 +77,16 @@ class RequestSettings(Settings):
         WORKLOAD,
         "NAME|FILE",
         "Shipped workload, or a .yaml of one; see workloads/.",
+    )
+    input_len: MeanLength = setting(
+        None,
+        WORKLOAD,
+        "TOKENS[:SD]",
+        "Prompt tokens of all requests, or mean and standard deviation (normal, cut at "
+        "1), with --output-len in place of a file.",
+    )
+    output_len: MeanLength = setting(
+        None, WORKLOAD, "TOKENS[:SD]", "Output tokens, as --input-len."
     )
     reader: Annotated[str | None, validated_with(reader_named)] = setting(
         None, WORKLOAD, "NAME", "Trace format (default: detected)."
@@ -128,6 +144,16 @@ class RequestSettings(Settings):
             raise SettingError(
                 "workload", "trace and workload are both given; expected one of them"
             )
+        for name, other in (("input_len", "output_len"), ("output_len", "input_len")):
+            if getattr(self, name) is None:
+                continue
+            if getattr(self, other) is None:
+                raise SettingError(name, f"{name} without {other}; expected both")
+            for file in ("trace", "workload"):
+                if getattr(self, file):
+                    raise SettingError(
+                        name, f"{file} and {name} are both given; expected one of them"
+                    )
 
 
 class ArrivalSettings(Settings):

@@ -1,6 +1,6 @@
 """Distributions of prompt and output lengths.
 
-Written ``1024`` (fixed), ``uniform(low=10,high=20)``,
+Written ``1024`` (fixed), ``uniform(low=10,high=20)``, ``normal(mean=8000,sd=800)``,
 ``lognormal(median=600,sigma=1)`` or ``exponential(mean=200)``; to add one, write its
 function and list it in ``LENGTHS``.
 """
@@ -47,6 +47,13 @@ def lognormal(
     return rng.lognormal(np.log(parameters["median"]), parameters["sigma"], n)
 
 
+def normal(
+    parameters: Mapping[str, float], n: int, rng: np.random.Generator
+) -> np.ndarray:
+    """Return normal lengths, which ``Lengths.draw`` cuts at 1. [tokens]"""
+    return rng.normal(parameters["mean"], parameters["sd"], n)
+
+
 def exponential(
     parameters: Mapping[str, float], n: int, rng: np.random.Generator
 ) -> np.ndarray:
@@ -57,6 +64,7 @@ def exponential(
 LENGTHS = {
     "fixed": Family(fixed, ("tokens",)),
     "uniform": Family(uniform, ("low", "high")),
+    "normal": Family(normal, ("mean", "sd")),
     "lognormal": Family(lognormal, ("median", "sigma")),
     "exponential": Family(exponential, ("mean",)),
 }
@@ -115,6 +123,29 @@ def parse_lengths(text: str) -> Lengths:
         name, _, value = part.partition("=")
         parameters[name.strip()] = _tokens(value, text)
     return Lengths(call.group(1), parameters)
+
+
+def parse_mean_length(text: str) -> str:
+    """Return ``8000`` or ``8000:800``, a mean and its deviation, as a distribution.
+
+    Examples
+    --------
+    >>> parse_mean_length("8000"), parse_mean_length("8000:800")
+    ('8000', 'normal(mean=8000,sd=800)')
+    """
+    mean, _, deviation = (part.strip() for part in text.partition(":"))
+    varies = deviation.strip("0.") != "" or deviation == "." or text.endswith(":")
+    written = f"normal(mean={mean},sd={deviation})" if varies else mean
+    try:
+        if _CALL.match(mean) or _CALL.match(deviation):
+            raise InputError(text)
+        parse_lengths(written)
+    except InputError:
+        raise InputError(
+            f"{text!r} is no length; expected tokens such as 8000, or their mean and "
+            "standard deviation such as 8000:800"
+        ) from None
+    return written
 
 
 def _tokens(value: str, text: str | None = None) -> float:

@@ -175,7 +175,7 @@ def test_search_names_the_degree_with_its_reason(trace, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("command", "expected"),
     [
-        (f"plan {SERVED} {SLO}", "give --trace FILE or --workload NAME"),
+        (f"plan {SERVED} {SLO}", "give --trace FILE, --workload NAME, or --input-len"),
         (f"plan --trace no.csv {SERVED} {SLO}", "no.csv"),
         (f"plan --workload sharegt {SERVED} {SLO}", "sharegpt"),
         (f"plan --workload sharegpt {SERVED}", "give --slo"),

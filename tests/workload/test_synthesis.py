@@ -24,6 +24,7 @@ LENGTH_MEANS = {
     "fixed": ("256", 256.0),
     "uniform": ("uniform(low=10,high=21)", 15.5),
     "lognormal": ("lognormal(median=600,sigma=0.5)", 600 * np.exp(0.125)),
+    "normal": ("normal(mean=8000,sd=800)", 8000.0),
     "exponential": ("exponential(mean=5000)", 5000.0),
 }
 

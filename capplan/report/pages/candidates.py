@@ -39,6 +39,8 @@ RUN_PATHS = {
     "settled": "judgement.steadiness.settled",
     "recovery_s": "judgement.steadiness.recovery_s",
     "ttft_quantiles_s": "judgement.quantiles_s.ttft_s",
+    "kv_tokens": "configuration.engine.kv_tokens",
+    "requests_at_max_model_len": "configuration.engine.requests_at_max_model_len",
     "tpot_quantiles_s": "judgement.quantiles_s.tpot_s",
     "e2e_quantiles_s": "judgement.quantiles_s.e2e_s",
     "series": "simulation.series",
