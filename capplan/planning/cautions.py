@@ -41,10 +41,14 @@ def uncertainty(candidate: Candidate) -> str:
 
 
 def extrapolations(run: Run) -> tuple[str, ...]:
-    """Warn where the run leaves the range in which its profile was measured."""
-    profile = run.configuration.profile
+    """Warn where a run leaves what its profile was measured in, or has users too few.
+
+    Too few answers to users contradict each other.
+    """
+    profile, unsteady = run.configuration.profile, run.judgement.unsteady
+    told = (unsteady,) if unsteady else ()
     if profile is None:
-        return ()
+        return told
     times = run.simulation.table
     batch = int(np.ceil(run.simulation.series.batch_requests.max()))
     context = int((times.prompt_tokens + times.output_tokens).max())
@@ -72,7 +76,7 @@ def extrapolations(run: Run) -> tuple[str, ...]:
             f"{profile.name}: a prompt on one rank holds up the decodes of all; "
             f"{measured}--prefill-schedule-interval gathers prompts into few iterations"
         )
-    return tuple(sentences)
+    return (*told, *sentences)
 
 
 def largest_of_alike(texts: Iterable[str]) -> list[str]:

@@ -14,6 +14,7 @@ import numpy as np
 from capplan.planning.classes import TAIL, ClassResult, class_results
 from capplan.planning.steadiness import Steadiness
 from capplan.planning.worst_windows import NO_WINDOWS, InWindows
+from capplan.simulator.answers import Answers, together
 from capplan.simulator.histogram import Histogram
 from capplan.simulator.metrics import CONFIDENCE, share_interval
 from capplan.simulator.sample import Sample
@@ -83,6 +84,8 @@ class Judgement:
     classes: tuple[ClassResult, ...] = ()  # where there are several, with an SLO
     in_windows: InWindows = NO_WINDOWS  # of arrivals of a trace's own
     spent: bool = False  # more samples were wanted than the budget allowed
+    answers: Answers | None = None  # of users, in what counts of the samples
+    unsteady: str = ""  # what contradicts itself in them; empty: nothing
 
     @property
     def holds(self) -> bool:
@@ -185,7 +188,14 @@ def judge(
             class_names,
             lambda group: _interval(samples, group, CONFIDENCE),
         ),
+        answers=answered(samples),
     )
+
+
+def answered(samples: Sequence[Sample]) -> Answers | None:
+    """Return what users were answered; None where requests arrive whatever."""
+    parts = [each.answers for each in samples if each.answers is not None]
+    return together(parts) if parts else None
 
 
 def _open(

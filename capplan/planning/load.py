@@ -1,12 +1,15 @@
 """What a fleet is asked to serve: samples of it, and what of a sample counts."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Self
 
 import numpy as np
 
 from capplan.planning.worst_windows import LogClock
+from capplan.simulator.answers import Answers
+from capplan.simulator.sample import sample_of
 from capplan.simulator.times import Simulation
 from capplan.workload.arrivals import parse_arrivals, rescale, with_arrivals
 from capplan.workload.days import DAY_S
@@ -16,6 +19,15 @@ from capplan.workload.users import ONE_USER, Users
 
 _STAYS, _SHARE = 3, 0.2
 """Stays of a warm-up, and the part of a first look that it takes at most."""
+ROUNDS = 10
+"""Answers to each user in what counts of a sample, at least."""
+_ROUNDS_BEFORE, _ROUNDS_AFTER = 2.5, 1.5
+"""Rounds before those that count, so that users who ask in step are halfway, and after
+them, so that no request that counts sees the load go down."""
+MOST_OF_USERS = 2_000_000
+"""Requests of a sample of users at most."""
+_LITTLE = 0.03
+"""Difference between users and rate times round that a sample may have."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,6 +49,7 @@ class Load(ABC):
     has_given_warmup: bool = False
     seed: int = 0  # of all samples
     as_replayed: bool = False  # what is left at its end need not be held for longer
+    lasts_s: float = 0.0  # of samples, where a deployment has told; 0: it has not [s]
     day_s: float = DAY_S  # a day of the base, which may be scaled in time [s]
     _samples: dict[int, Trace] = field(default_factory=dict, repr=False)
     # by latency tables, engine, an SLO that these see, role and hand-off, with what
@@ -58,6 +71,19 @@ class Load(ABC):
         back behind them.
         """
         return False
+
+    @property
+    def until_s(self) -> float:
+        """From when on requests of a first look do not count. [s]"""
+        return np.inf
+
+    def whole_rounds_s(self, duration_s: float) -> float:
+        """Return a time, of users so many rounds of theirs at least. [s]"""
+        return duration_s
+
+    def unsteady(self, answers: Answers | None) -> str:
+        """Return what contradicts itself in what users were answered; empty: none."""
+        return ""
 
     @property
     def trace(self) -> Trace:
@@ -127,8 +153,13 @@ class Load(ABC):
         """Return the load with a warm-up for requests that stay so long. [s]"""
 
     @abstractmethod
-    def as_served(self, first: Simulation) -> Self:
-        """Return the load with what a deployment's first look tells of it."""
+    def as_served(
+        self, first: Simulation, simulated: Callable[[Trace], Simulation]
+    ) -> tuple[Self, Simulation]:
+        """Return the load with what a first look tells of it, and the first look.
+
+        It may be simulated again, longer.
+        """
 
 
 @dataclass(frozen=True, eq=False)
@@ -181,9 +212,11 @@ class OpenLoad(Load):
         warmup_s = float(min(_STAYS * stay_s, _SHARE * self.trace.duration_s))
         return replace(self, warmup_s=warmup_s)
 
-    def as_served(self, first: Simulation) -> Self:
-        """Return the load: it is known beforehand."""
-        return self
+    def as_served(
+        self, first: Simulation, simulated: Callable[[Trace], Simulation]
+    ) -> tuple[Self, Simulation]:
+        """Return both: the load is known beforehand."""
+        return self, first
 
 
 @dataclass(frozen=True, eq=False)
@@ -195,6 +228,8 @@ class UserLoad(Load):
 
     users: Users = ONE_USER
     stay_s: float = 0.0  # of a request alone [s]
+    may_repeat: bool = False  # whether requests as read are drawn again where too few
+    counted_s: float = np.inf  # of them, after the warm-up [s]
 
     @property
     def is_open(self) -> bool:
@@ -204,7 +239,18 @@ class UserLoad(Load):
     @property
     def asks_once(self) -> bool:
         """Whether there are no more requests than users."""
-        return not self.is_resampled and self.users.count >= len(self.base)
+        return not self.may_repeat and self.users.count >= len(self.base)
+
+    @property
+    def _rounds(self) -> float:
+        """Answers to each user in what counts of a sample; infinite if all counts."""
+        return self.counted_s * self.rate_per_s / self._asking
+
+    @property
+    def _asking(self) -> int:
+        """Users who ask at all."""
+        count = self.users.count
+        return count if self.is_resampled else min(count, len(self.base))
 
     @property
     def falls_in_step(self) -> bool:
@@ -215,7 +261,9 @@ class UserLoad(Load):
         return self.users.asking(self.base, np.random.default_rng((self.seed, 2)))
 
     def _first_look(self, index: int) -> Trace:
-        return self._lasting(index, self.request_count / self._most_per_s)
+        return self._lasting(
+            index, self.lasts_s or self.request_count / self._most_per_s
+        )
 
     @property
     def _most_per_s(self) -> float:
@@ -226,8 +274,8 @@ class UserLoad(Load):
         # More than they ask: they ask no more when the time is over.
         rate_per_s = self._most_per_s
         if np.isfinite(self.rate_per_s):
-            rate_per_s = min(rate_per_s, self.rate_per_s)
-        n = 2 * int(rate_per_s * duration_s) + self.users.count
+            rate_per_s = self.rate_per_s
+        n = 2 * int(rate_per_s * duration_s) + 2 * self.users.count
         drawn = resample(self.base, n, np.random.default_rng((self.seed, index, 3)))
         drawn = replace(drawn, notes=self.base.notes)
         rng = np.random.default_rng((self.seed, index, 2))
@@ -244,14 +292,89 @@ class UserLoad(Load):
         """Return the load: its warm-up is that of a deployment."""
         return replace(self, stay_s=stay_s)
 
-    def as_served(self, first: Simulation) -> Self:
-        """Return the load at the rate at which a deployment answers its users."""
-        totals = first.totals
-        known = replace(self, rate_per_s=totals.rate_per_s)
-        if self.has_given_warmup or not self.is_resampled:
-            return known
-        warmup_s = min(_STAYS * self.stay_s, _SHARE * totals.duration_s)
-        return replace(known, warmup_s=float(warmup_s))
+    @property
+    def until_s(self) -> float:
+        """From when on requests of a sample do not count. [s]"""
+        return self.warmup_s + self.counted_s
+
+    def whole_rounds_s(self, duration_s: float) -> float:
+        """Return a time of so many rounds of the users at least. [s]"""
+        round_s = self.users.count / self.rate_per_s
+        return float(np.ceil(duration_s / round_s) * round_s)
+
+    def as_served(
+        self, first: Simulation, simulated: Callable[[Trace], Simulation]
+    ) -> tuple[Self, Simulation]:
+        """Return the load at the rate of a deployment, and a sample that shows it.
+
+        The sample is made longer until each user has had ten answers in what counts of
+        it and Little's law holds, or the most requests are asked.
+        """
+        if np.isfinite(self.counted_s):
+            return self, first
+        load, lasts_s = self._counting(first), first.totals.duration_s
+        while self.may_repeat:
+            answers = sample_of(first, None, load.warmup_s, (), load.until_s).answers
+            known = ROUNDS <= load._rounds < np.inf
+            if known and not load.unsteady(answers):
+                break
+            most_s = MOST_OF_USERS / load.rate_per_s
+            round_s = load.users.count / load.rate_per_s
+            wanted_s = (ROUNDS + 1 + _ROUNDS_BEFORE + _ROUNDS_AFTER) * round_s
+            if self.has_given_warmup:
+                wanted_s += self.warmup_s
+            if known or wanted_s < lasts_s:
+                wanted_s = 2 * lasts_s
+            if lasts_s >= 0.99 * most_s:
+                break
+            lasts_s = min(wanted_s, most_s)
+            count = max(load.request_count, 1)
+            load = replace(load, lasts_s=lasts_s, request_count=count, _samples={})
+            first = simulated(load.trace)
+            load = load._counting(first)
+        return load, first
+
+    def _counting(self, first: Simulation) -> Self:
+        """Return the load with what of a sample counts: whole rounds of its users.
+
+        So that what is answered in it does not depend on where it begins. All of a
+        sample that is shorter counts.
+        """
+        times, until_s = first.table, first.asked_until_s
+        assert until_s is not None
+        since_s = times.arrival_s - times.arrival_s[0]
+        lasts_s = until_s - float(times.arrival_s[0])
+        settled = (since_s > _SHARE * lasts_s) & (since_s < (1 - _SHARE) * lasts_s)
+        stays_s = times.e2e_s[settled] if settled.any() else times.e2e_s
+        round_s = max(float(stays_s.mean()) + self.users.mean_think_s, 1e-9)
+        load = replace(self, rate_per_s=self._asking / round_s, counted_s=np.inf)
+        warmup_s = _ROUNDS_BEFORE * round_s
+        if self.has_given_warmup:
+            warmup_s = self.warmup_s
+        rounds = int((lasts_s - warmup_s) / round_s - _ROUNDS_AFTER)
+        if rounds < 1:
+            return load
+        return replace(load, warmup_s=warmup_s, counted_s=rounds * round_s)
+
+    def unsteady(self, answers: Answers | None) -> str:
+        """Return what contradicts itself in what users were answered; empty: none.
+
+        Little's law has as many users as rate times round, and the rate has as many
+        tokens as were given.
+        """
+        if answers is None or not answers.asked:
+            return ""
+        users, of = self._asking, answers.users(self.users.mean_think_s)
+        if abs(of / users - 1) > _LITTLE:
+            return (
+                f"answers a second times stay and think time make {of:,.1f} users of "
+                f"{users:,}: the sample is too short for their rate"
+            )
+        if abs(answers.given_tokens - answers.output_tokens) > (
+            _LITTLE * answers.output_tokens
+        ):
+            return "tokens given contradict those of the answers: the sample is short"
+        return ""
 
 
 def scaled(load: OpenLoad, times: float) -> OpenLoad:

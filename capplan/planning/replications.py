@@ -14,6 +14,7 @@ from capplan.planning.judgement import (
     FEWEST,
     LOOKS,
     Judgement,
+    answered,
     counts_of,
     is_roomy,
     judge,
@@ -62,9 +63,12 @@ def drawn_steadiness(load: Load, deployment: Deployment, slo: Slo) -> Steadiness
         return Steadiness(drawn=True)
     return Steadiness(
         drawn=True,
-        utilisation=found.utilisation(load.rate_per_s),
+        # Users ask less of a slow fleet, and never more than it completes.
+        utilisation=found.utilisation(load.rate_per_s)
+        if load.is_open
+        else min(1.0, found.utilisation(load.rate_per_s)),
         utilisation_error=found.error,
-        binds=found.binds and load.is_open,  # users ask less of a slow fleet
+        binds=found.binds and load.is_open,
     )
 
 
@@ -118,7 +122,7 @@ def first_looks(
 
     def sampled(index: int) -> Sample:
         simulation = simulated(load.sample(index))
-        return sample_of(simulation, slo, load.warmup_s, metrics)
+        return sample_of(simulation, slo, load.warmup_s, metrics, load.until_s)
 
     return [first, *side_by_side(sampled, range(1, FEWEST))]
 
@@ -169,13 +173,17 @@ def replicated(
     warmup_s = settling.recovery_s
     if load.has_given_warmup:
         warmup_s = load.warmup_s
+    elif warmup_s is not None and not load.is_open:  # both starts may be in step
+        warmup_s = max(warmup_s, load.warmup_s)
     if warmup_s is None:
         warmup_s = settling.duration_s / 2
     if not settling.settled:
         alone = [sample_of(settling.empty, slo, warmup_s, metrics)]
         return judge(alone, slo, names, warmup_s, steadiness)
     rate_per_s = load.rate_per_s
-    window_s = _window_s(settling, slo, names, rate_per_s, warmup_s)
+    window_s = load.whole_rounds_s(
+        _window_s(settling, slo, names, rate_per_s, warmup_s)
+    )
     runs = count(1)  # the first one is that of the two starts
 
     def cut(simulation: Simulation, duration_s: float) -> list[Sample]:
@@ -205,7 +213,8 @@ def replicated(
     for _ in range(1, LOOKS):
         met = verdict(samples, slo, names, steadiness)
         enough = len(samples) >= _MANY or is_roomy(samples, slo, names)
-        if met is False or (met and enough):
+        steady = not load.unsteady(answered(samples))
+        if steady and (met is False or (met and enough)):
             break
         if 2 * len(samples) * window_s * rate_per_s > budget_requests:
             return replace(judge(samples, slo, names, warmup_s, steadiness), spent=True)

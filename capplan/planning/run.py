@@ -38,25 +38,16 @@ from capplan.planning.settings import SimulateSettings
 from capplan.planning.shown import Shown
 from capplan.planning.split_run import split_simulation
 from capplan.planning.steadiness import Steadiness
-from capplan.planning.traffic import (
-    STREAMED_BYTES,
-    about_how_many,
-    chunks,
-    is_streamed,
-    judged_traffic,
-)
+from capplan.planning.streaming import streamed
+from capplan.planning.traffic import is_streamed, judged_traffic
 from capplan.planning.work import Work, work_of
-from capplan.planning.worst_windows import FROM_THE_FIRST
 from capplan.simulator.fleet import Stopped
-from capplan.simulator.histogram import RELATIVE_ERROR
 from capplan.simulator.request_times import METRICS
 from capplan.simulator.sample import sample_of
 from capplan.simulator.simulate import simulate
-from capplan.simulator.sketches import Finished, Sketches
+from capplan.simulator.sketches import Finished
 from capplan.simulator.table import finished_part
 from capplan.simulator.times import Simulation
-from capplan.units import format_duration, parse_duration_s
-from capplan.workload.readers import plain_csv
 from capplan.workload.slo import Slo
 from capplan.workload.trace import Trace
 
@@ -122,8 +113,8 @@ class Run(Shown):
             self.deployment.pools,
             paid_shares=hours.paid_shares if scaled and hours else None,
             rate_per_s=totals.rate_per_s,
-            mean_prompt_tokens=totals.prompt_tokens / totals.request_count,
-            mean_output_tokens=totals.output_tokens / totals.request_count,
+            mean_prompt_tokens=totals.mean_prompt_tokens,
+            mean_output_tokens=totals.mean_output_tokens,
             mean_cached_tokens=totals.cached_tokens / totals.request_count,
             prompt_share=work.prompt_share if work else None,
         )
@@ -143,16 +134,23 @@ class Run(Shown):
 
     @property
     def output_tokens_per_s(self) -> float:
-        """Output tokens of all requests over the time to the last. [tokens/s]"""
+        """Output tokens of all requests over the time to the last. [tokens/s]
+
+        Of users those given while requests count, over that time.
+        """
         totals = self.simulation.totals
+        if totals.answers is not None:
+            return totals.answers.output_tokens_per_s
         return totals.output_tokens / totals.makespan_s if totals.makespan_s > 0 else 0
 
     @property
     def span_output_tokens_per_s(self) -> float | None:
         """Output tokens from the first arrival to the last, over that time. [tokens/s]
 
-        None where requests were not kept, or arrive at one moment.
+        None where requests were not kept, arrive at one moment, or are users'.
         """
+        if self.simulation.totals.answers is not None:
+            return None
         times, span_s = self.simulation.times, self.simulation.totals.duration_s
         if times is None or not span_s > 0:
             return None
@@ -165,7 +163,8 @@ class Run(Shown):
         [requests/s]
         """
         totals = self.simulation.totals
-        if self.judgement.stable or not totals.makespan_s > 0:
+        known = totals.answers is not None or not totals.makespan_s > 0
+        if self.judgement.stable or known:
             return totals.rate_per_s
         load = self.judgement.steadiness
         if load.overloaded:
@@ -222,8 +221,9 @@ def judged_run(
 
     if first is None:
         first = simulated(load.trace)
-    load = load.as_served(first)
-    alone, names = sample_of(first, slo, load.warmup_s, metrics), first.class_names
+    load, first = load.as_served(first, simulated)
+    alone = sample_of(first, slo, load.warmup_s, metrics, load.until_s)
+    names = first.class_names
     judgement: Judgement | None = None
     if deployment.is_changing:  # what it does now is not what it will do
         steadiness = Steadiness()
@@ -252,6 +252,10 @@ def judged_run(
     varies = load.process is None or deployment.is_changing
     if slo is not None and varies and len(first.table):
         judgement = with_windows(judgement, first, slo, load)
+    if judgement.answers is not None:  # the rate is that of what counts
+        judgement = replace(judgement, unsteady=load.unsteady(judgement.answers))
+        totals = replace(first.totals, answers=judgement.answers)
+        first = replace(first, totals=totals)
     return Run(
         deployment,
         load.base.source,
@@ -279,11 +283,18 @@ def simulate_deployment(
         slo = settings.objective()
         of = of_pools(settings, only_configuration(settings))
         if is_streamed(settings):
-            run = _streamed(settings, of, slo, progress, stopped, on_finished)
+            how = (settings, of, slo, progress, stopped, on_finished)
+            deployment, simulation, warmup_s = streamed(*how)
+            sample, names = sample_of(simulation, slo), simulation.class_names
+            judgement = judge([sample], slo, names, warmup_s)
+            path = str(settings.trace)
+            run = Run(deployment, path, (), slo, simulation, judgement)
         else:
             run = _kept(settings, of, slo, progress, stopped)
         if run.judgement.steadiness.filling:
             warnings.warn(FILLING, CapplanWarning, stacklevel=2)
+        if run.judgement.unsteady:
+            warnings.warn(run.judgement.unsteady, CapplanWarning, stacklevel=2)
     hand_off, pools = run.deployment.hand_off, run.deployment.pools
     started = [launch(pool.configuration, settings, hand_off) for pool in pools]
     return replace(
@@ -309,16 +320,25 @@ def _kept(
     shares = bool(load.base.prefix_tokens.any())
     of = [with_caching_as_used(each, settings, shares) for each in configurations]
     deployment = simulated(settings, of, load.trace)
-    request_count = len(load.trace)
-    simulation = simulate(
-        load.trace,
-        deployment,
-        slo=slo,
-        seed=settings.seed,
-        record_iterations=bool(settings.record_iterations or settings.trace_events),
-        progress=None if progress is None else lambda n: progress(n, request_count),
-        stopped=stopped,
-    )
+
+    def look(trace: Trace) -> Simulation:
+        return simulate(
+            trace,
+            deployment,
+            slo=slo,
+            seed=settings.seed,
+            record_iterations=bool(settings.record_iterations or settings.trace_events),
+            progress=None if progress is None else lambda n: progress(n, len(trace)),
+            stopped=stopped,
+        )
+
+    def longer(trace: Trace) -> Simulation:
+        simulation = look(trace)
+        if simulation.interrupted:
+            raise Interrupted
+        return simulation
+
+    simulation = look(load.trace)
     if simulation.interrupted:  # then the first sample alone is judged
         simulation = finished_part(simulation)
         load = replace(load, base=load.trace, request_count=0)
@@ -335,6 +355,8 @@ def _kept(
             CapplanWarning,
             stacklevel=2,
         )
+    with suppress(Interrupted):
+        load, simulation = load.as_served(simulation, longer)
     return judged_run(
         load,
         slo,
@@ -342,57 +364,4 @@ def _kept(
         seed=settings.seed,
         first=simulation,
         stopped=stopped,
-    )
-
-
-def _streamed(
-    settings: SimulateSettings,
-    configurations: Sequence[Configuration],
-    slo: Slo | None,
-    progress: RequestProgress | None,
-    stopped: Stopped | None,
-    on_finished: Finished | None,
-) -> Run:
-    path = str(settings.trace)
-    columns = plain_csv.columns_of(path, settings.columns).names
-    if settings.stream is None:
-        warnings.warn(
-            f"{path}: more than {STREAMED_BYTES / 2**20:.0f} MiB, read in chunks: "
-            f"percentiles within {RELATIVE_ERROR:.1%}; --no-stream reads it whole",
-            CapplanWarning,
-            stacklevel=2,
-        )
-    about = about_how_many(path)
-    shares = bool(settings.shared_prefix) or "prefix_tokens" in columns
-    of = [with_caching_as_used(each, settings, shares) for each in configurations]
-    warmup_s = parse_duration_s(settings.warm_up) if settings.warm_up else 0.0
-    deployment = simulated(settings, of, None)
-    simulation = simulate(
-        chunks(settings, of[-1].engine),
-        deployment,
-        slo=slo,
-        seed=settings.seed,
-        progress=None if progress is None else lambda n: progress(n, about),
-        stopped=stopped,
-        sink=Sketches(slo, warmup_s, on_finished),
-    )
-    if not simulation.totals.request_count:
-        raise KeyboardInterrupt
-    if slo is not None and slo.attain_in_s is None:
-        lasts_s = simulation.totals.duration_s
-        if FROM_THE_FIRST.judged_s(slo, lasts_s) is not None:
-            warnings.warn(
-                f"{path}: read in chunks, so judged in the mean of its "
-                f"{format_duration(lasts_s)}, not in every hour: --no-stream judges "
-                "its hours",
-                CapplanWarning,
-                stacklevel=2,
-            )
-    return Run(
-        deployment,
-        path,
-        (),
-        slo,
-        simulation,
-        judge([sample_of(simulation, slo)], slo, simulation.class_names, warmup_s),
     )

@@ -89,6 +89,8 @@ def settle(
     rate_per_s = load.rate_per_s
     budget_s = min(BUDGET_S, _BUDGET_REQUESTS / rate_per_s)
     duration_s = load.request_count / rate_per_s
+    duration_s = max(duration_s, load.lasts_s)
+    budget_s = max(budget_s, load.lasts_s)
     if saturation is not None and load.is_open:
         spare_per_s = saturation.rate_per_s - rate_per_s
         drained_s = _ROOM * queued / max(spare_per_s, 1e-9)

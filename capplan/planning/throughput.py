@@ -39,8 +39,7 @@ def throughput(
     rate_per_s = totals.rate_per_s
     if not (math.isfinite(rate_per_s) and rate_per_s > 0):
         return ()
-    prompts = totals.prompt_tokens / totals.request_count
-    outputs = totals.output_tokens / totals.request_count
+    prompts, outputs = totals.mean_prompt_tokens, totals.mean_output_tokens
 
     def row(what: str, at_per_s: float, *, could: bool) -> Throughput:
         share = rate_per_s / at_per_s if could else None

@@ -14,7 +14,14 @@ from capplan.deployment.engine import EngineSettings
 from capplan.errors import CapplanWarning, HorizonWarning, InputError
 from capplan.input_file import has_more_than, read_head
 from capplan.planning.images import seen
-from capplan.planning.load import Load, OpenLoad, UserLoad, timed
+from capplan.planning.load import (
+    MOST_OF_USERS,
+    ROUNDS,
+    Load,
+    OpenLoad,
+    UserLoad,
+    timed,
+)
 from capplan.planning.scheduling import widest_alone
 from capplan.planning.settings import (
     CapacitySettings,
@@ -35,6 +42,7 @@ from capplan.units import format_duration, parse_duration_s
 from capplan.workload.arrivals import no_times, rescale
 from capplan.workload.catalog import open_workload
 from capplan.workload.days import DAY_S
+from capplan.workload.lengths import parse_mean_length
 from capplan.workload.predictors import with_error, with_predictions
 from capplan.workload.readers import plain_csv, read_trace
 from capplan.workload.readers.chunks import iterate_trace
@@ -70,8 +78,7 @@ _HOUR_S = 3600.0
 _REQUESTS_FOR_ALL = 1000
 """Requests that show that all meet their SLO."""
 _STAYS = 10
-"""Stays of a request alone, as the batch sees them, that the first sample spans; of
-users, requests of each."""
+"""Stays of a request alone, as the batch sees them, that the first sample spans."""
 _MOST_FOR_STAYS = 200_000
 """Requests of the first sample at most, where its length is for stays to pass."""
 
@@ -181,9 +188,16 @@ def _named(settings: RequestSettings) -> Trace:
     given: dict[str, Any] = {k: v for k, v in options.items() if v is not None}
     if settings.trace is not None:
         return read_trace(settings.trace, seed=settings.seed, **given)
-    if settings.workload is None:
-        raise InputError("no requests; give --trace FILE or --workload NAME")
-    return open_workload(settings.workload, seed=settings.seed, **given)
+    workload = settings.workload
+    if settings.input_len is not None and settings.output_len is not None:
+        lengths = map(parse_mean_length, (settings.input_len, settings.output_len))
+        workload = "synthetic:prompt={},output={}".format(*lengths)
+    if workload is None:
+        raise InputError(
+            "no requests; give --trace FILE, --workload NAME, or --input-len and "
+            "--output-len TOKENS"
+        )
+    return open_workload(workload, seed=settings.seed, **given)
 
 
 def judged_traffic(
@@ -229,7 +243,11 @@ def judged(
         load = _long_enough(load, slo, rng, stay_s, settings.extend)
         load = replace(load, as_replayed=settings.extend is False)
         _check_windows(load, slo, stay_s)
-    elif base_classes(base.class_names)[0] != base.class_names:
+    if isinstance(load, UserLoad) and settings.extend is not False:
+        wanted = min(2 * ROUNDS * load.users.count, MOST_OF_USERS)
+        count = load.request_count and max(load.request_count, wanted)
+        load = replace(load, request_count=count, may_repeat=True)
+    if slo is None and base_classes(base.class_names)[0] != base.class_names:
         warnings.warn(
             f"{base.source}: the requests' own limits are not judged without an SLO; "
             "give --slo trace, or with limits for the others --slo ttft=1s",
@@ -281,8 +299,6 @@ def _long_enough(
     """
     base = load.base
     wanted = requests_wanted(base, slo, stay_s)
-    if isinstance(load, UserLoad):
-        wanted = max(wanted, min(_STAYS * load.users.count, _MOST_FOR_STAYS))
     if load.process is not None and may_extend is not False:
         return replace(load, request_count=wanted)
     if len(base) >= wanted:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from capplan.simulator.answers import Answers, answers_in
 from capplan.simulator.histogram import Histogram
 from capplan.simulator.request_times import METRICS
 from capplan.simulator.times import Simulation
@@ -40,6 +41,7 @@ class Sample:
     service_s: float  # mean time from first scheduling to last token [s]
     duration_s: float  # of the arrivals [s]
     classes: ClassCounts | None = None  # None where there is one, or very many
+    answers: Answers | None = None  # of users who wait for them
 
 
 def sample_of(
@@ -85,6 +87,11 @@ def sample_of(
             np.bincount(cell, attained, cell_count).reshape(cells),
             {name: of[rows] for name, rows in known.items()},
         )
+    start_s, asked_until_s = float(times.arrival_s[0]), simulation.asked_until_s
+    answers = None
+    if asked_until_s is not None:
+        until_s = min(start_s + until_s, asked_until_s)
+        answers = answers_in(times, counted, start_s + warmup_s, until_s)
     return Sample(
         counted=np.bincount(counted.request_class, minlength=classes),
         attained=np.bincount(counted.request_class, attained, classes),
@@ -96,6 +103,7 @@ def sample_of(
         service_s=float((counted.e2e_s - counted.wait_s).mean()) if n else 0.0,
         duration_s=simulation.totals.duration_s,
         classes=by_class,
+        answers=answers,
     )
 
 

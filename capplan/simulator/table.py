@@ -59,12 +59,13 @@ class Table:
     def __init__(self) -> None:
         self._columns: Any = _EMPTY
         self._class_names: tuple[str, ...] = ()
-        self._may_be_fewer = False
+        self._asked_until_s: float | None = None
 
     def expect(self, chunk: Trace) -> None:
         """Make room for the requests of a chunk."""
         self._class_names = max(self._class_names, chunk.class_names, key=len)
-        self._may_be_fewer = chunk.asked_until_s < np.inf
+        if chunk.users:
+            self._asked_until_s = chunk.asked_until_s
         longer = []
         for name, column in self._columns._asdict().items():
             room = np.zeros(len(column) + len(chunk), column.dtype)
@@ -84,8 +85,11 @@ class Table:
     def simulation(self, fleet: Any, *, stopped: bool) -> Simulation:
         """Return the simulation with the table."""
         columns = self._columns._asdict()
-        if self._may_be_fewer:
+        until_s, room = self._asked_until_s, len(columns["finish_s"])
+        if until_s is not None and until_s < np.inf:  # then there may be fewer
             columns = {name: rows[: fleet.served] for name, rows in columns.items()}
+        if until_s is not None and fleet.served == room:  # all were asked
+            until_s = float(columns["finish_s"].max())
         completed = fleet.served - fleet.outstanding
         if completed < len(columns["finish_s"]):
             missing = columns["finish_s"] == 0.0
@@ -106,6 +110,7 @@ class Table:
             completed=completed,
             moved=fleet.moved,
             lives=fleet.lives,
+            asked_until_s=until_s,
         )
 
 
@@ -134,6 +139,9 @@ def finished_part(simulation: Simulation) -> Simulation:
         simulation,
         times=times,
         totals=kept,
+        asked_until_s=None
+        if simulation.asked_until_s is None
+        else float(times.arrival_s[-1]),
         pools=tuple(map(part, simulation.pools)),
         completed=count,
     )

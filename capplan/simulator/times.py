@@ -5,6 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
+from capplan.simulator.answers import Answers
 from capplan.simulator.request_times import RequestTimes
 from capplan.simulator.windows import Windows
 
@@ -74,13 +75,34 @@ class Totals:
     output_tokens: int  # [tokens]
     cached_tokens: int  # [tokens]
     preemptions: int  # times that a request lost its KV
+    # of users who wait for their answers, what was answered while that counts
+    answers: Answers | None = None
 
     @property
     def rate_per_s(self) -> float:
-        """Mean arrival rate; NaN for one moment of arrival. [requests/s]"""
+        """Mean arrival rate, of users that of answers. [requests/s]
+
+        NaN for one moment of arrival.
+        """
+        if self.answers is not None:
+            return self.answers.rate_per_s
         if self.duration_s <= 0:
             return float("nan")
         return (self.request_count - 1) / self.duration_s
+
+    @property
+    def mean_prompt_tokens(self) -> float:
+        """Mean of the requests, of users that of those answered. [tokens]"""
+        if self.answers is not None and self.answers.count:
+            return self.answers.prompt_tokens / self.answers.count
+        return self.prompt_tokens / self.request_count
+
+    @property
+    def mean_output_tokens(self) -> float:
+        """Mean of the requests, of users that of those answered. [tokens]"""
+        if self.answers is not None and self.answers.count:
+            return self.answers.output_tokens / self.answers.count
+        return self.output_tokens / self.request_count
 
 
 def totals(times: RequestTimes) -> Totals:
@@ -129,6 +151,8 @@ class Simulation:
     moved: np.ndarray | None = None
     # lives of the replicas, records of dtype LIFE (lifecycle.py); None: as long as it
     lives: np.ndarray | None = None
+    # when users ask no more; None where requests arrive whatever becomes of others [s]
+    asked_until_s: float | None = None
 
     @property
     def interrupted(self) -> bool:

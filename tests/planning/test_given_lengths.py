@@ -102,7 +102,11 @@ def test_the_mean_lengths_of_a_plan_are_those_of_its_workload():
     told = {
         plan(
             PlanSettings(
-                workload=mix, rate=rate, slo="ttft=2s,tpot=50ms", llm="Llama-3.1-8B", **COST
+                workload=mix,
+                rate=rate,
+                slo="ttft=2s,tpot=50ms",
+                llm="Llama-3.1-8B",
+                **COST,
             )
         ).mean_prompt_tokens
         for rate in (1.0, 7.0)

@@ -133,7 +133,7 @@ def test_a_trace_with_times_is_asked_whatever_they_are(tmp_path):
 
 
 def test_more_users_than_requests_is_said():
-    settings = SimulateSettings(workload=MIX, users=5000, **COST)
+    settings = SimulateSettings(workload=MIX, users=5000, extend=False, **COST)
 
     run = simulate_deployment(settings)
 

@@ -133,8 +133,8 @@ def run_values(run: Run) -> dict[str, Any]:
             if name in judgement.percentiles
         },
         "quantile_levels": LEVELS,
-        "mean_prompt_tokens": totals.prompt_tokens / totals.request_count,
-        "mean_output_tokens": totals.output_tokens / totals.request_count,
+        "mean_prompt_tokens": totals.mean_prompt_tokens,
+        "mean_output_tokens": totals.mean_output_tokens,
         **motion_values(run),
     }
     if simulation.times is None:  # percentiles come from a histogram
@@ -166,6 +166,7 @@ def _facts(run: Run) -> list[Fact]:
             "iterations",
             f"run {format_share(run.busy_share)} of the time, be it for one request",
         ),
+        ("KV cache", sentences.kv_cache(run)),
         ("preemptions", format_count(run.simulation.totals.preemptions)),
         ("backlog", "" if run.judgement.stable else "keeps growing: too few replicas"),
         ("nodes", sentences.nodes(run)),
@@ -180,9 +181,7 @@ def _facts(run: Run) -> list[Fact]:
 def _traffic(run: Run) -> str:
     totals = run.simulation.totals
     return sentences.traffic(
-        totals.rate_per_s,
-        totals.prompt_tokens / totals.request_count,
-        totals.output_tokens / totals.request_count,
+        totals.rate_per_s, totals.mean_prompt_tokens, totals.mean_output_tokens
     )
 
 
@@ -212,7 +211,8 @@ def _throughput(run: Run) -> str:
         "" if in_span is None else f", {format_count(in_span)} until the last arrival"
     )
     to_end = format_count(run.output_tokens_per_s)
-    return f"{to_end} output tokens/s to the last token{span}{met}"
+    to = "" if run.simulation.totals.answers is not None else " to the last token"
+    return f"{to_end} output tokens/s{to}{span}{met}"
 
 
 def _cost(run: Run) -> str:

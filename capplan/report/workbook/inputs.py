@@ -41,15 +41,15 @@ def inputs_of(plan: Plan) -> dict[str, Named]:
     if best is not None and best.run is not None and paid(best):
         rows += _of_nodes(best)
         totals = best.run.simulation.totals
-        requests, how = totals.request_count, ("simulated traffic", "given")
-        prompt, output = totals.prompt_tokens, totals.output_tokens
+        cached = totals.cached_tokens / totals.request_count
+        how = ("simulated traffic", "given")
         rows += [
             Named("hours_per_month", HOURS_PER_MONTH, "h", "a billed month", "given"),
             Named("hours_per_year", HOURS_PER_YEAR, "h", "365 days", "given"),
             Named("requests_per_s", totals.rate_per_s, "1/s", *how),
-            Named("prompt_tokens", prompt / requests, "tokens", *how),
-            Named("cached_tokens", totals.cached_tokens / requests, "tokens", *how),
-            Named("output_tokens", output / requests, "tokens", *how),
+            Named("prompt_tokens", totals.mean_prompt_tokens, "tokens", *how),
+            Named("cached_tokens", cached, "tokens", *how),
+            Named("output_tokens", totals.mean_output_tokens, "tokens", *how),
         ]
         if best.run.work is not None:
             share = best.run.work.prompt_share
