@@ -58,11 +58,10 @@ def test_users_are_rate_times_round_and_tokens_are_rate_times_tokens(
     )
 
     of_users, of_tokens = littles(run, users, THINK_S[think])
-    answers = run.judgement.answers
     assert not run.judgement.unsteady
     assert of_users == pytest.approx(1, abs=0.03)
     assert of_tokens == pytest.approx(1, abs=0.03)
-    assert answers.count >= 9 * users * run.judgement.sample_count
+    assert run.judgement.answers.count >= 9 * users
 
 
 @pytest.fixture

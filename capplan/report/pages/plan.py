@@ -231,7 +231,6 @@ def _of_best(plan: Plan, best: Candidate, run: Run) -> list[Section]:
         ("provider", purchase.billed(plan.purchase)),
         *(("at one provider", text) for text in getattr(plan.purchase, "turned", ())),
         ("engine", sentences.versions(best)),
-        ("KV cache", sentences.kv_cache(run)),
         ("drafts", drafts.worth(plan)),
         ("drafts tried", drafts.tried(plan)),
         ("uncertain", sentences.doubts(best)),

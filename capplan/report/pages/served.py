@@ -8,6 +8,7 @@ from capplan.planning.result import Plan
 from capplan.planning.throughput import AT_MOST, PLANNED, WITHIN_SLO, Throughput
 from capplan.report.columns import column, format_count, format_share
 from capplan.report.page import FILES, Fact, Section, Table
+from capplan.report.sentences import kv_cache
 from capplan.report.served_charts import length_figures, traffic_figures
 from capplan.report.window_sentences import window_length
 from capplan.units import format_duration, format_usd
@@ -49,12 +50,14 @@ LENGTHS = (
 def served_facts(plan: Plan) -> list[Fact]:
     """Return the busiest window, the use of the fleet, and its busiest replica."""
     best = plan.best
-    work = None if best is None or best.run is None else best.run.work
+    run = None if best is None else best.run
+    work = None if run is None else run.work
     busiest = None if work is None else work.busiest_share_of_mean
     said = ""
     if best is not None and busiest is not None and (best.replica_count or 0) > 1:
         said = f"{format_count(busiest)} × the mean replica's work"
     return [
+        ("KV cache", "" if run is None else kv_cache(run)),
         ("peak", peak(plan)),
         ("tokens", used(plan)),
         ("busiest replica", said),

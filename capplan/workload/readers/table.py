@@ -91,7 +91,7 @@ class Table:
         """Return the table of some rows, shape (n,), bool."""
         frame = self.frame[rows]
         named = frame.select_dtypes("category")
-        used = {name: named[name].cat.remove_unused_categories() for name in named}
+        used = {str(k): named[k].cat.remove_unused_categories() for k in named}
         return Table(self.path, frame.assign(**used))
 
     def require_columns(self, names: Iterable[str], source: str) -> None:
