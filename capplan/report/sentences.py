@@ -98,20 +98,6 @@ def engine_facts(run: Run) -> list[Fact]:
     ]
 
 
-def kv_cache(run: Run) -> str:
-    """Return the KV of a replica and how many requests fit, as vLLM logs them.
-
-    Of the longest context, and of the mean of these requests.
-    """
-    engine, totals = run.configuration.engine, run.simulation.totals
-    mean = math.ceil(totals.mean_prompt_tokens + totals.mean_output_tokens)
-    rooms = " and ".join(
-        f"{engine.requests_at(tokens):,.2f} requests at {tokens:,} tokens"
-        for tokens in dict.fromkeys((engine.longest_tokens, mean))
-    )
-    return f"{engine.kv_tokens:,} tokens a replica: {rooms}"
-
-
 def traffic(
     rate_per_s: float, mean_prompt_tokens: float, mean_output_tokens: float
 ) -> str:

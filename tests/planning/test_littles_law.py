@@ -121,10 +121,9 @@ def test_a_plan_for_users_completes_no_more_than_its_fleet_can(alike):
     run, shares = planned.best.run, [row.used_share for row in planned.throughput]
     assert run.replica_count == 1
     assert max(share for share in shares if share is not None) <= 1
-    cost = run.cost
-    tokens_per_h = 3600 * run.output_tokens_per_s
-    assert cost.usd_per_million_output_tokens == pytest.approx(
-        1e6 * cost.usd_per_h / tokens_per_h, rel=0.03
+    tokens_per_h = 3600 * run.output_tokens_per_s * 2  # as many in the prompts
+    assert run.cost.usd_per_million_total_tokens == pytest.approx(
+        1e6 * run.cost.usd_per_h / tokens_per_h, rel=0.03
     )
 
 

@@ -24,6 +24,7 @@ from capplan.report.pages.candidates import RUN_PATHS
 from capplan.report.pages.classes import classes_section, classes_table
 from capplan.report.pages.motion import motion_section, motion_values
 from capplan.report.pages.plan import launch_section
+from capplan.report.pages.served import kv_cache
 from capplan.report.plan_charts import run_curve
 from capplan.simulator.histogram import RELATIVE_ERROR
 from capplan.units import format_duration
@@ -166,7 +167,7 @@ def _facts(run: Run) -> list[Fact]:
             "iterations",
             f"run {format_share(run.busy_share)} of the time, be it for one request",
         ),
-        ("KV cache", sentences.kv_cache(run)),
+        ("KV cache", kv_cache(run)),
         ("preemptions", format_count(run.simulation.totals.preemptions)),
         ("backlog", "" if run.judgement.stable else "keeps growing: too few replicas"),
         ("nodes", sentences.nodes(run)),

@@ -5,10 +5,10 @@ from functools import partial
 
 from capplan.planning.beyond_peak import TIMES
 from capplan.planning.result import Plan
+from capplan.planning.run import Run
 from capplan.planning.throughput import AT_MOST, PLANNED, WITHIN_SLO, Throughput
 from capplan.report.columns import column, format_count, format_share
 from capplan.report.page import FILES, Fact, Section, Table
-from capplan.report.sentences import kv_cache
 from capplan.report.served_charts import length_figures, traffic_figures
 from capplan.report.window_sentences import window_length
 from capplan.units import format_duration, format_usd
@@ -108,6 +108,20 @@ def last_replica(plan: Plan) -> str:
     if last.usd_per_month <= 0:
         return f"{points}; the last one fits into nodes that are paid anyway"
     return f"{points}; the last one costs {format_usd(last.usd_per_month)} a month"
+
+
+def kv_cache(run: Run) -> str:
+    """Return the KV of a replica and how many requests fit, as vLLM logs them.
+
+    Of the longest context, and of the mean of these requests.
+    """
+    engine, totals = run.configuration.engine, run.simulation.totals
+    mean = math.ceil(totals.mean_prompt_tokens + totals.mean_output_tokens)
+    rooms = " and ".join(
+        f"{engine.requests_at(tokens):,.2f} requests at {tokens:,} tokens"
+        for tokens in dict.fromkeys((engine.longest_tokens, mean))
+    )
+    return f"{engine.kv_tokens:,} tokens a replica: {rooms}"
 
 
 def peak(plan: Plan) -> str:
