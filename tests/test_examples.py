@@ -45,6 +45,13 @@ def test_the_page_of_settings_is_made_from_them(monkeypatch):
             assert f"| `--{name.replace('_', '-')}` |" in text
 
 
+def test_the_same_purchase_costs_the_same_in_all_commands(monkeypatch):
+    monkeypatch.syspath_prepend(str(EXAMPLES / "studies"))
+    from one_bill import compared
+
+    assert compared(12).startswith("12 purchases cost the same in 15 places")
+
+
 @pytest.mark.thorough
 def test_the_mixed_example_compares_systems_by_class(tmp_path, capsys):
     given = ["--systems", "sarathi,fastgen", "--rates", "12", "--out", str(tmp_path)]

@@ -6,7 +6,7 @@ from typing import Any
 
 from capplan.bounds.bound_check import ALL_SERVED, BUSIEST
 from capplan.errors import InputError
-from capplan.fleet.bills import Replicas, bills, signed
+from capplan.fleet.bills import Replicas, paid
 from capplan.fleet.price import Price
 
 _MOST_REPLICAS = 1_000_000
@@ -77,11 +77,7 @@ def usd_per_h(
             raise ValueError(f"{pool['replica_count']} replicas")
         replicas = Replicas(gpus_of(pool), pool["replica_count"], read)
         groups.setdefault(pool["gpu"], []).append(replicas)
-    usd = 0.0
-    for group in groups.values():
-        for part in [group] if bills(group) else [[each] for each in group]:
-            usd += signed(bills(part)).usd_per_h
-    return usd
+    return sum(bill.usd_per_h for group in groups.values() for bill in paid(group))
 
 
 def check_proven(

@@ -91,6 +91,12 @@ def signed(found: Sequence[Bill]) -> Bill:
     return found[math.ceil(len(found) / 4) - 1]
 
 
+def paid(replicas: Sequence[Replicas]) -> list[Bill]:
+    """Return the signed bill of replicas; of each alone where no provider has all."""
+    found = bills(replicas)
+    return [signed(found)] if found else [signed(bills([each])) for each in replicas]
+
+
 def one_size(replicas: Sequence[Replicas]) -> Price | None:
     """Return the nodes of one size with which the signed bill's provider bills least.
 

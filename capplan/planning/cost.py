@@ -215,6 +215,16 @@ def paid_price(pools: Sequence[Pool]) -> Price | None:
     return replace(alike(pools)[0][0], asked=price.asked, left_out=price.left_out)
 
 
+def fitting(pool: Pool) -> int:
+    """Return the replicas that fit into the nodes paid for a pool, its own included."""
+    found = 0
+    for price, (on, *_) in alike([pool]):
+        size, gpus = price.gpus_per_node, pool.configuration.gpus
+        free = 0 if size is None else int(paid_nodes(price, [on]).stranded_gpus)
+        found += on.replica_count + (free // gpus if size and size >= gpus else 0)
+    return found
+
+
 def paid_nodes(price: Price, pools: Sequence[Pool]) -> NodeCount:
     """Return the nodes of one size for the pools that are on them."""
     replicas = [(pool.configuration.gpus, pool.replica_count) for pool in pools]

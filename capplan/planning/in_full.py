@@ -5,9 +5,11 @@ from dataclasses import replace
 from functools import partial
 
 from capplan.deployment.configuration import Configuration
+from capplan.errors import HostFullError
 from capplan.planning.api_bill import api_bill
 from capplan.planning.beyond_peak import beyond_peak
-from capplan.planning.candidates import gpus_without_caching
+from capplan.planning.candidates import gpus_without_caching, run_of
+from capplan.planning.cost import fitting
 from capplan.planning.disaggregated import pools_accepting
 from capplan.planning.excluded import Excluded
 from capplan.planning.inputs import PlanInputs, Progress, configuration_of
@@ -15,11 +17,13 @@ from capplan.planning.last_replica import last_replica
 from capplan.planning.one_hour import without_window
 from capplan.planning.placing import peak_heartbeat
 from capplan.planning.pool_proof import pools_certificate_of
+from capplan.planning.probe import Probe
 from capplan.planning.proof import certificate_of
 from capplan.planning.prospects import Prospect
 from capplan.planning.purchase import purchase
 from capplan.planning.replica_load import carried
-from capplan.planning.result import Plan
+from capplan.planning.replications import Interrupted
+from capplan.planning.result import Candidate, Plan
 from capplan.planning.risk import risk_of
 from capplan.planning.spare_nodes import spares_of
 from capplan.planning.speculation_worth import (
@@ -60,7 +64,7 @@ def in_full(
         carries = carried(inputs, best.run, progress)
         beyond = beyond_peak(inputs, best.run, carries, progress)
         result = replace(result, replica_load=carries, beyond_peak=beyond)
-    result = _described(inputs, result)
+    result = _described(inputs, result, progress)
     if not result.interrupted:
         alone = without_window(inputs, best, progress)
         result = replace(result, without_window=alone)
@@ -117,7 +121,23 @@ def _with_acceptance(
     return replace(result, drafts_worth=worth)
 
 
-def _described(inputs: PlanInputs, result: Plan) -> Plan:
+def _paid_anyway(
+    inputs: PlanInputs, best: Candidate, progress: Progress
+) -> Probe | None:
+    """Return what all replicas attain that fit the nodes paid for; None: no more do."""
+    if best.run is None or best.cost is None or best.pools:
+        return None
+    count = fitting(best.run.deployment.pool)
+    if count <= best.run.replica_count:
+        return None
+    progress("simulating the replicas that fit the nodes paid for")
+    try:
+        return Probe.of(run_of(inputs, best.run.deployment.with_replicas(count)))
+    except (HostFullError, Interrupted):
+        return None
+
+
+def _described(inputs: PlanInputs, result: Plan, progress: Progress) -> Plan:
     """Return a plan with what it serves, what it could, and what else could be paid."""
     best = result.best
     assert best is not None
@@ -126,12 +146,13 @@ def _described(inputs: PlanInputs, result: Plan) -> Plan:
     is_timed = inputs.load.process is None and inputs.load.is_open
     traffic = traffic_over_time(trace) if is_timed else None
     peak = busiest_hour_of_mean(trace) if is_timed else None
+    beside = None if result.interrupted else _paid_anyway(inputs, best, progress)
     return replace(
         result,
         traffic=traffic,
         lengths=lengths_of(trace),
         throughput=throughput(best.run, result.replica_load, traffic),
-        purchase=purchase(inputs.settings, best, result.candidates),
+        purchase=purchase(inputs.settings, best, result.candidates, beside),
         api=api_bill(result, inputs.settings.api, peak or 1.0),
         last_replica=last_replica(
             best.run, best.probes, inputs.slo, inputs.load.base.class_names

@@ -44,14 +44,20 @@ _MOST_COUNTS = 6
 
 
 def purchase(
-    settings: PriceSettings, best: Candidate, candidates: Sequence[Candidate] = ()
+    settings: PriceSettings,
+    best: Candidate,
+    candidates: Sequence[Candidate] = (),
+    beside: Probe | None = None,
 ) -> Purchase:
-    """Return what the best candidate of a plan costs, and what else could be paid."""
+    """Return what the best candidate of a plan costs, and what else could be paid.
+
+    ``beside`` is what all replicas attain that fit the nodes paid for.
+    """
     ways, no_ways = _ways(settings, best)
     bills, left_out = _bills(best)
     turned = tuple(filter(None, (_turned(best, row) for row in candidates)))
-    rest = ways, no_ways, _scenarios(best), _counts(best)
-    return Purchase(bills, left_out, turned, *rest)
+    rest = ways, no_ways, _scenarios(best), _counts(best, beside)
+    return Purchase(bills, left_out, turned, *rest, paid_anyway=beside)
 
 
 def _turned(best: Candidate, other: Candidate) -> str:
@@ -270,12 +276,14 @@ def _scenario(
     )
 
 
-def _counts(best: Candidate) -> tuple[CountCost, ...]:
+def _counts(best: Candidate, beside: Probe | None) -> tuple[CountCost, ...]:
     """Return the counts simulated near the planned one, and one more; ascending."""
     if best.run is None or best.pools:
         return ()
     planned = best.run.replica_count
     probes = {probe.replica_count: probe for probe in best.probes}
+    if beside is not None:
+        probes[beside.replica_count] = beside
     near = sorted({*probes, planned, planned + 1})
     at = near.index(planned)
     near = near[max(0, at - _MOST_COUNTS) : at + _MOST_COUNTS + 1]

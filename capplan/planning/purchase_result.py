@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from capplan.planning.probe import Probe
+
 
 @dataclass(frozen=True)
 class Way:
@@ -71,3 +73,5 @@ class Purchase:
     no_ways: str = ""  # why there is none
     scenarios: tuple[Scenario, ...] = ()
     count_costs: tuple[CountCost, ...] = ()
+    # what all replicas attain that fit the nodes paid for; None where no more do
+    paid_anyway: Probe | None = None

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from capplan.errors import InputError
-from capplan.fleet.bills import Replicas, one_size
+from capplan.fleet.bills import Replicas, one_size, paid
 from capplan.fleet.catalog import gpu as catalog_gpu
 from capplan.fleet.node_map import Group, NodeMap, node_map
 from capplan.fleet.price import Price
@@ -62,8 +62,34 @@ def share_nodes(
         pools,
         tuple(line for pool in pools for line in _bill(pool)),
         tuple(_arrangements(pools)),
+        _usd_of_replicas(llms, curves, hours),
     )
     return replace(fleet, warnings=tuple(warnings_of(fleet)))
+
+
+def _usd_of_replicas(
+    llms: Sequence[PlannedLlm], curves: dict[str, np.ndarray], hours: int
+) -> float | None:
+    """Return what the replicas of the dearest hour bill, as those of a plan; or None.
+
+    Without spares, and without a second node for LLMs that fill one. [$]
+    """
+    pools = [(llm, pool) for llm in llms for pool in llm.pools]
+    if any(pool.price is None for _, pool in pools):
+        return None
+    rows = []
+    for llm, pool in pools:
+        row = replicas_by_hour(pool.replica_count, curves.get(llm.name, np.ones(1)))
+        rows.append(repeated(row, hours).tolist())
+    most = 0.0
+    for counts in dict.fromkeys(zip(*rows, strict=True)):
+        groups: dict[str, list[Replicas]] = defaultdict(list)
+        for (_, pool), count in zip(pools, counts, strict=True):
+            assert pool.price is not None
+            groups[pool.gpu].append(Replicas(pool.gpus, count, pool.price))
+        usd = sum(bill.usd_per_h for group in groups.values() for bill in paid(group))
+        most = max(most, usd)
+    return HOURS_PER_MONTH * most
 
 
 def _shifts(

@@ -127,6 +127,9 @@ class SharedFleet(Shown):
     pools: tuple[SharedPool, ...]
     bill: tuple[BillLine, ...]
     arrangements: tuple[Arrangement, ...]  # apart, together, by the hour
+    # nodes of the replicas alone at the joint peak, as a plan bills them: without
+    # spares or a second node for those that fill one; None without a price [$]
+    usd_per_month: float | None = None
     warnings: tuple[str, ...] = ()
 
     @property
@@ -150,7 +153,7 @@ class SharedFleet(Shown):
         return sum(pool.spares.count for pool in self.pools)
 
     @property
-    def usd_per_month(self) -> float | None:
+    def usd_with_spares(self) -> float | None:
         """The bill, whole cents; None where a pool has no price. [$]"""
         return total_usd(self.bill)
 

@@ -85,7 +85,7 @@ def test_files_of_a_fleet_agree_and_the_lines_add_up(plans, tmp_path, capsys):
     assert document["schema"] == "capplan.fleet/1"
     assert f"joint peak {document['joint_peak_nodes']}" in printed
     total = sum(Fraction(row["usd_per_month"]) for row in rows)
-    assert total == Fraction(str(document["usd_per_month"]))
+    assert total == Fraction(str(document["usd_per_month_with_spares"]))
     idle = [row for row in rows if row["who"] == "idle"]
     assert Fraction(idle[0]["usd_per_month"]) == Fraction(
         str(document["idle_usd_per_month"])
@@ -284,7 +284,7 @@ def test_python_gives_the_fleet_of_the_command_and_shows_it(plans, tmp_path):
     rows = fleet.to_pandas()
     fleet.save(tmp_path / "out")
     assert "joint peak" in repr(fleet)
-    assert rows["usd_per_month"].sum() == pytest.approx(fleet.usd_per_month)
+    assert rows["usd_per_month"].sum() == pytest.approx(fleet.usd_with_spares)
     assert (tmp_path / "out" / "fleet.json").exists()
 
 

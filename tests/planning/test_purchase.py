@@ -8,6 +8,7 @@ from capplan.planning.plan import plan
 from capplan.planning.probe import Probe
 from capplan.planning.purchase import EXPECTED, purchase
 from capplan.planning.settings import PlanSettings
+from capplan.report.pages.purchase import paid_anyway
 
 ASKED = {
     "workload": "synthetic:prompt=300,output=60,n=1000",
@@ -85,6 +86,25 @@ def test_one_gpu_is_billed_as_a_node_of_one_gpu():
     assert of.best.gpu_count == 1
     assert 2_800 < of.best.cost.usd_per_month < 5_000
     assert of.best.cost.nodes[0].stranded_gpus == 0
+
+
+def test_replicas_that_fit_the_nodes_paid_for_are_simulated_and_said(offered):
+    of = offered[1]
+    more = of.purchase.paid_anyway
+
+    assert of.best.replica_count < 8
+    assert more.replica_count == 8
+    assert more.slo_attainment >= of.best.run.judgement.attainment.share
+    row = of.purchase.count_costs[-1]
+    assert (row.replica_count, row.usd_against_planned) == (8, 0)
+    said = paid_anyway(of.purchase, of.best.replica_count)
+    assert f"run 8, which attain {more.attained} at the same bill" in said
+
+
+def test_nothing_is_idle_where_gpus_are_sold_one_by_one():
+    _, of = planned(price={"H100-SXM": "2.00/gpu"})
+
+    assert of.purchase.paid_anyway is None
 
 
 def test_where_the_order_turns_around_at_one_provider_it_is_said():

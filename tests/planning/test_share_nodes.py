@@ -38,6 +38,16 @@ def test_peaks_of_day_and_night_do_not_add():
     assert [way.nodes for way in fleet.arrangements] == [8, 8, 6, 6]
 
 
+def test_a_fleet_of_one_bills_what_its_plan_bills():
+    small = price(usd=2.1, node="n1", gpus=1)
+    paid = price(asked=(price(), small))
+
+    fleet = shared(llm("a", 1, 9, paid=paid), availability=0.999, failures=None)
+
+    assert fleet.usd_per_month == pytest.approx((8 * 2.0 + 2.1) * 730)
+    assert fleet.usd_with_spares > fleet.usd_per_month
+
+
 def test_a_bill_is_by_gpu_hours_and_idle_is_its_own_line():
     fleet = shared(llm("a", 4, 5, DAY), llm("b", 8, 1))
 
@@ -54,7 +64,7 @@ def test_a_bill_is_by_gpu_hours_and_idle_is_its_own_line():
             ("", SPARES): 0,
         }
     )
-    assert fleet.usd_per_month == 4 * 8 * 2.0 * 730
+    assert fleet.usd_with_spares == 4 * 8 * 2.0 * 730
 
 
 def test_one_k_of_spares_serves_all_llms():
@@ -64,7 +74,7 @@ def test_one_k_of_spares_serves_all_llms():
     apart, _, joint, _ = fleet.arrangements
     assert (apart.nodes, apart.spares) == (4, 2)
     assert (joint.nodes, joint.spares) == (4, 1)
-    assert joint.usd_per_month == fleet.usd_per_month == 5 * 8 * 2.0 * 730
+    assert joint.usd_per_month == fleet.usd_with_spares == 5 * 8 * 2.0 * 730
 
 
 @pytest.mark.parametrize(("repair", "spares"), [("12m", 0), ("24h", 2), ("72h", 3)])
@@ -109,7 +119,7 @@ def test_shares_and_idle_add_up_to_the_bill_to_the_cent(rows, given_, usd, size)
     (pool,) = fleet.pools
     nodes = pool.joint_peak + pool.spares.count
     cents = [Fraction(str(line.usd_per_month)) for line in fleet.bill]
-    assert sum(cents) == Fraction(str(fleet.usd_per_month))
+    assert sum(cents) == Fraction(str(fleet.usd_with_spares))
     exact = Fraction(nodes * size * 730) * Fraction(usd)
     assert abs(sum(cents) - exact) <= Fraction(1, 200) + exact / 10**12
     assert all(line.gpu_hours_per_month >= -1e-6 for line in fleet.bill)
@@ -230,7 +240,7 @@ def test_without_a_price_there_are_nodes_and_no_bill():
     fleet = shared(llm("a", 4, 3, paid=None), llm("b", 4, 2))
 
     assert [pool.joint_peak for pool in fleet.pools] == [2, 2]
-    assert fleet.usd_per_month is None
+    assert fleet.usd_with_spares is None
     assert fleet.arrangements[0].usd_per_month is None
     said = " ".join(fleet.warnings)
     assert "H100-SXM: planned without a price" in said

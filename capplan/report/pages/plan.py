@@ -229,6 +229,7 @@ def _of_best(plan: Plan, best: Candidate, run: Run) -> list[Section]:
     facts = [
         ("nodes", sentences.nodes(run)),
         ("provider", purchase.billed(plan.purchase)),
+        ("paid and idle", purchase.paid_anyway(plan.purchase, best.replica_count or 0)),
         *(("at one provider", text) for text in getattr(plan.purchase, "turned", ())),
         ("engine", sentences.versions(best)),
         ("drafts", drafts.worth(plan)),

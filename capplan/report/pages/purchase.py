@@ -5,6 +5,7 @@ from functools import partial
 from capplan.planning.purchase import EXPECTED, PLANNED_COUNT
 from capplan.planning.purchase_result import CountCost, Purchase, Scenario, Way
 from capplan.planning.result import Plan
+from capplan.report import sentences
 from capplan.report.columns import (
     column,
     format_count,
@@ -145,6 +146,19 @@ def billed(purchase: Purchase | None) -> str:
 def _ordinal(number: int) -> str:
     ending = {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
     return f"{number}{'th' if number in (11, 12, 13) else ending}"
+
+
+def paid_anyway(bought: Purchase | None, planned: int) -> str:
+    """Return which replicas fit the nodes paid for beside those needed, if any."""
+    more = None if bought is None else bought.paid_anyway
+    if more is None:
+        return ""
+    beside = sentences.plural(more.replica_count - planned, "more replica")
+    verb = "fits" if more.replica_count == planned + 1 else "fit"
+    return (
+        f"{beside} {verb} the nodes that are paid for: run {more.replica_count:,}, "
+        f"which attain {more.attained} at the same bill; {planned:,} are needed"
+    )
 
 
 def commitment(bought: Purchase) -> str:

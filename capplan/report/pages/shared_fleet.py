@@ -96,7 +96,7 @@ def shared_fleet_page(fleet: SharedFleet) -> Page:
 
 
 def _sum(fleet: SharedFleet) -> str:
-    usd = fleet.usd_per_month
+    usd = fleet.usd_with_spares
     return "" if usd is None else f", {format_cents(usd)}"
 
 
@@ -121,12 +121,16 @@ def _lead(fleet: SharedFleet) -> str:
         f"{sentences.plural(len(fleet.llms), 'LLM')} on "
         f"{' and '.join(f'{p.joint_peak} × {p.name}' for p in fleet.pools)}"
     )
-    usd, idle = fleet.usd_per_month, total_usd(fleet.idle)
-    if usd is None or idle is None:
+    usd, idle = fleet.usd_with_spares, total_usd(fleet.idle)
+    alone = fleet.usd_per_month
+    if usd is None or idle is None or alone is None:
         return f"{text}."
     return (
-        f"{text}, with spares {format_cents(usd)} a month, of which "
-        f"{format_cents(idle)} ({format_share(_idle_share(fleet))}) is idle."
+        f"{text}. The replicas alone bill {format_cents(alone)} a month, as "
+        f"{'its plan bills' if len(fleet.llms) == 1 else 'plans bill'} them; "
+        "with two nodes at least for each LLM of several replicas and with spares "
+        f"{format_cents(usd)}, of which {format_cents(idle)} "
+        f"({format_share(_idle_share(fleet))}) is idle."
     )
 
 
@@ -137,11 +141,15 @@ def _idle_share(fleet: SharedFleet) -> float:
 
 
 def _tiles(fleet: SharedFleet) -> list[Tile]:
-    usd = fleet.usd_per_month
+    usd = fleet.usd_with_spares
     return [
         Tile("joint peak", _nodes(fleet.joint_peak), f"separate: {fleet.separate}"),
         Tile("spares", str(fleet.spares), f"up {_up(fleet)} of the time"),
-        Tile("a month", "–" if usd is None else format_usd(usd)),
+        Tile(
+            "a month",
+            "–" if fleet.usd_per_month is None else format_usd(fleet.usd_per_month),
+            "" if usd is None else f"{format_usd(usd)} with spares",
+        ),
         Tile("idle", format_share(_idle_share(fleet)), "of the GPU-hours"),
     ]
 
@@ -192,6 +200,7 @@ def shared_fleet_values(fleet: SharedFleet) -> dict[str, Any]:
         "separate_peak_nodes": fleet.separate,
         "spare_nodes": fleet.spares,
         "usd_per_month": fleet.usd_per_month,
+        "usd_per_month_with_spares": fleet.usd_with_spares,
         "idle_usd_per_month": total_usd(fleet.idle),
         "hours_per_month": HOURS_PER_MONTH,
         "availability": fleet.settings.availability,
