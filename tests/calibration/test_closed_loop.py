@@ -1,8 +1,11 @@
 """A load test at a fixed concurrency, simulated."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+import capplan.calibration.closed_loop
 from capplan.calibration.closed_loop import SweepPoint, closed_loop
 from capplan.deployment.engine import EngineSettings
 from capplan.errors import InputError
@@ -80,6 +83,20 @@ def test_littles_law_holds():
     e2e_s = loop.ttft_s + loop.tpot_s * (point.mean_osl - 1)
     inside = loop.output_tokens_per_s / point.mean_osl * e2e_s
     assert inside == pytest.approx(16, rel=0.1)  # the end of a test is not full
+
+
+def test_a_test_of_many_users_is_simulated_with_three_requests_of_each(monkeypatch):
+    asked = []
+    loop = capplan.calibration.closed_loop
+    monkeypatch.setattr(
+        loop, "simulate", lambda *of: asked.append(len(of[0])) or simulate(*of)
+    )
+
+    for users, requests in ((64, None), (64, 90_000), (8192, None)):
+        point = SweepPoint(9, 3, users, requests=requests)
+        closed_loop(tables_of(), replace(ENGINE, max_num_seqs=64), point)
+
+    assert asked == [640, loop.MOST_REQUESTS, 3 * 8192]
 
 
 def test_more_users_wait_longer_for_each_token():

@@ -137,6 +137,7 @@ def test_all_benchmarks_of_a_guidellm_file_are_read(tmp_path):
         (json.dumps({**GUIDELLM, "config": {}}), "names no streams"),
         (json.dumps({**AIPERF, "inter_token_latency": 5}), "is not as its tool"),
         (HEAD + "1024,1,4,12,,\n", ":2: osl is 1, which has no TPOT"),
+        (HEAD + "9,9,65536,12,,\n", "concurrency is 65536; expected 1 to 8,192"),
     ],
 )
 def test_wrong_files_are_refused_in_one_line(text, message, tmp_path):
