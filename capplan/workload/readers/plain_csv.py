@@ -35,7 +35,10 @@ _DATE = "a date such as 2026-11-22T18:15:46.68Z"
 _SECONDS = {1.0: "seconds", 1e-3: "milliseconds", 1e-6: "microseconds"}
 _SECONDS |= {1e-9: "nanoseconds"}
 
-_FAILED = "fail|err|time.?out|cancel|abort|reject|denied|unavailable|throttl"
+_FAILED = (
+    r"(?<!no[ _-])(?:fail|error|\berr\b|time.?out|cancel|abort|reject|denied"
+    r"|unavailable|throttl)"
+)
 _NO = ("false", "no", "0", "0.0")
 _FIRST_CODE_OF_FAILURE = 400
 _MAX_CLASS_CHARACTERS = 200
