@@ -5,7 +5,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from capplan.deployment.pools import Pool
 from capplan.errors import InputError, collected_warnings
 from capplan.planning.bill import Held, Rent, month_bill
 from capplan.planning.commitments import Hours
@@ -25,7 +24,6 @@ from capplan.planning.purchase_result import (
     CountCost,
     ProviderBill,
     Purchase,
-    Scenario,
     Way,
 )
 from capplan.planning.purchase_texts import DEFAULT_COMMITMENTS, parse_commit
@@ -36,7 +34,6 @@ from capplan.units import format_usd
 
 SPOT_SHARE = 0.5
 """Most of the nodes that are taken as spot where an offer says nothing; assumed."""
-EXPECTED = "as planned"
 PLANNED_COUNT = "planned"
 _MONTHS_PER_YEAR = HOURS_PER_YEAR / HOURS_PER_MONTH
 _MOST_COUNTS = 6
@@ -56,7 +53,7 @@ def purchase(
     ways, no_ways = _ways(settings, best)
     bills, left_out = _bills(best)
     turned = tuple(filter(None, (_turned(best, row) for row in candidates)))
-    rest = ways, no_ways, _scenarios(best), _counts(best, beside)
+    rest = ways, no_ways, _counts(best, beside)
     return Purchase(bills, left_out, turned, *rest, paid_anyway=beside)
 
 
@@ -242,40 +239,6 @@ def _spot(
     return [row]
 
 
-def _scenarios(best: Candidate) -> tuple[Scenario, ...]:
-    """Return the plan, and what it costs with the replicas that real engines needed."""
-    run = best.run
-    if run is None or best.cost is None:
-        return ()
-    pools = run.deployment.pools
-    fewest, most = best.engine_fleets or (run.deployment, run.deployment)
-    rows = {
-        "the fewest replicas that real engines needed": fewest.pools,
-        EXPECTED: pools,
-        "the most replicas that real engines needed": most.pools,
-    }
-    return tuple(
-        _scenario(name, of, nodes_of(of))
-        for name, of in rows.items()
-        if name == EXPECTED or of != pools
-    )
-
-
-def _scenario(
-    name: str, pools: Sequence[Pool], nodes: Sequence[NodeCount] | None
-) -> Scenario:
-    assert nodes is not None
-    hour = sum(row.usd_per_h for row in nodes)
-    return Scenario(
-        name,
-        sum(pool.replica_count for pool in pools),
-        node_count(nodes),
-        sum(row.gpus_paid for row in nodes),
-        HOURS_PER_MONTH * hour,
-        HOURS_PER_YEAR * hour,
-    )
-
-
 def _counts(best: Candidate, beside: Probe | None) -> tuple[CountCost, ...]:
     """Return the counts simulated near the planned one, and one more; ascending."""
     if best.run is None or best.pools:
@@ -287,19 +250,24 @@ def _counts(best: Candidate, beside: Probe | None) -> tuple[CountCost, ...]:
     near = sorted({*probes, planned, planned + 1})
     at = near.index(planned)
     near = near[max(0, at - _MOST_COUNTS) : at + _MOST_COUNTS + 1]
+    engines = best.replica_count_range or (planned, planned)
+    near = sorted({*near, *engines})
     usual = _bill_of(best, planned)
     return tuple(
-        _count(best, count, probes, usual, _named(count, planned)) for count in near
+        _count(best, count, probes, usual, _named(count, planned, engines))
+        for count in near
     )
 
 
-def _named(count: int, planned: int) -> str:
+def _named(count: int, planned: int, engines: tuple[int, int]) -> str:
     names = {
-        planned - 1: "one replica fewer",
-        planned: PLANNED_COUNT,
-        planned + 1: "N+1: one replica more",
-    }
-    return names.get(count, "")
+        planned - 1: ["one replica fewer"],
+        planned: [PLANNED_COUNT],
+        planned + 1: ["N+1: one replica more"],
+    }.get(count, [])
+    ends = zip(engines, ("the fewest", "the most"), strict=True)
+    names += [f"{of} that engines needed" for n, of in ends if n == count != planned]
+    return "; ".join(names)
 
 
 def _bill_of(best: Candidate, count: int) -> tuple[NodeCount, ...] | None:

@@ -1,4 +1,4 @@
-"""Other ways to pay for the nodes of a plan, scenarios of its bill, and counts."""
+"""Other ways to pay for the nodes of a plan, and what other counts cost."""
 
 from dataclasses import dataclass
 
@@ -36,18 +36,6 @@ class ProviderBill:
 
 
 @dataclass(frozen=True)
-class Scenario:
-    """What a plan costs if engines need fewer replicas, or more."""
-
-    name: str
-    replica_count: int
-    node_count: float | None  # None where GPUs are priced alone
-    gpus_paid: float
-    usd_per_month: float  # [$]
-    usd_per_year: float  # [$]
-
-
-@dataclass(frozen=True)
 class CountCost:
     """What a number of replicas costs, and what it attains."""
 
@@ -71,7 +59,6 @@ class Purchase:
     turned: tuple[str, ...] = ()  # other candidates that bill less at one provider
     ways: tuple[Way, ...] = ()
     no_ways: str = ""  # why there is none
-    scenarios: tuple[Scenario, ...] = ()
     count_costs: tuple[CountCost, ...] = ()
     # what all replicas attain that fit the nodes paid for; None where no more do
     paid_anyway: Probe | None = None

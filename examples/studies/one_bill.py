@@ -6,7 +6,7 @@ A purchase is a GPU type, a TP degree, a number of replicas, a way to pay and a
 provider, drawn at random. One plan is simulated; a purchase changes its money alone,
 which no simulation depends on: the plan's configuration, price and count are replaced,
 and all that tells a bill is asked again. For each, the month of 730 h must be the same
-in the plan, its table of bills, ways to pay, counts and engines, plan.json as ``diff``,
+in the plan, its table of bills, ways to pay, counts, plan.json as ``diff``,
 ``fleet`` and the certificate's check read it, plan.xlsx, plan.focus.csv, a what-if
 cell, the fixed fleet of ``autoscale`` and the static month of ``budget``.
 """
@@ -172,9 +172,6 @@ def _of_purchase(
     assert bought is not None
     (mine,) = [row for row in bought.bills if row.is_planned]
     yield "table of bills", mine.usd_per_month
-    for row in bought.scenarios:
-        if row.name == "as planned":
-            yield "engines, as planned", row.usd_per_month
     for count in bought.count_costs:
         if count.name == "planned" and count.usd_per_month is not None:
             yield "counts, planned", count.usd_per_month

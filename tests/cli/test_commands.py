@@ -51,6 +51,7 @@ def test_plan_writes_its_files_and_prints_the_answer(trace, tmp_path, capsys):
     assert code == 0
     assert shown.startswith(f"{best['gpu_count']} GPU")
     assert sorted(p.name for p in out.iterdir()) == [
+        "bills.csv",
         "counts.csv",
         "lengths.csv",
         "plan.csv",
@@ -59,7 +60,6 @@ def test_plan_writes_its_files_and_prints_the_answer(trace, tmp_path, capsys):
         "plan.md",
         "report.html",
         "report.md",
-        "scenarios.csv",
         "throughput.csv",
         "traffic.csv",
         "ways.csv",

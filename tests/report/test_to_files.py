@@ -31,8 +31,8 @@ def test_a_plan_without_files_measures_what_the_fleet_carries_as_well(
     assert asked == [True]
 
 
-FILES = ["counts.csv", "lengths.csv", "plan.csv", "plan.focus.csv", "plan.json"]
-FILES += ["plan.md", "report.html", "report.md", "scenarios.csv", "throughput.csv"]
+FILES = ["bills.csv", "counts.csv", "lengths.csv", "plan.csv", "plan.focus.csv"]
+FILES += ["plan.json", "plan.md", "report.html", "report.md", "throughput.csv"]
 FILES += ["traffic.csv", "ways.csv"]
 
 

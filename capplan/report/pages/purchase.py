@@ -2,8 +2,8 @@
 
 from functools import partial
 
-from capplan.planning.purchase import EXPECTED, PLANNED_COUNT
-from capplan.planning.purchase_result import CountCost, Purchase, Scenario, Way
+from capplan.planning.purchase import PLANNED_COUNT
+from capplan.planning.purchase_result import CountCost, Purchase
 from capplan.planning.result import Plan
 from capplan.report import sentences
 from capplan.report.columns import (
@@ -31,14 +31,6 @@ BILLS = (
     column("is_planned"),
     column("is_doubtful"),
     column("source", "price", justify="left", leaves=1),
-)
-SCENARIOS = (
-    column("name", "replicas", justify="left"),
-    column("replica_count", "count", format_count),
-    column("node_count", "nodes", format_count),
-    column("gpus_paid", "GPUs paid", format_count),
-    column("usd_per_month", "$ per month", format_usd),
-    column("usd_per_year", "$ per year", format_usd),
 )
 WAYS = (
     column("name", "way to pay", justify="left"),
@@ -75,7 +67,6 @@ def money_tables(plan: Plan) -> dict[str, Table]:
     bought = plan.purchase or Purchase()
     return {
         "bills.csv": Table(BILLS, bought.bills),
-        "scenarios.csv": Table(SCENARIOS, bought.scenarios),
         "ways.csv": Table(WAYS, bought.ways),
         "counts.csv": Table(COUNTS, bought.count_costs),
     }
@@ -86,9 +77,9 @@ def bill_section(bought: Purchase | None) -> Section:
     if bought is None:
         return Section()
     notes = []
-    if bought.scenarios and bought.no_ways:
+    if bought.bills and bought.no_ways:
         notes = [f"No other way to pay is shown: {bought.no_ways}."]
-    if bought.scenarios:
+    if bought.bills:
         notes.append(
             "The same nodes at all hours of a month of 730 h; capplan budget follows "
             "the hours of a week and the growth of 12 to 36 months, and buys the "
@@ -103,19 +94,12 @@ def bill_section(bought: Purchase | None) -> Section:
         f"with is the bill at the lower quartile.{left_out}",
         style=lambda row: "best" if row.is_planned else "",
     )
-    scenarios = Table(
-        SCENARIOS,
-        bought.scenarios if len(bought.scenarios) > 1 else (),
-        title="Replicas that real engines needed",
-        note="The fewest and the most that 80 % of measured engines need; you bear it.",
-        style=lambda row: "best" if row.name == EXPECTED else "",
-    )
     ways = Table(
         WAYS, bought.ways, title="Ways to pay for these nodes", note=_of_ways(bought)
     )
     return Section(
         MONEY,
-        tables=[bills, scenarios, ways],
+        tables=[bills, ways],
         facts=[("a commitment", commitment(bought)), *_sources(bought)],
         figures=partial(_figures, bought),
         notes=notes,
@@ -198,25 +182,32 @@ def _of_ways(bought: Purchase) -> str:
 def _figures(bought: Purchase) -> list[Figure]:
     """Return the bills of a month side by side; none of a single one."""
     found = []
-    if len(bought.scenarios) > 1:
-        found.append(_bars("Replicas that engines needed", bought.scenarios, EXPECTED))
+    if len(bought.bills) > 1:
+        drawn = [
+            Bar(
+                row.provider,
+                row.usd_per_month,
+                f"{format_usd(row.usd_per_month)}{'*' * row.is_doubtful}",
+                stands_out=row.is_planned,
+            )
+            for row in bought.bills
+        ]
+        found.append(_figure("Bills of the providers", drawn))
     if len(bought.ways) > 1:
-        found.append(_bars("Ways to pay", bought.ways, "on demand"))
+        drawn = [
+            Bar(
+                row.name,
+                row.usd_per_month,
+                f"{format_usd(row.usd_per_month)}{'*' * row.is_assumed}",
+                stands_out=row.name == "on demand",
+            )
+            for row in bought.ways
+        ]
+        found.append(_figure("Ways to pay", drawn))
     return found
 
 
-def _bars(
-    title: str, rows: tuple[Scenario, ...] | tuple[Way, ...], marked: str
-) -> Figure:
-    drawn = [
-        Bar(
-            row.name.partition(":")[0],
-            row.usd_per_month,
-            f"{format_usd(row.usd_per_month)}{'*' * getattr(row, 'is_assumed', False)}",
-            stands_out=row.name == marked,
-        )
-        for row in rows
-    ]
+def _figure(title: str, drawn: list[Bar]) -> Figure:
     return Figure(title, bars(f"{title}, $ per month", drawn), (), "A month.")
 
 
@@ -231,7 +222,10 @@ def replicas_section(bought: Purchase | None) -> Section:
         return "fail" if row.meets is False else ""
 
     lost = any(row.attainment_with_one_lost is not None for row in bought.count_costs)
-    note = "Counts that were simulated, and one replica more than planned."
+    note = (
+        "Counts that were simulated, one replica more than planned, and those that "
+        "80 % of measured engines needed: these you bear."
+    )
     if lost:
         note += " “with one lost” is what one replica fewer attains."
     return Section(
