@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from capplan.planning.cost import HOURS_PER_MONTH, bills_of, nodes_of
+from capplan.planning.cost import HOURS_PER_MONTH, NodeCount, bills_of, nodes_of
 from capplan.planning.drawn_plan import Shared, drawn_plan
 from capplan.planning.draws import Draw
 from capplan.planning.executors import Executor
@@ -87,23 +87,28 @@ def _width(swing: Swing) -> tuple[float, float]:
     return apart(swing.usd_per_month), apart(swing.replica_counts)
 
 
-def _node_count(shared: Shared, row: DrawnPlan) -> float | None:
-    """Return the nodes, or GPUs sold singly, of a draw; None without a price."""
+def _nodes(shared: Shared, row: DrawnPlan) -> tuple[NodeCount, ...] | None:
+    """Return the nodes of a draw; None without a count or a price."""
     if row.replica_count is None:
         return None
-    nodes = nodes_of(shared.deployment.with_replicas(row.replica_count).pools)
-    return None if nodes is None else sum(row.units for row in nodes)
+    return nodes_of(shared.deployment.with_replicas(row.replica_count).pools)
+
+
+def _node_count(shared: Shared, row: DrawnPlan) -> float | None:
+    """Return the nodes, or GPUs sold singly, of a draw; None without a price."""
+    nodes = _nodes(shared, row)
+    return None if nodes is None else sum(each.units for each in nodes)
 
 
 def worth_of_knowing(shared: Shared, rows: Sequence[DrawnPlan]) -> dict[str, Any]:
     """Return what it is worth to know each input before nodes are chosen, or why not.
 
-    As fields of ``Risk``.
+    As fields of ``Risk``. Nodes are counted in those of the smallest size bought.
     """
     penalty, pool = shared.inputs.settings.penalty, shared.deployment.pool
     price, planned = pool.configuration.price, nodes_of(shared.deployment.pools)
-    counts = (_node_count(shared, row) for row in rows)
-    needed = [count for count in counts if count is not None]
+    found = (_nodes(shared, row) for row in rows)
+    needed = [nodes for nodes in found if nodes is not None]
     if price is None or planned is None:
         return {"unknown_worth": "the GPU has no price"}
     if len(rows) < FEWEST_DRAWS:
@@ -111,12 +116,15 @@ def worth_of_knowing(shared: Shared, rows: Sequence[DrawnPlan]) -> dict[str, Any
     if len(needed) < len(rows):
         return {"unknown_worth": "some draws are served by no count looked at"}
     paid = sum(row.usd_per_h for row in planned)
-    unused_usd = HOURS_PER_MONTH * paid / sum(row.units for row in planned)
+    size = min(row.gpus_per_node or 1 for nodes in (planned, *needed) for row in nodes)
+    gpus = [sum(row.gpus_paid for row in nodes) for nodes in (planned, *needed)]
+    counts = np.array(gpus, dtype=np.int64) // size
+    unused_usd = HOURS_PER_MONTH * paid / int(counts[0])
     dearest = bills_of(shared.deployment.pools)[-1].usd_per_h
     missing_usd = unused_usd * dearest / paid
     if penalty is not None:
         missing_usd = penalty
-    _, lost_usd = losses(np.array(needed, dtype=np.int64), unused_usd, missing_usd)
+    _, lost_usd = losses(counts[1:], unused_usd, missing_usd)
     worth = [
         Worth(name, worth_of(np.array([_VALUES[name](row) for row in rows]), lost_usd))
         for name in shared.draws.drawn_names

@@ -162,7 +162,8 @@ def test_quantiles_never_fall_and_shares_add_up(week, monkeypatch):
 
     levels = levels_of(found)
     assert [level.quantile for level in levels] == [0.5, 0.75, 0.9, 0.99]
-    for name in ("replica_count", "gpu_count", "node_count", "usd_per_month"):
+    # Of nodes a larger one may take the place of several.
+    for name in ("replica_count", "gpu_count", "usd_per_month"):
         values = [getattr(level, name) for level in levels]
         assert values == sorted(values)
     assert sum(row.draw_count for row in found.counts) == 200
