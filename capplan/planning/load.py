@@ -315,7 +315,7 @@ class UserLoad(Load):
         load, lasts_s = self._counting(first), first.totals.duration_s
         while self.may_repeat:
             answers = sample_of(first, None, load.warmup_s, (), load.until_s).answers
-            known = ROUNDS <= load._rounds < np.inf
+            known = ROUNDS - 0.5 < load._rounds < np.inf  # whole numbers
             if known and not load.unsteady(answers):
                 break
             most_s = MOST_OF_USERS / load.rate_per_s
@@ -323,8 +323,7 @@ class UserLoad(Load):
             wanted_s = (ROUNDS + 1 + _ROUNDS_BEFORE + _ROUNDS_AFTER) * round_s
             if self.has_given_warmup:
                 wanted_s += self.warmup_s
-            if known or wanted_s < lasts_s:
-                wanted_s = 2 * lasts_s
+            wanted_s = max(wanted_s, (2.0 if known else 1.25) * lasts_s)
             if lasts_s >= 0.99 * most_s:
                 break
             lasts_s = min(wanted_s, most_s)

@@ -127,6 +127,22 @@ def test_a_plan_for_users_completes_no_more_than_its_fleet_can(alike):
     )
 
 
+def test_a_sample_grows_each_time_that_it_is_too_short():
+    # Ten rounds told as 9.999999999999998 were asked for again, without end.
+    settings = SimulateSettings(
+        workload="synthetic:prompt=52,output=1,n=500",
+        users=168,
+        seed=872,
+        think="exp:10s",
+        kv_blocks=14_358,
+        **COST,
+    )
+
+    run = simulate_deployment(settings)
+
+    assert littles(run, 168, 10.0) == pytest.approx((1, 1), abs=0.03)
+
+
 def test_requests_asked_once_each_say_where_they_do_not_show_a_rate(alike):
     settings = SimulateSettings(
         trace=alike, users=300, extend=False, kv_blocks=20_000, **COST
