@@ -18,14 +18,14 @@ from capplan.simulator.queues import (
     give_slot,
     push_waiting_back,
 )
-from capplan.simulator.ranks import look_at_ranks, of_ranks, sum_up, wake_group
+from capplan.simulator.ranks import look_at_ranks, sum_up, wake_group
 from capplan.simulator.state import NONE, Phase
 
 
 @inlined()
 def engines_of(state):
     """Return the state whose replicas are engines: ranks where there are groups."""
-    return of_ranks(state) if state.ranks.shape[0] > 0 else state
+    return state.by_rank if state.ranks.shape[0] > 0 else state
 
 
 @inlined()
@@ -50,7 +50,7 @@ def _resume(state, row, now_s):
     group = state.replicas[replica_of(state, row)]
     if group.now_s == math.inf:
         group.now_s = now_s
-    wake_group(state, of_ranks(state), replica_of(state, row))
+    wake_group(state, state.by_rank, replica_of(state, row))
 
 
 @inlined()

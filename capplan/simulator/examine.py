@@ -24,7 +24,7 @@ FAULTS = (
 """What may be wrong after a call; the number is ``Count.FAULT``."""
 
 
-@compiled(vectorized=False)
+@compiled()
 def has_fault(state, r, horizon):
     """Return whether an iteration or a horizon is wrong; it is noted, and stuck."""
     fault, found, limit = _first_fault(state, r, horizon)
@@ -37,7 +37,7 @@ def has_fault(state, r, horizon):
     return True
 
 
-@compiled(vectorized=False)
+@compiled()
 def _first_fault(state, r, horizon):
     """Return the first fault (0: none) with the two numbers of its text."""
     replica = state.replicas[r]

@@ -14,7 +14,6 @@ from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.migration import lose_destination, lose_source
 from capplan.simulator.motion import MOTION, Index
 from capplan.simulator.moving_requests import lose_verifying
-from capplan.simulator.ranks import of_ranks
 from capplan.simulator.state import NONE, STATE, Phase
 
 
@@ -147,7 +146,7 @@ def fail(state, motion, r, now_s):
     last = motion.counts[Index.HELD_LAST]
     count = state.engine[0].ranks
     if count > 0:
-        ranks = of_ranks(state)
+        ranks = state.by_rank
         for row in range(r * count, (r + 1) * count):
             _forget_dummies(ranks.replicas[row])
             _lose_all(ranks, motion, row, last)

@@ -21,7 +21,6 @@ from capplan.simulator.ranks import (
     LOOK_S,
     dummy_time_s,
     look_at_ranks,
-    of_ranks,
     shared_time_s,
     take_clocks,
     wake_group,
@@ -47,7 +46,7 @@ _FIRST, _SLOPE, _HORIZON, _TOKENS = 1, 2, 3, 4
 """Rows of ``State.scratch`` with what each rank is about to run; see ``SENDING``."""
 
 
-@compiled(vectorized=False)
+@compiled()
 def _collect(state, ranks, g):
     """Collect the oldest iteration in flight on all ranks.
 
@@ -130,7 +129,7 @@ def _run_rank(state, ranks, r, start_s, first_s, slope_s, n):
             end_sitting(ranks, r)
 
 
-@inlined(vectorized=False)
+@inlined()
 def _schedule(state, ranks, g, until_s, schedule):
     """Let each rank put together its iteration; return how many may run of them.
 
@@ -226,7 +225,7 @@ def _until_look(state, ranks, g, until_s, horizon):
     return until_s
 
 
-@inlined(vectorized=False)
+@inlined()
 def _run(state, ranks, g, horizon, until_s):
     """Run what the ranks have put together, up to ``horizon`` iterations."""
     group = state.replicas[g]
@@ -274,7 +273,7 @@ def _copies_s(state, ranks, g):
     return first_s
 
 
-@inlined(vectorized=False)
+@inlined()
 def _step(state, ranks, g, until_s, schedule):
     """Collect one result, or schedule one iteration or jump, as ``step`` does."""
     group = state.replicas[g]
@@ -306,10 +305,10 @@ def _step(state, ranks, g, until_s, schedule):
         state.counts[Count.STUCK] = 1
 
 
-@compiled(RUN_GROUP, vectorized=False)
+@compiled(RUN_GROUP)
 def run_group(state, g, until_s, once, schedule):
     """Simulate a group up to ``until_s``, or do one step, as ``serve`` does."""
-    ranks = of_ranks(state)
+    ranks = state.by_rank
     while once or (
         next_s(state, g) < until_s
         and log_has_room(state)

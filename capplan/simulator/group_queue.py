@@ -13,7 +13,6 @@ from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.ranks import (
     dummy_time_s,
     look_at_ranks,
-    of_ranks,
     wake_group,
 )
 from capplan.simulator.replica import join_queue
@@ -115,6 +114,6 @@ def enqueue_in_group(state, g, slot, now_s):
     elif group.now_s == math.inf:
         group.now_s = now_s
     look_at_ranks(state, g, now_s)
-    ranks = of_ranks(state)
+    ranks = state.by_rank
     join_queue(ranks, choose_rank(state, g), slot)
     wake_group(state, ranks, g)

@@ -21,7 +21,7 @@ def next_look_s(state):
     return (state.counts[Count.LOOKED] + 1) * period_s
 
 
-@compiled(vectorized=False)
+@compiled()
 def look(state, look_s, schedule):
     """Note the metrics of a moment, unless the log is full."""
     bring_up(state, look_s, schedule)
@@ -34,7 +34,7 @@ def look(state, look_s, schedule):
         replica.seen_kv_use = 1.0 - free
 
 
-@compiled(vectorized=False)
+@compiled()
 def look_before(state, now_s, schedule):
     """Take the newest look before a moment; without a period, one at that moment."""
     if next_look_s(state) == math.inf:

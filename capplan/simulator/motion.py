@@ -3,10 +3,10 @@
 import math
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from numba import types
 
+from capplan.simulator.by_pointer import by_pointer, pointer_to
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.state import NONE, STATE, records
 
@@ -53,6 +53,7 @@ APART, ANSWERS = 1, 2
 """One pool hands over to another; users wait for answers, perhaps that too."""
 
 
+@by_pointer
 class Motion(NamedTuple):
     """What the driver knows of the time between replicas.
 
@@ -179,7 +180,7 @@ def grown(before: Motion, slots: int, replicas: int) -> Motion:
     return after._replace(past=before.past, past_ends=before.past_ends)
 
 
-MOTION = numba.typeof(motion(1, 1))
+MOTION = pointer_to(motion(1, 1))
 REBALANCE = types.int64(STATE, MOTION, types.float64)
 """``rebalance(state, motion, now_s) -> pairs``: see rebalancers/__init__.py."""
 

@@ -1,8 +1,8 @@
 """Ranks of DP attention: the rows behind a group, and what a group shows of them.
 
 A replica whose ranks step together is a group. Each rank is a record of ``State.ranks``
-with its own queue, seats and KV; functions of one replica work on it with the state
-that ``of_ranks`` returns. The group's own record in ``State.replicas`` has the clocks
+with its own queue, seats and KV; functions of one replica work on it with
+``state.by_rank``. The group's own record in ``State.replicas`` has the clocks
 that all share, and the sums that routers read.
 """
 
@@ -10,48 +10,12 @@ import math
 
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.jump import decode_time_s
-from capplan.simulator.state import NONE, Shared, State
+from capplan.simulator.state import NONE, Shared
 from capplan.simulator.wake import before_end_s, iterations_to_change, only_decodes
 
 LOOK_S = 0.1
 """Least time between two reports of the ranks' loads. [s] vLLM 0.32, v1/engine/
 coordinator.py, ``min_stats_update_interval_ms``."""
-
-
-@inlined()
-def of_ranks(state):
-    """Return the state whose replicas are the ranks."""
-    return State(
-        state.requests,
-        state.ranks,
-        state.orders,
-        state.pauses,
-        state.swaps,
-        state.request_memory,
-        state.replica_memory,
-        state.engine,
-        state.ends,
-        state.residues,
-        state.gaps,
-        state.by_batch,
-        state.fused_s,
-        state.blocks,
-        state.spare,
-        state.table,
-        state.holdings,
-        state.counts,
-        state.results,
-        state.iterations,
-        state.entries,
-        state.bins,
-        state.draws,
-        state.scratch,
-        state.settings,
-        state.classes,
-        state.runs,
-        state.ranks,
-        state.shared_s,
-    )
 
 
 @compiled()

@@ -189,7 +189,7 @@ def iteration_time_s(state, r, b, context):
     return times.decode_s + times.decode_context_s * context, times.decode_context_s * b
 
 
-@inlined(vectorized=False)
+@inlined()
 def run_iterations(state, r, horizon, until_s):
     """Run the scheduled iteration and those after it, up to ``horizon`` in all.
 
@@ -207,7 +207,7 @@ def run_iterations(state, r, horizon, until_s):
     run_batch(state, r, b, context, start_s, first_s, slope_s, n)
 
 
-@inlined(vectorized=False)
+@inlined()
 def run_batch(state, r, b, context, start_s, first_s, slope_s, n):
     """Run n iterations of a batch; the first takes ``first_s``, as given, from start.
 
@@ -370,7 +370,7 @@ def begin_iteration(replica, until_s):
     replica.until_s = until_s
 
 
-@inlined(vectorized=False)
+@inlined()
 def step(state, r, until_s, schedule):
     """Collect one result, or schedule one iteration or jump before ``until_s``.
 

@@ -10,7 +10,6 @@ from capplan.simulator.jit import compiled
 from capplan.simulator.kvcache import fill_free_blocks
 from capplan.simulator.memory_rows import with_moved_holders
 from capplan.simulator.motion import Beat, Motion
-from capplan.simulator.ranks import of_ranks
 from capplan.simulator.state import (
     LIMIT_COUNT,
     NONE,
@@ -38,7 +37,7 @@ _BY_ROW = (
 def _fill(state: Any, row: int) -> None:
     kv_blocks = state.engine[0].kv_blocks
     if state.engine[0].ranks > 0:
-        fill_free_blocks(of_ranks(state), row, kv_blocks)
+        fill_free_blocks(state.by_rank, row, kv_blocks)
     else:
         fill_free_blocks(state, row, kv_blocks)
 

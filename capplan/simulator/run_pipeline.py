@@ -41,7 +41,7 @@ _ROUNDING = 1e-13
 """Times that differ by less, of themselves, are the same."""
 
 
-@inlined(vectorized=False)
+@inlined()
 def run_step(state, batches, r, step, m):
     """Run the step that was put together; ``m`` is its micro-batch."""
     replica = state.replicas[r]
@@ -254,7 +254,7 @@ def jump_pipeline(state, batches, r, step):
     return n
 
 
-@inlined(vectorized=False)
+@inlined()
 def _run_cycles(state, batches, r, step, start_s, lead_s, slope_s, n):
     """Run n steps of each micro-batch; the next one leads, from ``start_s`` on."""
     replica = state.replicas[r]

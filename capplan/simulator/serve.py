@@ -24,7 +24,7 @@ def no_groups(state, g, until_s, once, schedule):
     return 0
 
 
-@inlined(vectorized=False)
+@inlined()
 def step(state, r, until_s, schedule):
     """Collect one result, or schedule one iteration or jump before ``until_s``."""
     if state.engine[0].ranks > 0:
@@ -34,7 +34,7 @@ def step(state, r, until_s, schedule):
         set_wake(state, r)
 
 
-@compiled(vectorized=False)
+@compiled()
 def advance(state, r, until_s, schedule):
     """Simulate a replica up to ``until_s``: all that happens before that time."""
     if state.engine[0].ranks > 0:
@@ -49,7 +49,7 @@ def advance(state, r, until_s, schedule):
     set_wake(state, r)
 
 
-@inlined(vectorized=False)
+@inlined()
 def bring_up(state, until_s, schedule):
     """Advance every replica that has something to do before ``until_s``."""
     for r in range(state.replicas.shape[0]):

@@ -3,11 +3,11 @@
 from enum import IntEnum
 from typing import Any, NamedTuple
 
-import numba
 import numpy as np
 from numba import types
 
 from capplan.simulator import jit  # noqa: F401  (names the cache directory first)
+from capplan.simulator.by_pointer import by_pointer, pointer_to
 from capplan.simulator.records import (
     BIN,
     BLOCK,
@@ -27,7 +27,6 @@ from capplan.simulator.records import (
 
 NONE = -1
 """No request, no block: the end of every linked list."""
-
 
 ADVANCE_FIRST = -2
 """A router that returns this less r is asked again once replica r has come to now."""
@@ -64,6 +63,7 @@ class Needs(IntEnum):
     SEEN = 3  # metrics as they stood at the last look: see looking.py
 
 
+@by_pointer
 class State(NamedTuple):
     """All that a policy may read; only the core and its primitives write to it."""
 
@@ -133,7 +133,6 @@ class _Count(NamedTuple):
 
 
 Count = _Count()
-
 
 OWN_SETTINGS = 16
 """Settings of its own that a scheduler may have."""
@@ -373,7 +372,7 @@ def no_pool() -> State:
     return empty_state(sizes, tuple(np.ones(2) for _ in range(5)))
 
 
-STATE = numba.typeof(no_pool())
+STATE = pointer_to(no_pool())
 SCHEDULE = types.int64(STATE, types.int64)
 """``schedule(state, replica) -> horizon``: see schedulers/__init__.py."""
 RUN_GROUP = types.int64(

@@ -12,7 +12,6 @@ from capplan.simulator.autoscalers import Known, View, parse_autoscaler, start
 from capplan.simulator.autoscalers.schedule import leaves_alone
 from capplan.simulator.jit import compiled, direct, inlined
 from capplan.simulator.log import log_has_room
-from capplan.simulator.ranks import of_ranks
 from capplan.simulator.rebalancers.llumnix import freeness, wanted_blocks
 from capplan.simulator.replicas import Replicas
 from capplan.simulator.serve import bring_up
@@ -27,7 +26,7 @@ def freeness_of(state, r):
     count = state.engine[0].ranks
     if count == 0:
         return freeness(state, r, False, 0.0, 0.0)
-    ranks = of_ranks(state)
+    ranks = state.by_rank
     requests = 0
     free = 0.0
     for row in range(r * count, (r + 1) * count):

@@ -66,7 +66,6 @@ from capplan.simulator.state import ROUTE, SCHEDULES, STATE, Count
         types.FunctionType(REBALANCE),
         types.FunctionType(DISPATCH),
     ),
-    vectorized=False,
 )
 def run(
     state,

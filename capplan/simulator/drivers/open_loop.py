@@ -3,17 +3,17 @@
 import math
 from typing import NamedTuple
 
-import numba
 import numpy as np
 from numba import types
 
+from capplan.simulator.by_pointer import by_pointer, pointer_to
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kvcache import bounded_blocks, fill_free_blocks
 from capplan.simulator.log import log_has_room
 from capplan.simulator.looking import look_before
 from capplan.simulator.prefix_memory import runs_are_short
 from capplan.simulator.queues import give_slot
-from capplan.simulator.ranks import of_ranks, sum_up
+from capplan.simulator.ranks import sum_up
 from capplan.simulator.serve import advance, bring_up, enqueue
 from capplan.simulator.state import (
     ADVANCE_FIRST,
@@ -27,6 +27,7 @@ from capplan.simulator.state import (
 from capplan.simulator.wake import next_s
 
 
+@by_pointer
 class Arrivals(NamedTuple):
     """Requests of a chunk in order of arrival: read-only columns, shape (n,)."""
 
@@ -57,14 +58,14 @@ NO_COLUMNS = read_only(np.zeros((0, 0)), np.float64)
 NO_ARRIVALS = Arrivals(
     *2 * [NO_TIMES], *10 * [read_only(np.zeros(0), np.int64)], *[NO_COLUMNS]
 )
-ARRIVALS = numba.typeof(NO_ARRIVALS)
+ARRIVALS = pointer_to(NO_ARRIVALS)
 
 
 @compiled(types.void(STATE))
 def start(state):
     """Make all KV blocks of idle replicas free."""
     if state.engine[0].ranks > 0:
-        ranks = of_ranks(state)
+        ranks = state.by_rank
         for r in range(state.ranks.shape[0]):
             fill_free_blocks(ranks, r, state.engine[0].kv_blocks)
         for g in range(state.replicas.shape[0]):
@@ -126,7 +127,7 @@ def take_slot(state, arrivals, row, first_row):
     return slot
 
 
-@inlined(vectorized=False)
+@inlined()
 def routed(state, slot, now_s, route, schedule):
     """Return the replica of an arrival, advanced to it: but where the log is full.
 
@@ -157,7 +158,6 @@ def routed(state, slot, now_s, route, schedule):
         types.FunctionType(ROUTE),
         SCHEDULES,
     ),
-    vectorized=False,
 )
 def run(
     state,
@@ -213,7 +213,6 @@ def run(
 
 @compiled(
     types.boolean(STATE, types.float64, SCHEDULES),
-    vectorized=False,
 )
 def drain(state, until_s, schedule):
     """Advance every replica to ``until_s``; return whether the log had room."""

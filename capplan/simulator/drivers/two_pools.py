@@ -135,7 +135,6 @@ def _step_decode(side, motion, r, until_s, users, think_s, prefills):
         SCHEDULES,
         types.FunctionType(WHERE),
     ),
-    vectorized=False,
 )
 def run(
     first,

@@ -8,13 +8,14 @@ times, of which those are refused that find all users waiting: no one asks them.
 import math
 from typing import NamedTuple
 
-import numba
 import numpy as np
 
+from capplan.simulator.by_pointer import by_pointer, pointer_to
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.state import Count
 
 
+@by_pointer
 class Users(NamedTuple):
     """Who will ask, and what is on its way through the front end.
 
@@ -83,7 +84,7 @@ def last_asked_s(users: Users) -> float:
     return float(users.passing_s[0, place])
 
 
-USERS = numba.typeof(nobody())
+USERS = pointer_to(nobody())
 
 
 @inlined()

@@ -27,7 +27,6 @@ from capplan.simulator.prefix_memory import (
     shared_part,
     shrink_oldest,
 )
-from capplan.simulator.ranks import of_ranks
 from capplan.simulator.run_table import newest_run
 from capplan.simulator.state import (
     ADVANCE_FIRST,
@@ -178,7 +177,7 @@ def _cached_blocks(state, r, slot):
     count = state.engine[0].ranks
     if count == 0:
         return count_hits(state, r, slot)[0]
-    ranks = of_ranks(state)
+    ranks = state.by_rank
     most = 0
     for row in range(r * count, (r + 1) * count):
         most = max(most, count_hits(ranks, row, slot)[0])

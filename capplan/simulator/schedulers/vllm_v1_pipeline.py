@@ -27,7 +27,6 @@ from capplan.simulator.pipeline import (
 )
 from capplan.simulator.pipeline import RULES as RULES
 from capplan.simulator.queues import push_waiting_front, remove_running
-from capplan.simulator.ranks import of_ranks
 from capplan.simulator.run_pipeline import jump_pipeline, run_step, show
 from capplan.simulator.state import NONE, SCHEDULE, Phase
 
@@ -121,7 +120,7 @@ def _admit(state, r, step, budget):
 @compiled(SCHEDULE)
 def schedule(state, r):
     """Give the step's micro-batch its tokens, continue the prompt, admit, and run."""
-    batches = of_ranks(state)
+    batches = state.by_rank
     replica = state.replicas[r]
     memory = state.replica_memory[r]
     step = int(memory[MEMORY.step]) + 1
