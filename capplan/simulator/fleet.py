@@ -12,7 +12,8 @@ from capplan.simulator.drivers.open_loop import drain, run
 from capplan.simulator.front_end import FrontEnd
 from capplan.simulator.jit import direct
 from capplan.simulator.serving_pool import UNBOUNDED_JUMP, ServingPool
-from capplan.simulator.state import State
+from capplan.simulator.state import Needs, State
+from capplan.simulator.tournament import with_trees
 from capplan.workload.slo import RequestSlo, Slo
 from capplan.workload.trace import Trace
 
@@ -85,6 +86,8 @@ class Fleet:
             record_iterations=record_iterations,
             longest_jump=longest_jump,
         )
+        if self._pool.needs == Needs.COUNTS:
+            self._pool.state = with_trees(self._pool.state)
         self.pools = (self._pool,)
         tables, engine = self._pool.tables, self._pool.engine
         self._front_end = FrontEnd(

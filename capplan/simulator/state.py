@@ -99,6 +99,7 @@ class State(NamedTuple):
     ranks: np.recarray  # REPLICA, (replicas * ranks,) of groups, or micro-batches of
     # pipelines, else (0,); arrays by replica that no router reads have a row of each
     shared_s: np.ndarray  # float64, (5, tokens): times of all ranks, see Shared
+    trees: np.ndarray  # float64, (2, nodes): see tournament.py; (2, 0) without
 
 
 class _Count(NamedTuple):
@@ -267,6 +268,7 @@ def empty_state(sizes: Sizes, tables: tuple[np.ndarray, ...]) -> State:
         runs=records(sizes.runs, RUN),
         ranks=idle_replicas(sizes.replicas * max(sizes.ranks, sizes.micro_batches)),
         shared_s=np.zeros((len(Shared), 0)),
+        trees=np.zeros((2, 0)),
     )
     _chain(state.requests, 0)
     for count in (Count.LOOKED, Count.NEWS_FIRST, Count.NEWS_LAST, Count.CHOSEN):

@@ -24,6 +24,7 @@ from capplan.simulator.state import (
     Count,
     Needs,
 )
+from capplan.simulator.tournament import first_that_wakes, watch
 from capplan.simulator.wake import next_s
 
 
@@ -175,6 +176,9 @@ def run(
     """
     replicas = state.replicas
     n = arrivals.arrival_s.shape[0]
+    if needs == Needs.COUNTS:
+        for r in range(replicas.shape[0]):
+            watch(state, r)
     for row in range(first, n):
         if (
             state.counts[Count.FREE] == NONE
@@ -186,9 +190,13 @@ def run(
         now_s = arrivals.reaches_s[row]
         if needs == Needs.COUNTS:
             # No request can finish before wake_s, so the counts are up to date.
-            for r in range(replicas.shape[0]):
+            r = first_that_wakes(state, now_s)
+            while r != NONE:
+                advance(state, r, now_s, schedule)
+                watch(state, r)
                 if replicas[r].wake_s < now_s:
-                    advance(state, r, now_s, schedule)
+                    break  # the log is full, or it is stuck
+                r = first_that_wakes(state, now_s)
         elif needs == Needs.ALL:
             bring_up(state, now_s, schedule)
         elif needs == Needs.SEEN:
@@ -205,6 +213,8 @@ def run(
             give_slot(state, slot)
             return row
         enqueue(state, r, slot, now_s)
+        if needs == Needs.COUNTS:
+            watch(state, r)
         state.counts[Count.ROUTED] += 1
         if state.counts[Count.STUCK] != 0:
             return row

@@ -3,6 +3,7 @@
 from capplan.routing import shortest_queue
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.state import ROUTE, Count, Needs
+from capplan.simulator.tournament import first_of_fewest
 
 NEEDS = Needs.COUNTS
 
@@ -12,4 +13,6 @@ _shortest_queue = inlined()(shortest_queue)
 @compiled(ROUTE)
 def route(state, slot, now_s):
     """Return the replica with the fewest outstanding requests, the first of equals."""
+    if state.trees.shape[1] > 0:
+        return first_of_fewest(state)
     return _shortest_queue(state.replicas.outstanding[: state.counts[Count.OPEN]])
