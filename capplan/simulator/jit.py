@@ -27,8 +27,8 @@ from capplan.errors import CapplanWarning, InputError
 from capplan.simulator.linking import for_callers
 
 _HERE = Path(__file__).parent
-_CACHE_BYTES = 200 * 2**20
-"""Room for the compiled simulator and a policy; one simulation took 173 MiB."""
+_CACHE_BYTES = 32 * 2**20
+"""Room for the compiled simulator and a policy; one simulation took 14 MiB."""
 _UNUSED_S = 14 * 86400
 """Since its last start, after which the cache of another version is deleted."""
 
