@@ -181,7 +181,7 @@ def test_without_room_for_a_cache_anywhere_the_folder_to_set_is_named(tmp_path):
     done = cache(tmp_path, tmp_path / "home", tmp_path)
 
     assert done.stderr.splitlines()[-1].startswith("capplan.errors.InputError: cannot")
-    assert "set XDG_CACHE_HOME to a folder with room for 200 MiB" in done.stderr
+    assert "set XDG_CACHE_HOME to a folder with room for 32 MiB" in done.stderr
 
 
 @pytest.mark.skipif(config.DISABLE_JIT, reason="nothing is compiled")
