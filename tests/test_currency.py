@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import re
+from pathlib import Path
 
 import openpyxl
 import pytest
@@ -151,10 +152,12 @@ def test_json_stays_in_dollars_with_the_currency_beside(made, in_euros):
     assert values["settings"]["exchange_rate"] == 1.25
 
 
-def test_a_plan_in_a_currency_is_verified(in_euros, tmp_path):
+def test_a_plan_in_a_currency_is_verified(made, in_euros, tmp_path):
     path = tmp_path / "plan.json"
     path.write_text(json_text(plan_values(in_euros)))
 
+    beside = tmp_path / "own.csv"
+    beside.write_bytes(Path(made["trace"]).read_bytes())
     assert verify(path, simulate=True) == []
 
 

@@ -76,7 +76,7 @@ def parse_absence(text: str) -> Absence:
     Examples
     --------
     >>> parse_absence("2@peak:4h")
-    Absence(count=2, since_s=None, duration_s=14400.0)
+    Absence(count=2, since_s=None, duration_s=14400.0, is_of_nodes=False)
     >>> parse_absence("1@90min:10min").since_s
     5400.0
     >>> parse_absence("1node@peak:4h").is_of_nodes

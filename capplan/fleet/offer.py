@@ -180,7 +180,8 @@ class Offer:
             return "node size not known"
         if self.gpus_per_node >= tp:
             return f"its NVLink joins {self.nvlink_domain_gpus} GPUs, not {tp}"
-        return f"it has {self.gpus_per_node} GPUs, not {tp}"
+        ends = "" if self.gpus_per_node == 1 else "s"
+        return f"it has {self.gpus_per_node} GPU{ends}, not {tp}"
 
     @property
     def is_guess(self) -> bool:

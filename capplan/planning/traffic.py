@@ -36,6 +36,7 @@ from capplan.planning.traffic_settings import (
 )
 from capplan.planning.unbatched import unbatched
 from capplan.planning.unserved import without_oversized
+from capplan.settings import SettingError
 from capplan.simulator.checks import unserved
 from capplan.simulator.metrics import length_biased_mean, requests_needed
 from capplan.units import format_duration, parse_duration_s
@@ -189,9 +190,14 @@ def _named(settings: RequestSettings) -> Trace:
     if settings.trace is not None:
         return read_trace(settings.trace, seed=settings.seed, **given)
     workload = settings.workload
-    if settings.input_len is not None and settings.output_len is not None:
-        lengths = map(parse_mean_length, (settings.input_len, settings.output_len))
-        workload = "synthetic:prompt={},output={}".format(*lengths)
+    lengths = settings.input_len, settings.output_len
+    if None not in lengths:
+        workload = "synthetic:prompt={},output={}".format(
+            *map(parse_mean_length, filter(None, lengths))
+        )
+    elif any(lengths):
+        name, other = ("input_len", "output_len")[:: 1 if lengths[0] else -1]
+        raise SettingError(name, f"{name} without {other}; expected both")
     if workload is None:
         raise InputError(
             "no requests; give --trace FILE, --workload NAME, or --input-len and "

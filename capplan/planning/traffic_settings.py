@@ -144,13 +144,9 @@ class RequestSettings(Settings):
             raise SettingError(
                 "workload", "trace and workload are both given; expected one of them"
             )
-        for name, other in (("input_len", "output_len"), ("output_len", "input_len")):
-            if getattr(self, name) is None:
-                continue
-            if getattr(self, other) is None:
-                raise SettingError(name, f"{name} without {other}; expected both")
+        for name in ("input_len", "output_len"):
             for file in ("trace", "workload"):
-                if getattr(self, file):
+                if getattr(self, name) is not None and getattr(self, file):
                     raise SettingError(
                         name, f"{file} and {name} are both given; expected one of them"
                     )

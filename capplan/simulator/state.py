@@ -185,7 +185,6 @@ class _Shared(NamedTuple):
 
 Shared = _Shared()
 
-
 UNLIMITED = 2**62
 """A budget of tokens that binds nothing."""
 PLANNED = 256

@@ -41,7 +41,7 @@ def test_a_replica_that_fits_no_node_to_buy_is_excluded_with_the_reason():
 
     assert one.price.node == "a3-highgpu-1g"
     assert isinstance(two, Excluded)
-    assert two.reason == "GCP a3-highgpu-1g has 1 GPU, not 2"
+    assert two.reason == "GCP a3-highgpu-1g: it has 1 GPU, not 2"
 
 
 def test_a_gpu_that_the_nodes_to_buy_do_not_have_is_excluded():

@@ -207,7 +207,7 @@ def test_candidates_of_pools_tell_role_gpu_degree_and_count(document):
 def test_the_page_shows_both_kinds_and_says_whether_it_pays(both):
     page = plan_page(both)
 
-    assert "Prompts and decoding apart take less: " in page.lead
+    assert "Prompts and decoding apart pay: " in page.lead
     (section,) = [s for s in page.sections if s.heading == "Prompts and decoding apart"]
     kinds, pools = section.tables
     assert len(kinds.rows) == len(pools.rows) == 2
@@ -372,7 +372,7 @@ def priced(gpu_count, usd_per_h, pools=()):
     row.gpu_count, row.pools = gpu_count, pools
     row.cost = None
     if usd_per_h is not None:
-        row.cost = Cost(usd_per_h, 0, 0, None, None, (), ())
+        row.cost = Cost(usd_per_h, 0, 0, None, None, None, (), ())
     return row
 
 

@@ -71,7 +71,7 @@ def shown(found):
 def test_a_plans_first_lines_say_whose_times_and_whose_rules_it_takes():
     found = plan(PlanSettings(**SETTINGS | GPT_OSS, engine="vllm@0.13"))
 
-    first = [" ".join(line.split()) for line in shown(found).splitlines()[:5]]
+    first = [" ".join(line.split()) for line in shown(found).splitlines()[:8]]
     assert "engine times: vLLM 0.11.2–0.13.0, rules: vLLM 0.24 to 0.33" in first
     assert "times of vLLM 0.11.2–0.13.0" in found.best.configuration.note
     assert found.best.launch.words[:2] == ("vllm", "serve")
@@ -80,7 +80,7 @@ def test_a_plans_first_lines_say_whose_times_and_whose_rules_it_takes():
 def test_times_of_vllm_for_another_engine_are_said_where_they_are_named():
     found = plan(PlanSettings(**SETTINGS, engine="sglang"))
 
-    first = [" ".join(line.split()) for line in shown(found).splitlines()[:5]]
+    first = [" ".join(line.split()) for line in shown(found).splitlines()[:8]]
     said = "engine times: vLLM 0.26.0 (not those of SGLang), rules: SGLang 0.5.23"
     assert said in first
     assert any(

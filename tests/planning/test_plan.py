@@ -73,14 +73,15 @@ def test_pruned_candidates_could_win_neither_by_cost_nor_by_gpus():
 
 def test_costs_are_gpus_times_price(found):
     best = found.best
-    requests_per_h = found.rate_per_s * 3600
-    new_tokens = found.mean_prompt_tokens * (1 - best.cached_share)
+    served = best.run.simulation.totals  # a sample: its means are its own
+    requests_per_h = served.rate_per_s * 3600
+    new_tokens = served.mean_prompt_tokens * (1 - best.cached_share)
 
     assert best.cost.usd_per_h == pytest.approx(
         best.gpu_count * best.configuration.price.usd_per_gpu_h
     )
     inputs = new_tokens * best.cost.usd_per_million_input_tokens
-    outputs = found.mean_output_tokens * best.cost.usd_per_million_output_tokens
+    outputs = served.mean_output_tokens * best.cost.usd_per_million_output_tokens
     usd_per_h = requests_per_h * (inputs + outputs) / 1e6
     assert usd_per_h == pytest.approx(best.cost.usd_per_h)
     assert inputs / (inputs + outputs) == pytest.approx(best.run.work.prompt_share)
