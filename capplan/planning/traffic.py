@@ -36,14 +36,13 @@ from capplan.planning.traffic_settings import (
 )
 from capplan.planning.unbatched import unbatched
 from capplan.planning.unserved import without_oversized
-from capplan.settings import SettingError
 from capplan.simulator.checks import unserved
 from capplan.simulator.metrics import length_biased_mean, requests_needed
 from capplan.units import format_duration, parse_duration_s
 from capplan.workload.arrivals import no_times, rescale
 from capplan.workload.catalog import open_workload
 from capplan.workload.days import DAY_S
-from capplan.workload.lengths import parse_mean_length
+from capplan.workload.lengths import synthetic_workload
 from capplan.workload.predictors import with_error, with_predictions
 from capplan.workload.readers import plain_csv, read_trace
 from capplan.workload.readers.chunks import iterate_trace
@@ -190,14 +189,8 @@ def _named(settings: RequestSettings) -> Trace:
     if settings.trace is not None:
         return read_trace(settings.trace, seed=settings.seed, **given)
     workload = settings.workload
-    lengths = settings.input_len, settings.output_len
-    if None not in lengths:
-        workload = "synthetic:prompt={},output={}".format(
-            *map(parse_mean_length, filter(None, lengths))
-        )
-    elif any(lengths):
-        name, other = ("input_len", "output_len")[:: 1 if lengths[0] else -1]
-        raise SettingError(name, f"{name} without {other}; expected both")
+    if settings.input_len or settings.output_len:
+        workload = synthetic_workload(settings.input_len, settings.output_len)
     if workload is None:
         raise InputError(
             "no requests; give --trace FILE, --workload NAME, or --input-len and "

@@ -148,6 +148,15 @@ def parse_mean_length(text: str) -> str:
     return written
 
 
+def synthetic_workload(input_len: str | None, output_len: str | None) -> str:
+    """Return the workload of prompts and answers of given lengths."""
+    if input_len is None or output_len is None:
+        given, other = ("input_len", "output_len")[:: 1 if input_len else -1]
+        raise InputError(f"{given} without {other}; expected both")
+    prompt, output = map(parse_mean_length, (input_len, output_len))
+    return f"synthetic:prompt={prompt},output={output}"
+
+
 def _tokens(value: str, text: str | None = None) -> float:
     try:
         number = float(value)
