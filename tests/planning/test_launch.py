@@ -285,6 +285,7 @@ def test_vllms_own_parser_reads_the_launch_line(name, served):
 
 @pytest.mark.vllm
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*attention to bf16 KV is taken to cost")
 @pytest.mark.parametrize("gpu", ["H200", "GB200"])
 def test_vllms_own_parser_reads_the_flags_of_ranks_and_experts(gpu, served):
     settings = PlanSettings(
