@@ -23,7 +23,7 @@ from capplan.planning.classes import ClassResult
 from capplan.planning.cost import Cost, CostLine, NodeCount
 from capplan.planning.draws import Draw, DrawnInput
 from capplan.planning.mix_result import KindCapacity, Mix, MixBand, MixPool
-from capplan.planning.purchase_result import CountCost, Purchase, Scenario, Way
+from capplan.planning.purchase_result import CountCost, Purchase, Way
 from capplan.planning.result import (
     Assumption,
     Candidate,
@@ -69,7 +69,7 @@ FILE = Path(capplan.__file__).parent / "nomenclature.csv"
 TABLES = (Gpu, Node, Offer, Price, Architecture, MemoryBudget, EngineSettings, Replica)
 TABLES += (Layout, Pool, Cost, CostLine, NodeCount, TpOption, TpRow, TpSearch)
 TABLES += (Candidate, Plan, Probe, Series, Assumption, ClassResult, ColdStart, Known)
-TABLES += (Traffic, Lengths, Throughput, Purchase, Way, Scenario, CountCost)
+TABLES += (Traffic, Lengths, Throughput, Purchase, Way, CountCost)
 TABLES += (Risk, RiskLevel, CountShare, DrawnInput, DrawnPlan, Draw)
 TABLES += (SpareNodes, NodesGone, Swing, Worth)
 TABLES += (DraftsTried, DraftsWorth)

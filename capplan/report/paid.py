@@ -77,18 +77,19 @@ def paid(candidate: Candidate, replica_count: int | None = None) -> tuple[Paid, 
         deployment = deployment.with_replicas(replica_count)
     pools = deployment.pools
     roles = (PREFILL, DECODE) if len(pools) > 1 else ("",)
-    named = {
-        pool.configuration.key: role for pool, role in zip(pools, roles, strict=True)
-    }
+    named: dict[object, list[str]] = {}  # of two pools alike, both roles in order
+    for pool, role in zip(pools, roles, strict=True):
+        named.setdefault(pool.configuration.key, []).append(role)
     rows = []
     bought = alike(pools)
     on = [pool.configuration.key for _, group in bought for pool in group]
     for price, group in bought:
         size = price.gpus_per_node or 1
-        of = []
+        of: list[PaidPool] = []
         for pool in group:
-            role, layout = named[pool.configuration.key], pool.configuration.layout
-            several = on.count(pool.configuration.key) > 1
+            same, layout = named[pool.configuration.key], pool.configuration.layout
+            role = same[min(len(of), len(same) - 1)]
+            several = on.count(pool.configuration.key) > len(same)
             key = (f"{role}_" if role else "") + (f"size{size}_" if several else "")
             of.append(PaidPool(role, layout, pool.replica_count, key))
         row, gpu = paid_nodes(price, group), group[0].configuration.gpu

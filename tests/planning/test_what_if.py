@@ -46,7 +46,7 @@ def answer(best):
     engine, judgement = best.configuration.engine, best.run.judgement
     return (
         (best.gpu, best.tp, best.replica_count, engine.max_num_batched_tokens),
-        best.cost.usd_per_month,
+        best.cost and best.cost.usd_per_month,
         judgement.attainment,
         judgement.counted_request_count,
         best.decided,
