@@ -83,8 +83,9 @@ def test_a_week_is_autoscaled_as_the_docs_say(tmp_path, capsys):
     rows = {row["name"]: row for row in document["policies"]}
     text = (EXAMPLES.parent / "docs" / "autoscalers.md").read_text(encoding="utf-8")
     assert code == 0
-    assert document["best"] == "schedule"
-    assert document["fixed"]["peak_replicas"] == 5
+    # Asked of every hour, none but the fixed fleet attains the target.
+    assert document["best"] == "fixed"
+    assert document["fixed"]["peak_replicas"] == 7
     for row in (document["fixed"], *rows.values()):
         told = format_share(row["slo_attainment"])
         paid = f"{row['gpu_hours_paid']:,.0f}"
