@@ -90,6 +90,16 @@ def fleet_rows(
                 None if static is None else static.usd_per_month,
             )
         )
+    missing = [each for each in fleets if each.name == HOURS and not each.meets]
+    for each in missing:
+        hour = each.worst_hour_attainment
+        worst = "" if hour is None else f" and {hour:.2%} in the worst hour"
+        text = (
+            f"the {HOURS}, as a schedule on the trace, attain {each.slo_attainment:.2%}"
+            f"{worst}, less than asked: a burst within an hour is not in the rate that "
+            "its replicas were counted for; the table of fleets tells what attains it"
+        )
+        warnings.warn(text, CapplanWarning, stacklevel=2)
     return tuple(fleets)
 
 
