@@ -284,8 +284,8 @@ def test_a_plan_counts_the_gpus_of_all_stages(made):
 
 
 @pytest.mark.thorough
-def test_a_plan_of_stages_is_verified(made, tmp_path):
+def test_a_plan_of_stages_is_verified(made, workload, tmp_path):
     path = tmp_path / "plan.json"
     path.write_text(plan_json(made))
 
-    assert verify(path, simulate=True) == []
+    assert verify(path, simulate=True, given={"workload": workload}) == []
