@@ -152,6 +152,11 @@ def _records(path: str | Path, lines: Iterable[str]) -> Iterator[tuple[int, list
             if fields:
                 yield rows.line_num, fields
     except csv.Error as error:
+        if "new-line" in str(error):
+            raise InputError(
+                f"{path}:{rows.line_num + 1}: a lone carriage return ends its lines; "
+                "expected LF or CRLF"
+            ) from None
         raise InputError(
             f"{path}:{rows.line_num}: {error}; expected at most "
             f"{_MAX_FIELD_CHARACTERS:,} characters, and quotes that are closed"

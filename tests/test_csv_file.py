@@ -141,6 +141,14 @@ def test_a_quote_that_is_not_closed_is_refused(file):
         read_rows(file('a,b\n1,"2\n3,4\n'))
 
 
+def test_lines_that_end_in_a_lone_carriage_return_are_refused(file):
+    path = file("")
+    path.write_bytes(b"arrival_s,prompt_tokens,output_tokens\r0,10,10\r1,20,20\r")
+
+    with pytest.raises(InputError, match="a lone carriage return ends its lines"):
+        read_trace(path)
+
+
 def test_an_empty_cell_and_a_missing_one_are_alike(file):
     rows = read_rows(file("a,b\n1,\n2\n"))[1]
 

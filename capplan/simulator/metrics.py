@@ -3,10 +3,13 @@
 import numpy as np
 from scipy.special import ndtri, stdtrit
 
+from capplan.errors import InputError
+
 CONFIDENCE = 0.95
 """Confidence of the intervals that are reported."""
 
 _BATCHES = 30
+_MOST_NEEDED = 20_000_000
 
 
 def share_interval(
@@ -48,10 +51,21 @@ def requests_needed(attainment_target: float) -> int:
     """Return how many requests show a share as high as the target.
 
     With fewer than about 10 expected to miss, one unlucky moment decides.
+
+    Raises
+    ------
+    InputError
+        For a target that takes more than 20 million requests to show.
     """
     if attainment_target >= 1:
         return 1
-    return int(np.ceil(10 / (1 - attainment_target)))
+    needed = int(np.ceil(10 / (1 - attainment_target)))
+    if needed > _MOST_NEEDED:
+        raise InputError(
+            f"attainment {attainment_target}: takes {needed:,} requests to judge; "
+            "expected at most 0.999999, or 1 for every request"
+        )
+    return needed
 
 
 def length_biased_mean(stays_s: np.ndarray) -> float:

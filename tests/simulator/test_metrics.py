@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from capplan.errors import InputError
 from capplan.simulator.metrics import requests_needed, share_interval
 
 
@@ -62,6 +63,12 @@ def test_a_target_needs_ten_expected_misses():
     assert requests_needed(0.99) == 1000
     assert requests_needed(0.999) == 10_000
     assert requests_needed(1.0) == 1
+
+
+def test_a_target_that_no_sample_can_show_is_refused():
+    assert requests_needed(0.999999) == pytest.approx(10_000_000, abs=1)
+    with pytest.raises(InputError, match=r"at most 0\.999999, or 1 for every"):
+        requests_needed(0.999999999)
 
 
 @pytest.mark.parametrize("count", [3, 5, 13])
