@@ -5,7 +5,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from capplan.latency.measurements import PHASES, Points
+from capplan.latency.measurements import Points
 from capplan.latency.profile import Profile
 
 
@@ -19,8 +19,6 @@ class Validation(NamedTuple):
     points_by_phase: dict[str, int]
     mean_abs_error_by_region: dict[str, float]
     """Mean error by quartile of prompt tokens (prefill) or of the batch."""
-    within_sigma: float | None
-    """Share of points within two sigmas; about 95 % when sigma is right."""
 
 
 def validate(profile: Profile, points: Points) -> Validation:
@@ -31,16 +29,12 @@ def validate(profile: Profile, points: Points) -> Validation:
     for name, rows in phases.items():
         work = points.prefill_tokens if name == "prefill" else points.decoding
         region |= _regions(name, work[rows], np.abs(error[rows]))
-    sigma = np.array([profile.sigma(PHASES[code]) for code in points.phase])
-    known = sigma > 0
-    within = np.abs(error[known]) <= 2 * sigma[known]
     return Validation(
         {name: float(np.abs(error[rows]).mean()) for name, rows in phases.items()},
         {name: float(np.abs(error[rows]).max()) for name, rows in phases.items()},
         {name: float(error[rows].mean()) for name, rows in phases.items()},
         {name: int(rows.sum()) for name, rows in phases.items()},
         region,
-        float(within.mean()) if known.any() else None,
     )
 
 

@@ -25,7 +25,6 @@ class DemandLaw:
     workers_per_rate_interval: tuple[float, float]
     workers_fixed_interval: tuple[float, float]
     linear_from_per_s: float  # R: all counts from here on are within one worker
-    linear_from_interval_per_s: tuple[float, float]  # highest rate off the line, R
     residual_workers: float  # largest distance from the line, rounding aside
     confidence: float = _CONFIDENCE  # level of the intervals
 
@@ -80,7 +79,7 @@ def fit_demand_law(rate_per_s: np.ndarray, workers: np.ndarray) -> DemandLaw:
     # The line has two coefficients: at least four rates leave some to judge it by.
     for start in np.unique(rate)[:-3]:
         kept = rate >= start
-        law = _fit(rate[kept], count[kept] - 0.5, rate[~kept])
+        law = _fit(rate[kept], count[kept] - 0.5)
         if law.residual_workers <= _TOLERANCE_WORKERS:
             return law
     raise InputError(
@@ -89,7 +88,7 @@ def fit_demand_law(rate_per_s: np.ndarray, workers: np.ndarray) -> DemandLaw:
     )
 
 
-def _fit(x: np.ndarray, y: np.ndarray, below: np.ndarray) -> DemandLaw:
+def _fit(x: np.ndarray, y: np.ndarray) -> DemandLaw:
     from scipy.special import stdtrit
 
     n = len(x)
@@ -108,6 +107,5 @@ def _fit(x: np.ndarray, y: np.ndarray, below: np.ndarray) -> DemandLaw:
         (slope - slope_error, slope + slope_error),
         (fixed - fixed_error, fixed + fixed_error),
         float(x[0]),
-        (float(below.max(initial=0.0)), float(x[0])),
         float(np.abs(residual).max()),
     )

@@ -27,7 +27,6 @@ class ReplicaLoad:
     prefill_limit_s: float  # infinite without new requests [s]
     kv_peak_tokens: int  # (e), most in any future iteration [tokens]
     kv_capacity_tokens: int
-    kv_peak_iteration: int  # iterations until the peak
 
 
 def replica_loads(
@@ -45,8 +44,7 @@ def _load(problem: PlacementProblem, replica: int, rows: np.ndarray) -> ReplicaL
     # A batch that the table does not reach is shown beside the last limit it has.
     batch = min(len(rows), template.max_batch)
     prefill_s, ttft_s, saved_limit_s = prefill_times_s(problem, rows)
-    iterations, total = kv_over_iterations(problem, rows)
-    peak = int(total.argmax())
+    _, total = kv_over_iterations(problem, rows)
     return ReplicaLoad(
         replica,
         len(rows),
@@ -55,7 +53,6 @@ def _load(problem: PlacementProblem, replica: int, rows: np.ndarray) -> ReplicaL
         float(decode_limit_tokens(problem, tpot_s)[batch]),
         prefill_s,
         min(ttft_s, saved_limit_s),
-        int(total[peak]),
+        int(total.max()),
         template.kv_capacity_tokens,
-        int(iterations[peak]),
     )

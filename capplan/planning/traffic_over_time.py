@@ -34,11 +34,6 @@ class Traffic:
         """Index of the bin in which most requests arrive."""
         return int(np.argmax(self.rate_per_s))
 
-    @property
-    def busiest_by_tokens(self) -> int:
-        """Index of the bin in which most tokens arrive, of prompts and answers."""
-        return int(np.argmax(self.prompt_tokens_per_s + self.output_tokens_per_s))
-
 
 @dataclass(frozen=True, eq=False)
 class Lengths:

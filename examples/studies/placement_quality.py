@@ -6,7 +6,7 @@
 Heartbeats of ShareGPT lengths on replicas of a shipped profile, where the SLO binds,
 and on replicas with little KV, where KV binds. For each: lower bound, best placement,
 best fit (Aladdin's Algorithm 1), JSQ and the time taken. Then GPU mixes with known
-optima, and the speed of Algorithms 1 and 2.
+optima, and the speed of Algorithm 1.
 """
 
 import argparse
@@ -21,7 +21,6 @@ from capplan.placement.heuristics.open_replicas import OpenReplicas
 from capplan.placement.mip import solve
 from capplan.placement.mix import allocate_mix, read_mix
 from capplan.placement.problem import PlacementProblem
-from capplan.placement.rebalance import EstimationErrors, rebalance
 from capplan.placement.replica import PlacementReplica, replica_of_tables
 from capplan.workload.catalog import shipped_workload
 
@@ -139,23 +138,6 @@ def speeds() -> None:
             f"  scheduling one second at {rate:,} requests/s: "
             f"{heartbeat_s * 1e3:.2f} ms ({heartbeat_s / rate * 1e6:.1f} µs per "
             "request)"
-        )
-    rng = np.random.default_rng(0)
-    for workers in (15, 100):
-        errors = EstimationErrors(
-            rng.normal(0, 800, workers), rng.integers(-3, 4, workers).astype(float)
-        )
-        batch = np.full(workers, 27)
-        worker, tokens = rng.integers(0, workers, 100), rng.integers(10, 800, 100)
-        heartbeat_s = median_s(
-            lambda b=batch, e=errors, w=worker, t=tokens: rebalance(
-                template, b, e, w, t
-            ),
-            99,
-        )
-        print(
-            f"  Algorithm 2, 100 new requests on {workers} replicas: "
-            f"{heartbeat_s * 1e3:.3f} ms per heartbeat"
         )
 
 

@@ -78,13 +78,3 @@ def test_points_of_one_size_are_one_region():
     regions = validate(PROFILE, points).mean_abs_error_by_region
 
     assert regions == {"decode of 8 requests": pytest.approx(0.225)}
-
-
-def test_only_phases_with_a_known_sigma_count_as_within_it():
-    # sigma is 10 %: 19 % off is within two, 25 % is not; prefill has no sigma.
-    points = points_from_rows(
-        [decode(1, 0.0124), decode(2, 0.008), ("prefill", 1, 9, 0, 1.0)]
-    )
-
-    assert validate(PROFILE, points).within_sigma == pytest.approx(0.5)
-    assert validate(PROFILE, points.of("prefill")).within_sigma is None

@@ -27,7 +27,6 @@ def test_linearity_begins_after_the_last_rate_that_is_off_the_line():
     law = fit_demand_law(rates, workers)
 
     assert law.linear_from_per_s == 10
-    assert law.linear_from_interval_per_s == (4, 10)
     assert abs(law.workers(1000) - 500) <= 5
     with pytest.raises(InputError, match="holds from 10 requests/s on; 4 is below"):
         law.workers(4)

@@ -21,7 +21,6 @@ LAW = DemandLaw(
     workers_per_rate_interval=(0.18, 0.22),
     workers_fixed_interval=(0.0, 1.0),
     linear_from_per_s=10.0,
-    linear_from_interval_per_s=(0.0, 10.0),
     residual_workers=0.5,
     confidence=0.95,
 )

@@ -1,12 +1,12 @@
 """Aladdin's Algorithm 2: move what was just placed so that errors cancel.
 
-Nie et al., arXiv:2405.06856, section 4.3; ``capplan/placement/rebalance.py`` has the
-same for a placement problem. On each replica l^e and b^e are the errors in tokens and
-requests: each running request that has outrun its prediction adds its second prediction
-and 1, each that finished since the last beat with fewer tokens than predicted takes
-what was left and 1. Eq. 4 is a line in (context, batch) whose parallel through
-(l^e, b^e) is at a distance from the origin. The longest prediction first, each request
-of a replica above 0 goes to the lowest one where the distances' sum falls by that.
+Nie et al., arXiv:2405.06856, section 4.3. On each replica l^e and b^e are the errors in
+tokens and requests: each running request that has outrun its prediction adds its second
+prediction and 1, each that finished since the last beat with fewer tokens than
+predicted takes what was left and 1. Eq. 4 is a line in (context, batch) whose parallel
+through (l^e, b^e) is at a distance from the origin. The longest prediction first, each
+request of a replica above 0 goes to the lowest one where the distances' sum falls by
+that.
 
 The second prediction is the mean of past outputs longer than the first, of prompts as
 long (``beats.py``). Errors are found anew at each beat: the paper does not say whether
