@@ -14,17 +14,9 @@ from capplan.files import check_folder
 from capplan.placement.lp_export import write_model
 from capplan.placement.snapshot import write_snapshot
 from capplan.planning.autoscale import autoscale as compute_autoscaled
-from capplan.planning.autoscale_settings import AutoscaleSettings
-from capplan.planning.autoscaled import Autoscaled
 from capplan.planning.budget import budget as compute_budget
-from capplan.planning.budget_settings import BudgetSettings
-from capplan.planning.budgeted import Budget
-from capplan.planning.capacity import Capacity
 from capplan.planning.capacity import capacity as compute_capacity
-from capplan.planning.compare import Comparison
 from capplan.planning.compare import compare as compute_comparison
-from capplan.planning.compare_settings import CompareSettings
-from capplan.planning.demand import Demand
 from capplan.planning.demand import demand as compute_demand
 from capplan.planning.inputs import Progress
 from capplan.planning.place_settings import PlaceSettings
@@ -33,23 +25,15 @@ from capplan.planning.placing import place as compute_placement
 from capplan.planning.plan import plan as compute_plan
 from capplan.planning.result import Plan
 from capplan.planning.run import RequestProgress, Run, simulate_deployment
-from capplan.planning.search import Search
 from capplan.planning.search import search as compute_search
 from capplan.planning.setting_groups import OutputSettings
-from capplan.planning.settings import (
-    CapacitySettings,
-    DemandSettings,
-    PlanSettings,
-    SearchSettings,
-    SimulateSettings,
-)
+from capplan.planning.settings import PlanSettings, SimulateSettings
 from capplan.planning.share_nodes import share_nodes as compute_shared
 from capplan.planning.shared_fleet import SharedFleet
 from capplan.planning.shared_fleet_settings import SharedFleetSettings
 from capplan.planning.what_if import WhatIf
 from capplan.planning.what_if import plan_each as compute_each
 from capplan.planning.what_if import what_if as compute_what_if
-from capplan.planning.what_if_settings import WhatIfSettings
 from capplan.report.page import Page
 from capplan.report.pages.placement import placement_page
 from capplan.report.pages.plan import plan_page
@@ -152,59 +136,26 @@ def _folders(llms: Sequence[str], out: Path) -> dict[str, Path]:
     return {llm: out / name for llm, name in zip(llms, names, strict=True)}
 
 
-def what_if(
-    settings: WhatIfSettings,
-    progress: Progress | None = None,
-    stopped: Stopped | None = None,
-) -> tuple[WhatIf, Written]:
-    """Plan for each combination of the varied settings, and write the files."""
-    return _computed(compute_what_if, settings, progress, stopped)
+what_if = partial(_computed, compute_what_if)
+"""Plan for each combination of the varied settings, and write the files."""
 
+capacity = partial(_computed, compute_capacity)
+"""Find what given fleets serve, and write the files."""
 
-def capacity(
-    settings: CapacitySettings,
-    progress: Progress | None = None,
-    stopped: Stopped | None = None,
-) -> tuple[Capacity, Written]:
-    """Find what given fleets serve, and write the files."""
-    return _computed(compute_capacity, settings, progress, stopped)
+autoscale = partial(_computed, compute_autoscaled)
+"""Compare autoscalers with fixed fleets, and write the files."""
 
+budget = partial(_computed, compute_budget)
+"""Budget the nodes of some months, and write the files."""
 
-def autoscale(
-    settings: AutoscaleSettings,
-    progress: Progress | None = None,
-    stopped: Stopped | None = None,
-) -> tuple[Autoscaled, Written]:
-    """Compare autoscalers with fixed fleets, and write the files."""
-    return _computed(compute_autoscaled, settings, progress, stopped)
+search = partial(_computed, compute_search)
+"""Compare TP degrees, and write the files."""
 
+compare = partial(_computed, compute_comparison)
+"""Compare systems, and write the files."""
 
-def budget(
-    settings: BudgetSettings, progress: Progress | None = None
-) -> tuple[Budget, Written]:
-    """Budget the nodes of some months, and write the files."""
-    return _computed(compute_budget, settings, progress)
-
-
-def search(settings: SearchSettings) -> tuple[Search, Written]:
-    """Compare TP degrees, and write the files."""
-    return _computed(compute_search, settings)
-
-
-def compare(
-    settings: CompareSettings,
-    progress: Progress | None = None,
-    stopped: Stopped | None = None,
-) -> tuple[Comparison, Written]:
-    """Compare systems, and write the files."""
-    return _computed(compute_comparison, settings, progress, stopped)
-
-
-def demand(
-    settings: DemandSettings, progress: Progress | None = None
-) -> tuple[Demand, Written]:
-    """Plan at several rates, and write the files."""
-    return _computed(compute_demand, settings, progress)
+demand = partial(_computed, compute_demand)
+"""Plan at several rates, and write the files."""
 
 
 def share_nodes(
