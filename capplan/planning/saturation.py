@@ -1,9 +1,9 @@
 """Requests per second that a replica completes while its queue never runs empty."""
 
 from dataclasses import dataclass, replace
+from itertools import compress, product
 
 import numpy as np
-from scipy.optimize import nnls
 
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
@@ -281,22 +281,26 @@ def _work_done(times: RequestTimes, at_s: np.ndarray) -> np.ndarray:
     Tokens come at equal distances from a request's first to its last. Long sums are
     numpy's own: those of BLAS differ in their last digits with its threads.
     """
-    prefill_s = np.maximum(times.first_token_s - times.scheduled_s, 1e-12)
-    decode_s = np.maximum(times.finish_s - times.first_token_s, 1e-12)
-    rows = []
-    for moment_s in at_s:
-        prefilled = np.clip((moment_s - times.scheduled_s) / prefill_s, 0, 1)
-        later = np.clip((moment_s - times.first_token_s) / decode_s, 0, 1)
-        later = later * (times.output_tokens - 1)
-        contexts = later * (times.prompt_tokens + later / 2)
-        rows.append(
-            (
-                float((prefilled * times.prompt_tokens).sum()),
-                float(prefilled.sum() + later.sum()),
-                float(contexts.sum()),
-            )
-        )
-    return np.array(rows)
+    columns = (times.scheduled_s, times.first_token_s, times.finish_s)
+    lengths = (times.prompt_tokens, times.output_tokens - 1)
+    begun_s, first_s, end_s, prompt, later = (
+        np.ascontiguousarray(column, np.float64) for column in (*columns, *lengths)
+    )
+    # Those that are done count whole; whole numbers and halves add up exactly.
+    order = np.argsort(end_s)
+    work = np.stack((prompt, 1 + later, later * (prompt + later / 2)), axis=1)[order]
+    sums = np.vstack((np.zeros(3), np.cumsum(work, axis=0)))
+    done = sums[np.searchsorted(end_s[order], at_s)]
+    for moment_s, row in zip(at_s, done, strict=True):
+        now = np.flatnonzero((begun_s < moment_s) & (end_s >= moment_s))
+        prefill_s = np.maximum(first_s[now] - begun_s[now], 1e-12)
+        decode_s = np.maximum(end_s[now] - first_s[now], 1e-12)
+        prefilled = np.clip((moment_s - begun_s[now]) / prefill_s, 0, 1)
+        decoded = np.clip((moment_s - first_s[now]) / decode_s, 0, 1) * later[now]
+        row[0] += (prefilled * prompt[now]).sum()
+        row[1] += prefilled.sum() + decoded.sum()
+        row[2] += (decoded * (prompt[now] + decoded / 2)).sum()
+    return done
 
 
 def _rate(done: np.ndarray, period_s: float, work: np.ndarray) -> tuple[float, float]:
@@ -308,7 +312,7 @@ def _rate(done: np.ndarray, period_s: float, work: np.ndarray) -> tuple[float, f
     """
     scale = np.maximum(done.mean(axis=0), 1e-12)
     time_s = np.full(len(done), period_s)
-    costs, _ = nnls(done / scale, time_s)
+    costs = _costs(done / scale, time_s)
     used = costs > 0
     matrix, mean = (done / scale)[:, used], (work / scale)[used]
     residual = time_s - matrix @ costs[used]
@@ -316,3 +320,17 @@ def _rate(done: np.ndarray, period_s: float, work: np.ndarray) -> tuple[float, f
     request_s = float(mean @ costs[used])
     error_s = np.sqrt(variance * (mean @ np.linalg.pinv(matrix.T @ matrix) @ mean))
     return 1 / request_s, float(1.96 * error_s / request_s)
+
+
+def _costs(work: np.ndarray, time_s: np.ndarray) -> np.ndarray:
+    """Return costs >= 0 of the least squares: the best of all subsets of columns."""
+    best, least = np.zeros(work.shape[1]), np.inf
+    for used in product((False, True), repeat=len(best)):
+        columns = [*compress(range(len(best)), used)]
+        costs = np.linalg.lstsq(work[:, columns], time_s, rcond=None)[0]
+        residual = time_s - work[:, columns] @ costs
+        if (costs > 0).all() and residual @ residual < least:
+            least = residual @ residual
+            best = np.zeros(len(best))
+            best[columns] = costs
+    return best

@@ -1,7 +1,10 @@
 """Intervals of a simulated share, and how many requests show one."""
 
+import math
+from collections.abc import Callable
+from functools import cache
+
 import numpy as np
-from scipy.special import ndtri, stdtrit
 
 from capplan.errors import InputError
 
@@ -31,11 +34,11 @@ def share_interval(
     excess = np.bincount(batch, hits, _BATCHES) - share * size
     used = int((size > 0).sum())
     independent = max(share * (1 - share) / n, 1e-300)
-    z = ndtri(0.5 + confidence / 2)
+    z = standard_errors(confidence)
     inflation = 1.0
     if used > 1:
         variance = used / (used - 1) * float((excess**2).sum()) / n**2
-        t = stdtrit(used - 1, 0.5 + confidence / 2)
+        t = standard_errors(confidence, used - 1)
         inflation = max(1.0, variance * t * t / (independent * z * z))
     effective = n / inflation if share * (1 - share) > 0 else n
     center = (share + z * z / (2 * effective)) / (1 + z * z / effective)
@@ -45,6 +48,38 @@ def share_interval(
         * np.sqrt(share * (1 - share) / effective + z * z / (4 * effective**2))
     )
     return float(max(0.0, center - half)), float(min(1.0, center + half))
+
+
+@cache
+def standard_errors(confidence: float, freedom: int | None = None) -> float:
+    """Return within how many standard errors of 0 a normal variate lies so surely.
+
+    With degrees of freedom one of Student's t, whose probability has a closed form
+    (Abramowitz & Stegun, "Handbook of Mathematical Functions", 26.7.3 and 26.7.4).
+    """
+    if freedom is None:
+        root_2 = math.sqrt(2)
+        return _solved(lambda z: math.erf(z / root_2), confidence, 40.0)
+
+    def within(angle: float) -> float:
+        odd, cosine = freedom % 2, math.cos(angle)
+        term, total = cosine if odd else 1.0, 0.0
+        for k in range(odd, freedom - 1, 2):
+            term *= (k - 1) / k * cosine**2 if k > odd else 1
+            total += term
+        total *= math.sin(angle)
+        return (angle + total) * 2 / math.pi if odd else total
+
+    angle = _solved(within, confidence, math.pi / 2)
+    return math.sqrt(freedom) * math.tan(angle)
+
+
+def _solved(rising: Callable[[float], float], value: float, high: float) -> float:
+    """Return where a function of 0 to ``high`` reaches a value, by bisection."""
+    low = 0.0
+    while low < (middle := (low + high) / 2) < high:
+        low, high = (middle, high) if rising(middle) < value else (low, middle)
+    return high
 
 
 def requests_needed(attainment_target: float) -> int:

@@ -2,9 +2,10 @@
 
 import numpy as np
 import pytest
+from scipy.special import ndtri, stdtrit
 
 from capplan.errors import InputError
-from capplan.simulator.metrics import requests_needed, share_interval
+from capplan.simulator.metrics import requests_needed, share_interval, standard_errors
 
 
 def interval_of(hits):
@@ -84,3 +85,14 @@ def test_the_interval_between_few_samples_covers_their_share(count):
         covered += low <= 0.95 <= high
 
     assert covered >= 0.95 * repeats - 4 * np.sqrt(0.95 * 0.05 * repeats)
+
+
+@pytest.mark.parametrize("confidence", [0.5, 0.95, 0.99, 0.995, 0.999])
+def test_standard_errors_are_the_quantiles_of_scipy(confidence):
+    freedoms = range(1, 60)
+
+    found = [standard_errors(confidence, freedom) for freedom in freedoms]
+
+    upper = 0.5 + confidence / 2
+    assert found == pytest.approx(stdtrit(freedoms, upper), rel=1e-12)
+    assert standard_errors(confidence) == pytest.approx(ndtri(upper), rel=1e-14)
