@@ -1,13 +1,14 @@
 """Least squares of the relative error, with coefficients that cannot be negative."""
 
 import numpy as np
-from scipy.optimize import nnls
 
 _ROUNDS = 6
 
 
 def scaled_nnls(design: np.ndarray, target: np.ndarray) -> np.ndarray:
     """Return coefficients >= 0 of the least squares, solved with columns of norm 1."""
+    from scipy.optimize import nnls
+
     scale = np.linalg.norm(design, axis=0)
     scale[scale == 0] = 1.0
     scaled, _ = nnls(design / scale, target, maxiter=50 * design.shape[1])

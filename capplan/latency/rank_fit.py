@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import isotonic_regression
 
 from capplan.latency.aiconfigurator import Source, kernel_identity
 from capplan.latency.fit import Fit, fit
@@ -83,6 +82,8 @@ def _shared(parts: Parts) -> dict[str, Part]:
 
 def _terms(part: Part) -> PartTerms:
     """Return knots that do not fall; where measured times do, their mean is taken."""
+    from scipy.optimize import isotonic_regression
+
     rising_s = isotonic_regression(part.seconds, weights=_weights(part.seconds)).x
     return PartTerms(tokens=part.tokens.tolist(), tokens_s=rising_s.tolist())
 

@@ -5,15 +5,17 @@ The names of Vidur, etalon, length data sets and gateways are read too; see
 since 1970 and dates are shifted to start at 0.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
 
 from capplan.csv_file import header
 from capplan.errors import InputError
+from capplan.input_file import opened
 from capplan.workload.readers.columns import (
     ARRIVAL_UNITS_S,
     NAMES,
@@ -23,10 +25,19 @@ from capplan.workload.readers.columns import (
 from capplan.workload.readers.options import ReadOptions
 from capplan.workload.readers.ordering import Notes, answered, ordered_trace
 from capplan.workload.readers.sessions import column_sessions
-from capplan.workload.readers.table import Table, first_names, read_table
+from capplan.workload.readers.table import (
+    Table,
+    first_names,
+    is_numeric,
+    parsed,
+    read_table,
+)
 from capplan.workload.request_limits import limited_classes
 from capplan.workload.slo import LIMITS
 from capplan.workload.trace import MOST_ADAPTERS, MOST_EPOCH_S, Trace
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 EPOCH_S = 1e8
 """Arrivals beyond this are stamps since 1970. [s]"""
@@ -45,6 +56,14 @@ _MAX_CLASS_CHARACTERS = 200
 _GUESSED_CLASSES = 20
 """Classes that a column may have of which nobody said that it holds them."""
 _MAX_CLASSES = np.iinfo(np.int16).max
+_CLEAN = {
+    "arrival_s": r"\d{1,8}(?:\.\d+)?",
+    "prompt_tokens": r"[1-9]\d{0,7}",
+    "output_tokens": r"[1-9]\d{0,7}",
+    "class": r"[A-Za-z][\w-]{0,99}",
+}
+"""Cells of a file that is read without pandas, which takes 0.3 s to import."""
+_MOST_CLEAN_BYTES = 2**23
 
 
 def sniff(head: bytes) -> bool:
@@ -59,6 +78,8 @@ def sniff(head: bytes) -> bool:
 def read(path: str | Path, options: ReadOptions) -> Trace:
     """Return the requests of a plain CSV."""
     columns = columns_of(path, options.columns)
+    if (clean := _clean(path, columns)) is not None:
+        return clean
     table, notes = read_table(path, wanted(columns)), Notes(path)
     refuse_sums(table, columns)
     table = table.select(answered(notes, *outcomes(table, columns)))
@@ -87,6 +108,32 @@ def read(path: str | Path, options: ReadOptions) -> Trace:
     return replace(trace, unread_columns=columns.unread, clock_s=clock_s)
 
 
+def _clean(path: str | Path, columns: Columns) -> Trace | None:
+    """Return the requests of a small file of nothing but clean rows, else None."""
+    column_of = {name: column for column, name in columns.names.items()}
+    kinds = [column_of.get(name, "") for name in header(path)]
+    if columns.note or not set(kinds) <= set(_CLEAN):
+        return None
+    row = ",".join(_CLEAN[kind] for kind in kinds)
+    with opened(path) as file:
+        rows = file.read(_MOST_CLEAN_BYTES).partition(b"\n")[2]
+        if file.read(1) or not re.fullmatch(f"(?:{row}\n)+".encode(), rows):
+            return None
+    cells = rows.decode().replace("\n", ",").split(",")
+    of = {kind: cells[k : -1 : len(kinds)] for k, kind in enumerate(kinds)}
+    names, index = np.unique(of.get("class", ["all"]), return_inverse=True)
+    if len(names) > _MAX_CLASSES:
+        return None
+    return ordered_trace(
+        Notes(path),
+        np.array([*map(float, of["arrival_s"])]) if "arrival_s" in of else None,
+        tuple(names.tolist()),
+        request_class=index.astype(np.int16) if "class" in of else None,
+        prompt_tokens=np.array([*map(int, of["prompt_tokens"])]),
+        output_tokens=np.array([*map(int, of["output_tokens"])]),
+    )
+
+
 def refuse_sums(table: Table, columns: Columns) -> None:
     """Refuse rows that are the sum of several requests."""
     if (name := columns.names.get("requests")) is not None:
@@ -94,7 +141,7 @@ def refuse_sums(table: Table, columns: Columns) -> None:
             "at most 1: the row is a sum of requests, whose own lengths and times it "
             "does not have; expected a row for each request"
         )
-        counted = pd.to_numeric(table.frame[name].astype(str), errors="coerce")
+        counted = parsed(table.frame[name])
         table.require(~(counted > 1).to_numpy(), name, expected)
 
 
@@ -103,14 +150,11 @@ def outcomes(table: Table, columns: Columns) -> tuple[np.ndarray, np.ndarray]:
 
     By a column of statuses: words of failure, codes from 400 on, or no success.
     """
-    cells = table.frame[columns.names["output_tokens"]].astype(str)
-    output = pd.to_numeric(cells, errors="coerce").fillna(1).to_numpy()
+    output = parsed(table.frame[columns.names["output_tokens"]]).fillna(1).to_numpy()
     if (name := columns.names.get("status")) is None:
         return output, np.zeros(len(table), bool)
     status = table.frame[name].astype(str).str.strip().str.lower()
-    failed = status.str.contains(_FAILED) | (
-        pd.to_numeric(status, errors="coerce") >= _FIRST_CODE_OF_FAILURE
-    )
+    failed = status.str.contains(_FAILED) | (parsed(status) >= _FIRST_CODE_OF_FAILURE)
     if "succe" in name.lower():
         failed |= status.isin(_NO)
     return output, failed.to_numpy()
@@ -152,7 +196,7 @@ def arrivals(table: Table, columns: Columns) -> np.ndarray | None:
     values = table.frame[name]
     if values.isna().all():
         return None
-    if not pd.api.types.is_numeric_dtype(values) and _is_date(values):
+    if not is_numeric(values) and _is_date(values):
         return table.stamps_ns(name, _DATE) / 1e9
     unit_s = ARRIVAL_UNITS_S[columns.arrival]
     arrival_s = table.numbers(name, _SECONDS[unit_s]) * unit_s
@@ -163,8 +207,10 @@ def arrivals(table: Table, columns: Columns) -> np.ndarray | None:
     return arrival_s.astype(np.float64)
 
 
-def _is_date(values: pd.Series) -> bool:
+def _is_date(values: "pd.Series") -> bool:
     """Return whether the first value is a date."""
+    import pandas as pd
+
     first = values.dropna().iloc[:1].astype(str)
     return bool(pd.to_datetime(first, format="ISO8601", errors="coerce").notna().all())
 
@@ -279,9 +325,9 @@ def _limits(table: Table, columns: dict[str, str]) -> dict[str, np.ndarray]:
     limits_s = {}
     for kind, column in columns.items():
         cells = table.frame[column]
-        if not pd.api.types.is_numeric_dtype(cells):  # an integer may be too large
-            cells = cells.astype(str)
-        values = pd.to_numeric(cells, errors="coerce").to_numpy(float)
+        if not is_numeric(cells):  # an integer may be too large
+            cells = parsed(cells)
+        values = cells.to_numpy(float)
         right = table.frame[column].isna().to_numpy() | (values > 0) & (values < np.inf)
         table.require(right, column, "seconds above 0, or nothing")
         limits_s[kind] = values

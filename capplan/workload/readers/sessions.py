@@ -1,16 +1,19 @@
 """Number sessions, which sources name by texts or numbers of any kind."""
 
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
 import numpy as np
-import pandas as pd
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _UNKNOWN = -1
 """Number of a session that is not known, and a text that some sources have for it."""
 
 
 def column_sessions(
-    column: pd.Series, numbers: dict[str, int] | None = None
+    column: "pd.Series", numbers: dict[str, int] | None = None
 ) -> np.ndarray:
     """Return the session of each cell of a categorical column, shape (n,).
 

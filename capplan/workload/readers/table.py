@@ -9,26 +9,24 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, NoReturn
+from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
-import pandas as pd
 
 from capplan.csv_file import cell, header, longer_than_header
 from capplan.errors import InputError
 from capplan.input_file import opened
 from capplan.workload.trace import MAX_TOKENS, MOST_REQUESTS
 
-_VERSION = tuple(int(part) for part in pd.__version__.split(".")[:2])
+if TYPE_CHECKING:
+    import pandas as pd  # where it is used: it takes 0.3 s
+
 _BLOCK_BYTES = 2**20
 _MAX_LINE_BYTES = 2**26
 _MISSING = ["", "NA", "N/A", "NaN", "nan", "NULL", "null", "None"]
 """Texts of a number that is missing; a class may be called so."""
 _FIRST_YEAR, _LAST_YEAR = 1970, 2199
 """Years that a request may be of."""
-
-# Every digit of an arrival counts in a replay; pandas 3.1 reads them by default.
-_EXACT: Any = "round_trip" if _VERSION < (3, 1) else None
 
 
 @dataclass(frozen=True)
@@ -37,7 +35,7 @@ class Table:
 
     path: str | Path
     # a column with text in it holds strings; its index counts rows of the file
-    frame: pd.DataFrame
+    frame: "pd.DataFrame"
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -46,8 +44,8 @@ class Table:
     def numbers(self, column: str, expected: str) -> np.ndarray:
         """Return a column of finite numbers, shape (n,), float64 or int64."""
         values = self.frame[column]
-        if not pd.api.types.is_numeric_dtype(values) or values.dtype == bool:
-            values = pd.to_numeric(values.astype(str), errors="coerce")
+        if not is_numeric(values) or values.dtype == bool:
+            values = parsed(values)
         array = values.to_numpy()
         if array.dtype.kind == "f":
             self.require(np.isfinite(array), column, expected)
@@ -71,6 +69,8 @@ class Table:
 
     def stamps_ns(self, column: str, expected: str) -> np.ndarray:
         """Return a column of ISO 8601 times in ns since 1970, shape (n,), int64."""
+        import pandas as pd
+
         stamps = pd.to_datetime(
             self.frame[column], format="ISO8601", utc=True, errors="coerce"
         )
@@ -81,8 +81,10 @@ class Table:
 
     def zone_s(self, column: str) -> float:
         """Return how far the clock of the first stamp is ahead of UTC. [s]"""
+        import pandas as pd
+
         values = self.frame[column]
-        if pd.api.types.is_numeric_dtype(values):
+        if is_numeric(values):
             return 0.0
         ahead = pd.Timestamp(str(values.dropna().iloc[0])).utcoffset()
         return 0.0 if ahead is None else ahead.total_seconds()
@@ -114,6 +116,18 @@ class Table:
         raise InputError(
             f"{self.path}:{line}: {column} is {shown}; expected {expected}"
         )
+
+
+def is_numeric(cells: "pd.Series") -> bool:
+    """Return whether a column was read as numbers."""
+    return cells.dtype.kind in "biuf"
+
+
+def parsed(cells: "pd.Series") -> "pd.Series":
+    """Return the numbers that cells say, NaN where one says none."""
+    import pandas as pd
+
+    return pd.to_numeric(cells.astype(str), errors="coerce")
 
 
 def first_names(head: bytes) -> set[str]:
@@ -170,6 +184,11 @@ def _tables(
     chunk_rows: int | None,
     wanted: Mapping[str, Any],
 ) -> Iterator[Table]:
+    import pandas as pd
+
+    # Every digit of an arrival counts in a replay; pandas 3.1 reads them by default.
+    version = tuple(int(part) for part in pd.__version__.split(".")[:2])
+    exact: Any = "round_trip" if version < (3, 1) else None
     names = header(path)
     columns = [name for name in names if name in wanted]
     missing = {
@@ -188,7 +207,7 @@ def _tables(
             na_values=missing,
             index_col=False,
             encoding="utf-8-sig",
-            float_precision=_EXACT,
+            float_precision=exact,
             low_memory=False,
             skipinitialspace=True,
             iterator=True,
@@ -206,6 +225,8 @@ def _tables(
 @contextmanager
 def _refusals(path: str | Path) -> Iterator[None]:
     """Turn pandas' errors about a malformed file into an InputError."""
+    import pandas as pd
+
     with warnings.catch_warnings():
         warnings.simplefilter("error", pd.errors.ParserWarning)
         try:
