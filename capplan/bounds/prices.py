@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from capplan.bounds.simplex import maximized
 from capplan.deployment.engine import EngineSettings
 from capplan.latency.contract import LatencyTables
 
@@ -65,38 +66,28 @@ def fit_prices(
     attention_s*Q``. The decode batch has ``batch`` requests of ``context_per_request``
     tokens; the price of a prompt token is at most ``prefill_s``. [s/token]
     """
-    from scipy.optimize import linprog
-
-    scale = 1e3  # milliseconds: the solver's tolerances are absolute
     batch = min(max(batch, 1.0), bounds.batch)
     rows, times_s = _sample_iterations(tables, bounds)
-    highest_context_s = None
+    rows = np.vstack((rows, (0.0, 0.0, 0.0, 1.0)))
+    times_s = np.append(times_s, prefill_s)
     if np.isinf(bounds.context):  # no higher than the slope of the times in L
-        highest_context_s = scale * float(
-            min(
-                tables.decode_context_s[1 : bounds.batch + 1].min(),
-                tables.fused_context_s[1 : bounds.batch + 1].min(),
-            )
+        highest_context_s = min(
+            tables.decode_context_s[1 : bounds.batch + 1].min(),
+            tables.fused_context_s[1 : bounds.batch + 1].min(),
         )
+        rows = np.vstack((rows, (0.0, 0.0, 1.0, 0.0)))
+        times_s = np.append(times_s, highest_context_s)
     context = min(bounds.context, batch * context_per_request)
     least_s = float(min(tables.decode_s[1 : bounds.batch + 1].min(), tables.fused_s[1]))
     # A fixed price of 0 cannot be lowered: if it must be, ask for some of it.
     for least_fixed_s in (0.0, 0.05 * least_s):
-        solution = linprog(
-            -np.array([1.0, batch, context, 1e3]),
-            A_ub=rows,
-            b_ub=times_s * scale,
-            bounds=[
-                (least_fixed_s * scale, None),
-                (0, None),
-                (0, highest_context_s),
-                (0, prefill_s * scale),
-            ],
-        )
-        if solution.status != 0:
+        gain = np.array([1.0, batch, context, 1e3])
+        best_s = maximized(gain, rows, times_s - least_fixed_s * rows[:, 0])
+        if best_s is None:
             continue
-        # Below the tolerance of the solver, so that no sample is above its time.
-        prices_s = np.maximum(np.asarray(solution.x) * (1 - 1e-6) / scale, 0.0)
+        best_s[0] += least_fixed_s
+        # A little less, so that no sample is above its time by rounding.
+        prices_s = np.maximum(best_s * (1 - 1e-6), 0.0)
         prices = IterationPrices._make([*prices_s.tolist(), tables.attention_s])
         # Iterations between the samples may take less: lower the fixed price to them.
         fixed_s = prices.fixed_s + least_slack_s(tables, bounds, prices) - _MARGIN_S
