@@ -24,7 +24,8 @@ def maximized(
         return None
     # Rows and variables in units in which limits and largest coefficients are 1.
     rows = rows / np.where(limits > 0, limits, 1)[:, None]
-    unit = np.maximum(rows.max(axis=0), 1e-300)
+    unit = rows.max(axis=0)
+    unit[unit == 0] = 1
     table = np.vstack([rows / unit, gain / unit])
     table = np.column_stack([table, np.append(limits > 0, 0.0)])
     at_zero, others = np.arange(n), np.arange(n, n + len(rows))
