@@ -9,7 +9,6 @@ from capplan.errors import InputError
 from capplan.simulator.beats import none_held
 from capplan.simulator.dispatchers import dispatcher, parse_dispatcher
 from capplan.simulator.hand_offs import hand_off, parse_hand_off
-from capplan.simulator.hand_offs.nixl import where as always_apart
 from capplan.simulator.motion import (
     APART,
     DISPATCHER_SETTINGS,
@@ -18,7 +17,6 @@ from capplan.simulator.motion import (
     never,
 )
 from capplan.simulator.rebalancers import parse_rebalancer, rebalancer
-from capplan.simulator.routers import aladdin_best_fit as best_fit
 from capplan.simulator.schedulers import PULLING, scheduler
 from capplan.simulator.serving_pool import ServingPool
 from capplan.simulator.speculation import speculative_policy
@@ -44,7 +42,7 @@ def between(
     deployment: Deployment, pools: Sequence[ServingPool], motion: Motion
 ) -> Between:
     """Return the policies of a deployment; set what the core reads of them."""
-    rebalance, where, dispatch = never, always_apart, none_held
+    rebalance, where, dispatch = never, never, none_held  # one pool asks no ``where``
     if len(deployment.pools) > 1:
         where = _set_hand_off(deployment, pools[0], pools[1], motion)
     if deployment.rebalancer:
@@ -133,6 +131,8 @@ def _set_rebalancer(deployment: Deployment, motion: Motion) -> Callable[..., int
 def _set_dispatcher(
     deployment: Deployment, pool: ServingPool, motion: Motion
 ) -> Callable[..., int]:
+    from capplan.simulator.routers import aladdin_best_fit as best_fit
+
     policy = parse_dispatcher(deployment.dispatcher)
     settings = policy.settings
     last = DISPATCHER_SETTINGS + len(settings)

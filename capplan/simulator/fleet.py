@@ -8,7 +8,7 @@ import numpy as np
 
 from capplan.deployment.pools import Deployment
 from capplan.simulator.bins import Bins
-from capplan.simulator.drivers.open_loop import drain, run
+from capplan.simulator.drivers.open_loop import NO_DRAIN, drain, run
 from capplan.simulator.front_end import FrontEnd
 from capplan.simulator.jit import direct
 from capplan.simulator.serving_pool import UNBOUNDED_JUMP, ServingPool
@@ -171,6 +171,7 @@ class Fleet:
                 arrivals,
                 row,
                 self.served,
+                NO_DRAIN,
                 pool.needs,
                 pool.route,
                 pool.schedule,
@@ -190,7 +191,7 @@ class Fleet:
         moments_s = drain_steps_s(self.bins.first_s, self.last_arrival_s)
         while self.outstanding and not (stopped is not None and stopped()):
             until_s = next(moments_s)
-            while not direct(drain)(pool.state, until_s, pool.schedule):
+            while not drain(pool.state, until_s, pool.route, pool.schedule):
                 yield pool.take_results()
                 pool.make_room()
             pool.check_stuck()

@@ -12,19 +12,8 @@ from capplan.simulator.beats import DISPATCH, knowing, note_finished
 from capplan.simulator.between import between, pulling_policy
 from capplan.simulator.bins import Bins
 from capplan.simulator.drivers import stepping
-from capplan.simulator.drivers.deliver import place
-from capplan.simulator.drivers.open_loop import (
-    NO_ARRIVALS,
-    NO_TIMES,
-    drain,
-    read_only,
-)
-from capplan.simulator.drivers.users import (
-    Index,
-    last_asked_s,
-    nobody,
-    thinking,
-)
+from capplan.simulator.drivers.open_loop import NO_ARRIVALS, NO_TIMES, drain, read_only
+from capplan.simulator.drivers.users import Index, last_asked_s, nobody, thinking
 from capplan.simulator.fleet import (
     MOST_AT_ONCE,
     Pace,
@@ -333,7 +322,7 @@ class MovingFleet:
     def _bring_up(self, moment_s: float) -> Iterator[np.ndarray]:
         """Let every replica do what it does before a moment; yield what finishes."""
         for pool in self.pools:
-            while not direct(drain)(pool.state, moment_s, pool.schedule):
+            while not drain(pool.state, moment_s, pool.route, pool.schedule):
                 yield from self._results()
                 self._make_room()
             pool.check_stuck()
@@ -372,6 +361,8 @@ class MovingFleet:
         if self._replicas.lives.next_s == now_s:  # all changes of a moment come first
             return
         while self._holds() and self._replicas.lives.open and not self._has_beats:
+            from capplan.simulator.drivers.placing import place
+
             moving = self._replicas.motion
             direct(place)(
                 pool.state, moving, now_s, pool.needs, pool.route, pool.schedule

@@ -1,7 +1,6 @@
 """Replicas of a pool that come, close and die while it serves."""
 
 from capplan.deployment.changes import Change
-from capplan.simulator.failing import fail
 from capplan.simulator.hash_ring import place_points
 from capplan.simulator.lifecycle import Lifecycle
 from capplan.simulator.memory_rows import forget_replica
@@ -84,6 +83,8 @@ class Replicas:
             lives.close(r, now_s)
             forget_replica(pool.state, r)
             if kind == "fail":
+                from capplan.simulator.failing import fail
+
                 fail(pool.state, self.motion, r, now_s)
                 self._take_back(r, now_s)
                 self._renew(r, now_s)

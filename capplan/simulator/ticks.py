@@ -4,53 +4,15 @@ import math
 from collections.abc import Callable
 
 import numpy as np
-from numba import types
 
 from capplan.deployment.changes import Change
 from capplan.deployment.pools import Deployment
 from capplan.simulator.autoscalers import Known, View, parse_autoscaler, start
 from capplan.simulator.autoscalers.schedule import leaves_alone
-from capplan.simulator.jit import compiled, direct, inlined
-from capplan.simulator.log import log_has_room
-from capplan.simulator.rebalancers.llumnix import freeness, wanted_blocks
+from capplan.simulator.jit import direct
 from capplan.simulator.replicas import Replicas
-from capplan.simulator.serve import bring_up
 from capplan.simulator.serving_pool import ServingPool
-from capplan.simulator.state import SCHEDULES, STATE, Count
 from capplan.workload.trace import Trace
-
-
-@inlined()
-def freeness_of(state, r):
-    """Return the freeness of a replica, of a group that of all its ranks together."""
-    count = state.engine[0].ranks
-    if count == 0:
-        return freeness(state, r, False, 0.0, 0.0)
-    ranks = state.by_rank
-    requests = 0
-    free = 0.0
-    for row in range(r * count, (r + 1) * count):
-        rank = ranks.replicas[row]
-        requests += rank.running_count + int(rank.waiting_count > 0)
-        free += rank.free_blocks - wanted_blocks(ranks, row, False)
-    return free / requests if requests > 0 else math.inf
-
-
-@compiled(types.boolean(STATE, types.float64, SCHEDULES, types.float64[:, ::1]))
-def _observe(state, now_s, schedule, seen):
-    """Bring all replicas up to a moment and write what is seen of the open ones.
-
-    Returns whether the log had room. Rows of ``seen``: running, waiting, share of KV in
-    use, freeness.
-    """
-    bring_up(state, now_s, schedule)
-    for r in range(state.counts[Count.OPEN]):
-        replica = state.replicas[r]
-        seen[0, r] = replica.running_count
-        seen[1, r] = replica.waiting_count
-        seen[2, r] = 1.0 - replica.free_blocks / state.engine[0].kv_blocks
-        seen[3, r] = freeness_of(state, r)
-    return log_has_room(state)
 
 
 class Ticks:
@@ -106,11 +68,13 @@ class Ticks:
         self, pool: ServingPool, replicas: Replicas, arrived: int, finished: int
     ) -> bool:
         """Do what the autoscaler wants now; return whether the log had room."""
+        from capplan.simulator.observing import observe
+
         assert self._decide is not None
         now_s, count = self.next_s, pool.replica_count
         if self._seen.shape[1] != count:
             self._seen = np.zeros((4, count))
-        if not direct(_observe)(pool.state, now_s, pool.schedule, self._seen):
+        if not direct(observe)(pool.state, now_s, pool.schedule, self._seen):
             return False
         replicas.end_drained()
         lives = replicas.lives

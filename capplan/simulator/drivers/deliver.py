@@ -7,8 +7,6 @@ event is still the next one when there is room.
 import math
 from typing import Any, NamedTuple
 
-from numba import types
-
 from capplan.simulator.active_blocks import discharge
 from capplan.simulator.apart import (
     expect,
@@ -27,15 +25,12 @@ from capplan.simulator.kvcache import bounded_blocks
 from capplan.simulator.log import log_has_room
 from capplan.simulator.looking import look_before, next_look_s
 from capplan.simulator.migration import begin, end_stage, join, turn_back
-from capplan.simulator.motion import JOIN, MOTION, Index, Setting, drop_event
+from capplan.simulator.motion import JOIN, Index, Setting, drop_event
 from capplan.simulator.prefix_memory import runs_are_short
 from capplan.simulator.queues import give_slot
 from capplan.simulator.serve import advance, bring_up, enqueue
 from capplan.simulator.state import (
     NONE,
-    ROUTE,
-    SCHEDULES,
-    STATE,
     Count,
     Needs,
     Phase,
@@ -143,21 +138,6 @@ def place_held(side, motion, now_s):
     motion.counts[Index.HELD_FIRST] = slot
     if slot == NONE:
         motion.counts[Index.HELD_LAST] = NONE
-
-
-@compiled(
-    types.void(
-        STATE,
-        MOTION,
-        types.float64,
-        types.int64,
-        types.FunctionType(ROUTE),
-        SCHEDULES,
-    )
-)
-def place(state, motion, now_s, needs, route, schedule):
-    """Do the same, as Python calls it."""
-    place_held(Side(state, needs, route, schedule), motion, now_s)
 
 
 @compiled()

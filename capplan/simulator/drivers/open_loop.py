@@ -1,13 +1,13 @@
 """Arrivals that are known beforehand: route them in order, advance when needed."""
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import types
 
 from capplan.simulator.by_pointer import by_pointer, pointer_to
-from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.jit import compiled, direct, inlined
 from capplan.simulator.kvcache import bounded_blocks, fill_free_blocks
 from capplan.simulator.log import log_has_room
 from capplan.simulator.looking import look_before
@@ -23,6 +23,7 @@ from capplan.simulator.state import (
     STATE,
     Count,
     Needs,
+    State,
 )
 from capplan.simulator.tournament import first_that_wakes, watch
 from capplan.simulator.wake import next_s
@@ -60,6 +61,7 @@ NO_ARRIVALS = Arrivals(
     *2 * [NO_TIMES], *10 * [read_only(np.zeros(0), np.int64)], *[NO_COLUMNS]
 )
 ARRIVALS = pointer_to(NO_ARRIVALS)
+NO_DRAIN = -math.inf
 
 
 @compiled(types.void(STATE))
@@ -155,6 +157,7 @@ def routed(state, slot, now_s, route, schedule):
         ARRIVALS,
         types.int64,
         types.int64,
+        types.float64,
         types.int64,
         types.FunctionType(ROUTE),
         SCHEDULES,
@@ -165,6 +168,7 @@ def run(
     arrivals,
     first,
     first_row,
+    drain_s,
     needs,
     route,
     schedule,
@@ -172,7 +176,8 @@ def run(
     """Serve the arrivals of a chunk from its row ``first`` on.
 
     Returns the row at which it stopped: the length of the chunk, or less when
-    the caller must first make room for requests, results or the log.
+    the caller must first make room for requests, results or the log. Where ``drain_s``
+    is a time, every replica is then advanced to it; NONE when the log had no room.
     """
     replicas = state.replicas
     n = arrivals.arrival_s.shape[0]
@@ -218,16 +223,15 @@ def run(
         state.counts[Count.ROUTED] += 1
         if state.counts[Count.STUCK] != 0:
             return row
+    if drain_s > NO_DRAIN:
+        for r in range(replicas.shape[0]):
+            advance(state, r, drain_s, schedule)
+            if not log_has_room(state):
+                return NONE
     return n
 
 
-@compiled(
-    types.boolean(STATE, types.float64, SCHEDULES),
-)
-def drain(state, until_s, schedule):
+def drain(state: State, until_s: float, route: Any, schedule: Any) -> bool:
     """Advance every replica to ``until_s``; return whether the log had room."""
-    for r in range(state.replicas.shape[0]):
-        advance(state, r, until_s, schedule)
-        if not log_has_room(state):
-            return False
-    return True
+    of_none = (state, NO_ARRIVALS, 0, 0, until_s, Needs.NOTHING, route, schedule)
+    return bool(direct(run)(*of_none) != NONE)

@@ -19,9 +19,9 @@ from capplan.errors import InputError
 from capplan.latency.contract import linear_tables
 from capplan.latency.rank_tables import RankTables
 from capplan.simulator.jit import from_python
+from capplan.simulator.observing import freeness_of
 from capplan.simulator.serving_pool import ServingPool
 from capplan.simulator.simulate import simulate
-from capplan.simulator.ticks import freeness_of
 from capplan.workload.slo import RequestSlo
 from capplan.workload.trace import Trace
 from tests.deployments import fleet_of
