@@ -9,10 +9,11 @@ PACKAGE = Path(__file__).parent.parent / "capplan"
 MOST_LINES_OF_A_FUNCTION = 100
 MOST_LINES_OF_A_FILE = 401
 STARTED_BY_NAME = {
+    "capplan.hatch_build",
     "capplan.profiling.torch_backend",
     "capplan.profiling.vllm_backend",
 }
-"""Named in a table of profiling, and loaded in the process that measures."""
+"""By the build of a wheel, or in the process that measures."""
 
 
 def sources() -> dict[str, Path]:

@@ -18,8 +18,8 @@ ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 MODULES = {"pyyaml": "yaml"}
 """Packages whose module has another name."""
-BY_OTHERS = {"markupsafe"}
-"""Packages that a dependency needs as well: Jinja2 is built on MarkupSafe."""
+BY_OTHERS = {"markupsafe", "hatchling"}
+"""Packages that others bring: Jinja2 is built on MarkupSafe, wheels by Hatchling."""
 
 
 def names(requirements):

@@ -50,9 +50,9 @@ def watched(allowed: Sequence[Path] = ()) -> Iterator[list[str]]:
     ``allowed`` are further ones. The list is filled while the block runs.
     """
     global _seen, _allowed
-    from capplan.simulator.jit import CACHE_DIR
+    from capplan.simulator.jit import cache_dir
 
-    _allowed = (*_KNOWN, str(CACHE_DIR), *map(str, allowed))
+    _allowed = (*_KNOWN, str(cache_dir()), *map(str, allowed))
     _seen = found = []
     try:
         yield found

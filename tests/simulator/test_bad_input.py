@@ -144,8 +144,9 @@ def reserve(file, start, length):
 os.posix_fallocate = reserve
 with warnings.catch_warnings(record=True) as caught:
     warnings.simplefilter("always")
-    from capplan.simulator.jit import CACHE_DIR
-print(CACHE_DIR.is_dir(), *(w.message for w in caught))
+    from capplan.simulator.jit import cache_dir
+    folder = cache_dir()
+print(folder.is_dir(), *(w.message for w in caught))
 """
 
 
@@ -188,8 +189,8 @@ def test_without_room_for_a_cache_anywhere_the_folder_to_set_is_named(tmp_path):
 def test_a_start_with_a_compiled_simulator_reserves_no_room(tmp_path):
     # Compiles what is not compiled yet.
     simulate(trace_of([60], [5]), fleet_of(TABLES, LIMITS, 1))
-    (run,) = {path.name for path in jit.CACHE_DIR.rglob("open_loop.run-*.nbc")}
-    compiled = tmp_path / "home" / "capplan" / jit.CACHE_DIR.name / "drivers_1" / run
+    (run,) = {path.name for path in jit.cache_dir().rglob("open_loop.run-*.nbc")}
+    compiled = tmp_path / "home" / "capplan" / jit.cache_dir().name / "drivers_1" / run
     compiled.parent.mkdir(parents=True)
     compiled.touch()
 
@@ -211,6 +212,6 @@ def test_caches_of_versions_that_nobody_starts_are_deleted(tmp_path):
     done = cache(tmp_path, tmp_path / "home")
 
     assert done.stdout == "True\n", done.stderr
-    own = jit.CACHE_DIR.name
+    own = jit.cache_dir().name
     assert {each.name for each in caches.iterdir()} == {own, used.name, other.name}
     assert time.time() - (caches / own).stat().st_mtime < 86400

@@ -79,12 +79,12 @@ def load(name: str) -> ModuleType:
 @cache
 def _loaded(name: str) -> ModuleType:
     """Import the copy of a file in the compile cache, where numba finds it again."""
-    from capplan.simulator.jit import CACHE_DIR
+    from capplan.simulator.jit import cache_dir
 
     named_by_content(name)
     path = file_of(name)
     content = _content(path)
-    copy = CACHE_DIR / "own" / f"{copy_of(name)}.py"
+    copy = cache_dir() / "own" / f"{copy_of(name)}.py"
     if not copy.exists() or copy.read_bytes() != content:
         copy.parent.mkdir(exist_ok=True)
         with new_file(copy) as stream:

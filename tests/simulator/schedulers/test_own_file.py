@@ -14,7 +14,7 @@ from worked import TABLES, THREE, engine, served
 from capplan.cli.main import exit_code
 from capplan.errors import InputError
 from capplan.planning.settings import PlanSettings
-from capplan.simulator.jit import CACHE_DIR
+from capplan.simulator.jit import cache_dir
 from capplan.simulator.schedulers import parse_scheduler, scheduler
 from capplan.simulator.simulate import simulate
 from capplan.workload.trace import Trace
@@ -53,7 +53,7 @@ def test_the_same_content_is_compiled_once_and_another_again(tmp_path):
     module = scheduler(f"{path}")
 
     assert scheduler(f"{path}") is module
-    assert Path(module.__file__).is_relative_to(CACHE_DIR)
+    assert Path(module.__file__).is_relative_to(cache_dir())
     written(tmp_path, FAIR + "# more\n")
     assert scheduler(f"{path}") is not module
 

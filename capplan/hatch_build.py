@@ -1,0 +1,65 @@
+"""Put compiled code of the simulator into a wheel, tagged for its Python and system.
+
+Of what plans of one pool use, for any x86-64 on Linux; elsewhere the wheel stays pure.
+"""
+
+import os
+import platform
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+_SYSTEM = ("linux", "x86_64")
+_MODULES = (
+    "simulate",
+    "schedulers.vllm_v1",
+    "routers.join_shortest_queue",
+    "moving_fleet",
+    "drivers.one_pool",
+)
+_COMPILE = """
+import importlib, pathlib, sys
+from capplan.simulator import jit, shipped
+for name in sys.argv[2:]:
+    importlib.import_module("capplan.simulator." + name)
+if sys.argv[1]:
+    shipped.ship(pathlib.Path(sys.argv[1]), jit.DIGEST, jit.CALLED_BY_PYTHON)
+"""
+
+
+class CompiledCode(BuildHookInterface):
+    """Hatch's hook of a wheel."""
+
+    PLUGIN_NAME = "custom"
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:
+        """Compile from both ends: what one process compiles the other finds."""
+        if version == "editable" or (sys.platform, platform.machine()) != _SYSTEM:
+            return
+        build = Path(self.root) / "build"
+        folder = build / "compiled"
+        shutil.rmtree(folder, ignore_errors=True)
+        environment = {
+            **os.environ,
+            "PYTHONPATH": self.root,
+            "XDG_CACHE_HOME": str(build / "cache"),  # pip asks for the wheel twice
+            "NUMBA_CPU_NAME": "x86-64",
+            "NUMBA_CPU_FEATURES": "",
+        }
+        commands = ["", *reversed(_MODULES)], [str(folder), *_MODULES]
+        for process in [
+            subprocess.Popen([sys.executable, "-c", _COMPILE, *each], env=environment)
+            for each in commands
+        ]:
+            if process.wait():
+                raise RuntimeError("the simulator cannot be compiled; see above")
+        for path in folder.iterdir():
+            target = f"capplan/simulator/_compiled/{path.name}"
+            build_data["force_include"][str(path)] = target
+        python = f"cp{sys.version_info[0]}{sys.version_info[1]}"
+        build_data["pure_python"] = False
+        build_data["tag"] = f"{python}-{python}-manylinux_2_17_x86_64"
