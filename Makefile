@@ -23,6 +23,10 @@ test-all: test
 	@test -n "$(PYTHON)" || { echo "capplan needs Python 3.11 or newer" >&2; exit 1; }
 	$(PYTHON) -m venv .venv
 
+# The simulator is compiled by the first plan: sooner than for a wheel, whose build
+# installs numba once more.
+export HATCH_BUILD_NO_HOOKS = true
+
 .venv/run: .venv/bin/python pyproject.toml
 	.venv/bin/python -m pip install -qq -e .
 	@touch $@
