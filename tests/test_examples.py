@@ -230,7 +230,7 @@ def test_a_mix_is_offered_and_verified(tmp_path, capsys):
     assert mix["saved_share"] > 0.05
     assert [pool["gpu"] for pool in mix["pools"]] == ["H100-SXM", "L40S"]
     shown = " ".join(capsys.readouterr().out.split())
-    assert "A mix of 11 × H100-SXM TP 1 and 5 × L40S TP 1 would cost" in shown
+    assert "A mix of 10 × H100-SXM TP 1 and 9 × L40S TP 1 would cost" in shown
 
 
 def test_a_snapshot_is_placed(capsys):
