@@ -46,8 +46,8 @@ def nodes_paid(rows: Sequence[NodeCount]) -> str:
     """Return the nodes of a bill, and the GPUs left over in them."""
     terms = []
     for row in rows:
+        gpus = "GPU" if row.gpus_paid == 1 else "GPUs"
         if row.count is None:
-            gpus = "GPU" if row.gpus_paid == 1 else "GPUs"
             terms.append(f"{row.gpus_paid:,.6g} {gpus} sold one by one")
             continue
         spare = "none stranded"
@@ -55,7 +55,9 @@ def nodes_paid(rows: Sequence[NodeCount]) -> str:
             share = row.stranded_gpus / row.gpus_paid
             spare = f"{row.stranded_gpus:,.3g} stranded, {share:.0%}"
         name = " ".join(filter(None, (row.provider, row.node))) or "node"
-        terms.append(f"{row.count:,.3g} × {name} ({row.gpus_paid:,.4g} GPUs, {spare})")
+        terms.append(
+            f"{row.count:,.3g} × {name} ({row.gpus_paid:,.4g} {gpus}, {spare})"
+        )
     return " + ".join(terms)
 
 

@@ -40,8 +40,8 @@ SHORT = {
     "the plan above, again": FIRST,
     "`plan examples/plan_sharegpt.yaml`": "plan examples/plan_sharegpt.yaml",
     "`simulate`, 10,000 requests": (
-        "simulate --workload sharegpt --rate 20 --requests 10000 --llm Llama-3.1-8B "
-        "--gpu H100-SXM --tp 1 --replicas 2 --slo ttft=1s,tpot=30ms"
+        "simulate --trace {trace} --llm Llama-3.1-8B --gpu H100-SXM --tp 1 "
+        "--replicas 4 --slo ttft=1s,tpot=30ms"
     ),
 }
 LONG = {
@@ -66,16 +66,22 @@ LONG = {
 
 def run(command: str, cache: str) -> tuple[float, float]:
     """Run a command of capplan; return its processor seconds and peak of memory, MB."""
-    with tempfile.TemporaryDirectory() as out:
+    with tempfile.TemporaryDirectory() as folder:
+        trace = Path(folder, "requests.csv")
+        rows = "".join(
+            f"{at:.6f},{p},{o}\n" for at, p, o in zip(*drawn(10_000), strict=True)
+        )
+        trace.write_text(f"arrival_s,prompt_tokens,output_tokens\n{rows}")
+        given = shlex.split(command.format(trace=trace))
         started = subprocess.Popen(
-            [sys.executable, "-m", "capplan", *shlex.split(command), "--out", out, "-q"],
+            [sys.executable, "-m", "capplan", *given, "--out", f"{folder}/out", "-q"],
             cwd=ROOT,
             env={**os.environ, "XDG_CACHE_HOME": cache},
             stdout=subprocess.DEVNULL,
         )
         _, status, used = os.wait4(started.pid, 0)
-        if os.waitstatus_to_exitcode(status) not in (0, 3):
-            raise SystemExit(f"capplan {command}: failed")
+    if os.waitstatus_to_exitcode(status) not in (0, 3):
+        raise SystemExit(f"capplan {command}: failed")
     return used.ru_utime + used.ru_stime, used.ru_maxrss / 1000
 
 
@@ -167,16 +173,16 @@ def page(runs: int, *, short: bool) -> str:
     serve(*drawn(100), 8, np.array(TIMES))  # compiles
     parts = [
         "# How fast it is",
-        "Made by `python tests/bench/speed_page.py` on an idle virtual machine, "
-        f"{machine()}. Processor time, of all threads; commands are the median of "
-        f"{runs} runs, those of more than ten seconds one.",
+        "Made by `python tests/bench/speed_page.py` on an idle virtual machine,\n"
+        f"{machine()}. Processor time of all threads; short commands are\n"
+        f"the median of {runs} runs, those of more than ten seconds ran once.",
         "## Commands",
         "| command | processor | memory |\n|---|---|---|\n"
         + "\n".join(commands(runs, short=short)),
         "## The core",
-        "Simulated requests in a second, with checks and results, without compiling. "
-        "The last column is over the requests in a second of a small loop that never "
-        "changes (`tests/bench/frozen_kernel.py`), which ran in between: another "
+        "Simulated requests in a second, with checks and results, without compiling.\n"
+        "The last column is over the requests in a second of a small loop that never\n"
+        "changes (`tests/bench/frozen_kernel.py`), which ran in between: another\n"
         "machine or load slows both alike.",
         "| vLLM V1, shortest queue | requests/s | of the loop's |\n|---|---|---|\n"
         + "\n".join(core()),
