@@ -8,7 +8,7 @@ import pytest
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings, default_engine_settings
 from capplan.deployment.pools import Deployment
-from capplan.deployment.replica import DoesNotFitError, kv_blocks, replica
+from capplan.deployment.replica import DoesNotFitError, replica
 from capplan.deployment.speculation import Speculation
 from capplan.errors import InputError
 from capplan.fleet.catalog import gpu
@@ -163,9 +163,9 @@ def test_kv_blocks_by_hand():
     left -= 2 * 8192 * 3 * (14_336 + 4096) + (123 + 256) * 2**20
     left -= (265 + 0.35 * 51 * 32) * 2**20
 
-    blocks = kv_blocks(llm("Llama-3.1-8B"), gpu("H100"))
+    found = replica(llm("Llama-3.1-8B"), gpu("H100"))
 
-    assert blocks == int(left // (16 * 131_072))
+    assert found.engine.kv_blocks == int(left // (16 * 131_072))
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,6 @@ def test_a_replica_has_its_kv_blocks_and_its_memory():
 
     budget = found.budget
     used = found.engine.kv_blocks * 16 * 65_536
-    assert found.engine.kv_blocks == kv_blocks(llm("Llama-3.1-8B"), gpu("H100"), 2)
     assert 0 <= budget.kv_bytes - used < 16 * 65_536
     assert found.kv_source == "estimated"
 

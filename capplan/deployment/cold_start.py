@@ -11,8 +11,7 @@ from capplan.errors import InputError
 from capplan.units import parse_duration_s
 
 NODE_S = 240.0
-"""A node from a cloud; published: 2 to 8 min (BEE-30068). A node that is committed and
-idle is there. [s]"""
+"""A node from a cloud; published: 2 to 8 min (BEE-30068). [s]"""
 IMAGE_BYTES = 10e9
 """A vLLM image; published: 10 to 20 GB (dev.to, GPU cold starts). [bytes]"""
 PULL_BYTES_PER_S = 0.5e9
@@ -53,29 +52,10 @@ class ColdStart:
         return self.node_s + self.image_s + self.weights_s + self.engine_s
 
 
-def cold_start(
-    weight_bytes: float,
-    parameter_count: int,
-    *,
-    on_committed_node: bool = False,
-    node_s: float | None = None,
-    image_bytes: float | None = None,
-    pull_bytes_per_s: float | None = None,
-    load_bytes_per_s: float | None = None,
-    engine_s: float | None = None,
-) -> ColdStart:
-    """Return the cold start of a replica by its parts, assumed where not given.
+def cold_start(weight_bytes: float, parameter_count: int) -> ColdStart:
+    """Return the cold start of a replica by its parts, all of them assumed.
 
-    Parameters
-    ----------
-    weight_bytes
-        Weights of a replica, on all its GPUs. [bytes]
-    parameter_count
-        All parameters of the LLM.
-    on_committed_node
-        Whether its node is there already: no time for one.
-    node_s, image_bytes, pull_bytes_per_s, load_bytes_per_s, engine_s
-        In place of the defaults. [s], [bytes], [bytes/s]
+    Of the weights on all its GPUs, and of all parameters of the LLM. [bytes]
 
     Examples
     --------
@@ -84,30 +64,13 @@ def cold_start(
     (480.5, 70.5, ('node', 'image', 'weights', 'engine'))
     """
     large = parameter_count >= LARGE_PARAMETERS
-    pull = _given(pull_bytes_per_s, PULL_BYTES_PER_S, "pull_bytes_per_s")
-    load = _given(load_bytes_per_s, LOAD_BYTES_PER_S, "load_bytes_per_s")
-    assumed = {
-        "node": node_s is None and not on_committed_node,
-        "image": image_bytes is None or pull_bytes_per_s is None,
-        "weights": load_bytes_per_s is None,
-        "engine": engine_s is None,
-    }
-    default_node_s = 0.0 if on_committed_node else NODE_S
-    default_engine_s = LARGE_ENGINE_S if large else ENGINE_S
     return ColdStart(
-        node_s=default_node_s if node_s is None else node_s,
-        image_s=(IMAGE_BYTES if image_bytes is None else image_bytes) / pull,
-        weights_s=weight_bytes / load,
-        engine_s=default_engine_s if engine_s is None else engine_s,
-        assumed=tuple(name for name, rests in assumed.items() if rests),
+        node_s=NODE_S,
+        image_s=IMAGE_BYTES / PULL_BYTES_PER_S,
+        weights_s=weight_bytes / LOAD_BYTES_PER_S,
+        engine_s=LARGE_ENGINE_S if large else ENGINE_S,
+        assumed=("node", "image", "weights", "engine"),
     )
-
-
-def _given(rate: float | None, default: float, name: str) -> float:
-    rate = default if rate is None else rate
-    if not rate > 0:
-        raise InputError(f"cold start: {name} is {rate}; expected > 0")
-    return rate
 
 
 def parse_cold_start_s(text: str) -> float:

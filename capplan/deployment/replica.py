@@ -19,38 +19,6 @@ from capplan.llm.pipeline import absent_bytes, stage_llms
 from capplan.units import format_bytes
 
 
-def kv_blocks(
-    llm: Architecture,
-    gpu: Gpu,
-    tp: int = 1,
-    engine: EngineSettings | None = None,
-    *,
-    gpu_memory_utilization: float = DEFAULT_UTILIZATION,
-    weight_dtype: str | None = None,
-    kv_dtype: str = "bf16",
-) -> int:
-    """Return the estimated KV blocks of a replica, 0 when none fits. [blocks]
-
-    The memory that weights, activations and runtime leave on one GPU, over the bytes
-    of a block there; every GPU of a replica holds its part of each block.
-    """
-    try:
-        found = replica(
-            llm,
-            gpu,
-            tp,
-            engine,
-            gpu_memory_utilization=gpu_memory_utilization,
-            weight_dtype=weight_dtype,
-            kv_dtype=kv_dtype,
-        )
-    except DoesNotFitError as error:
-        if error.budget is None:
-            raise
-        return 0
-    return found.engine.kv_blocks
-
-
 class DoesNotFitError(InputError):
     """An LLM cannot run on a GPU type at a TP degree; a plan tries the others.
 

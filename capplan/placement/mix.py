@@ -7,12 +7,10 @@ bucket are identical, so an integer per (bucket, kind) replaces a binary per sli
 avoids its symmetry. Replicas are placed on whole nodes, which are what is paid for.
 """
 
-import json
 import math
 import time
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -325,44 +323,3 @@ def replicas_for(problem: MixProblem, slices: np.ndarray) -> np.ndarray:
     counts = [math.ceil(total - 1e-9) for total in problem.loads(slices)]
     fewest = np.where(slices.any(axis=0), problem.min_replicas, 0)
     return np.maximum(counts, fewest).astype(np.int64)
-
-
-def read_mix(path: Path, requests_per_s: float, slices: int) -> MixProblem:
-    """Read the problem from a JSON file of bucket shares and GPU types.
-
-    The file has ``share_of_requests`` (input buckets × output buckets) and ``gpus``
-    (name to ``usd_per_h`` and ``requests_per_s`` by bucket).
-
-    Parameters
-    ----------
-    path
-        The file.
-    requests_per_s
-        Rate over all buckets. [requests/s]
-    slices
-        Slices of each bucket.
-
-    Raises
-    ------
-    InputError
-        When the file cannot be read or lacks a key.
-    """
-    try:
-        content = json.loads(path.read_text())
-        gpus = content["gpus"]
-        share = np.array(content["share_of_requests"], np.float64)
-        capacity = np.array([gpu["requests_per_s"] for gpu in gpus.values()], float)
-        prices = [float(gpu["usd_per_h"]) for gpu in gpus.values()]
-    except OSError as error:
-        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
-    except (ValueError, TypeError, AttributeError) as error:
-        raise InputError(f"{path}: malformed: {error}") from error
-    except KeyError as error:
-        raise InputError(f"{path}: {error} is missing") from error
-    return MixProblem(
-        share.ravel() * requests_per_s,
-        tuple(ReplicaKind(name, 1, index) for index, name in enumerate(gpus)),
-        tuple(NodeKind(name, 1, usd) for name, usd in zip(gpus, prices, strict=True)),
-        capacity.reshape(len(gpus), -1).T,
-        slices,
-    )

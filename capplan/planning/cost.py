@@ -147,29 +147,23 @@ def warn_of_doubts(gpu: str, prices: Iterable[Price]) -> None:
         )
 
 
-def nodes_of(
+def nodes_of(pools: Sequence[Pool]) -> tuple[NodeCount, ...] | None:
+    """Return the whole nodes that pools are paid for; None where one has no price."""
+    if any(pool.configuration.price is None for pool in pools):
+        return None
+    return tuple(row for _, row in _rows(pools))
+
+
+def _rows(
     pools: Sequence[Pool], paid_shares: Shares | None = None
-) -> tuple[NodeCount, ...] | None:
-    """Return the whole nodes that pools are paid for; None where one has no price.
+) -> list[tuple[Price, NodeCount]]:
+    """Return nodes of each size with their price.
 
     ``paid_shares`` are how many replicas of the only pool are paid for what share of
     the time, all of the provider whose bill for the most counts.
     """
-    if any(pool.configuration.price is None for pool in pools):
-        return None
-    return tuple(row for _, row in _rows(pools, paid_shares))
-
-
-def _rows(
-    pools: Sequence[Pool], paid_shares: Shares | None
-) -> list[tuple[Price, NodeCount]]:
-    """Return nodes of each size with their price."""
-
-    def at(pools: Sequence[Pool]) -> list[tuple[Price, NodeCount]]:
-        return [(price, paid_nodes(price, group)) for price, group in alike(pools)]
-
     if paid_shares is None:
-        return at(pools)
+        return [(price, paid_nodes(price, group)) for price, group in alike(pools)]
     most = max(count for count, _ in paid_shares)
     (pool,) = pools
     bill = signed(bills_of([replace(pool, replica_count=most)]))
@@ -178,7 +172,7 @@ def _rows(
     for count, share in paid_shares:
         if not count:  # all are gone
             continue
-        for price, row in at([replace(pool, replica_count=count)]):
+        for price, row in _rows([replace(pool, replica_count=count)]):
             parts.setdefault(price.bought, []).append((share, price, row))
     return [
         (of[0][1], _mean([(share, row) for share, _, row in of]))
@@ -273,11 +267,12 @@ def cost(
 ) -> Cost | None:
     """Return the cost of pools by the hour, the month, the year and the token.
 
-    None where a pool has no price. ``paid_shares`` are those of :func:`nodes_of`, where
-    replicas come and go. ``rate_per_s`` is NaN when the traffic is not known
-    [requests/s]; means are over the requests [tokens]. ``prompt_share`` of the bill is
-    that of the prompt tokens, those found in a prefix cache not counted, the rest that
-    of the answers; None where it is not known.
+    None where a pool has no price. ``paid_shares`` are numbers of replicas of the only
+    pool and the share of the time for which they are paid, where these come and go.
+    ``rate_per_s`` is NaN when the traffic is not known [requests/s]; means are over the
+    requests [tokens]. ``prompt_share`` of the bill is that of the prompt tokens, those
+    found in a prefix cache not counted, the rest that of the answers; None where it is
+    not known.
     """
     for name, value in (
         ("rate_per_s", rate_per_s),

@@ -65,17 +65,11 @@ class Paid:
         return self.price.unit
 
 
-def paid(candidate: Candidate, replica_count: int | None = None) -> tuple[Paid, ...]:
-    """Return what is paid by kind; nothing unless it is feasible and priced.
-
-    Of as many replicas of its only pool instead, where a count is given.
-    """
+def paid(candidate: Candidate) -> tuple[Paid, ...]:
+    """Return what is paid by kind; nothing unless it is feasible and priced."""
     if candidate.run is None or candidate.cost is None:
         return ()
-    deployment = candidate.run.deployment
-    if replica_count is not None:
-        deployment = deployment.with_replicas(replica_count)
-    pools = deployment.pools
+    pools = candidate.run.deployment.pools
     roles = (PREFILL, DECODE) if len(pools) > 1 else ("",)
     named: dict[object, list[str]] = {}  # of two pools alike, both roles in order
     for pool, role in zip(pools, roles, strict=True):

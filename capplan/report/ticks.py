@@ -3,7 +3,7 @@
 import math
 
 
-def linear_ticks(low: float, high: float, about: int = 5) -> list[float]:
+def linear_ticks(low: float, high: float) -> list[float]:
     """Return multiples of 1, 2 or 5 × 10^n from ``low`` to ``high``, about five.
 
     Examples
@@ -14,7 +14,7 @@ def linear_ticks(low: float, high: float, about: int = 5) -> list[float]:
     span = high - low
     if not span > 0:
         return [low]
-    rough = span / about
+    rough = span / 5
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(m * power for m in (1, 2, 5, 10) if m * power >= rough * 0.999)
     # A tick at an end of the axis must not be lost to rounding.

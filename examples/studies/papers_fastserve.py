@@ -19,7 +19,7 @@ from papers_runs import highest_rate_per_s, poisson_s, sharegpt_lengths
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.pools import Deployment
-from capplan.deployment.replica import kv_blocks
+from capplan.deployment.replica import replica
 from capplan.fleet.catalog import gpu
 from capplan.latency.catalog import find_profile
 from capplan.latency.contract import LatencyTables
@@ -63,8 +63,8 @@ def served(scheduler: str, seats: int, seed: int, rate_per_s: float) -> RequestT
         kv_block_bytes=BLOCK_BYTES,
         host_kv_gib=56e9 / 2**30,
     )
-    blocks = kv_blocks(llm("OPT-13B"), gpu("A100-80GB-SXM"), 1, engine)
-    engine = replace(engine, kv_blocks=blocks)
+    found = replica(llm("OPT-13B"), gpu("A100-80GB-SXM"), 1, engine)
+    engine = replace(engine, kv_blocks=found.engine.kv_blocks)
     trace = requests(seed, rate_per_s)
     return simulate(
         trace,

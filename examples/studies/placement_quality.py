@@ -10,6 +10,7 @@ optima, and the speed of Algorithm 1.
 """
 
 import argparse
+import json
 import time
 from pathlib import Path
 
@@ -19,7 +20,7 @@ from capplan.latency.catalog import find_profile
 from capplan.placement.heuristics import heuristic
 from capplan.placement.heuristics.open_replicas import OpenReplicas
 from capplan.placement.mip import solve
-from capplan.placement.mix import allocate_mix, read_mix
+from capplan.placement.mix import MixProblem, NodeKind, ReplicaKind, allocate_mix
 from capplan.placement.problem import PlacementProblem
 from capplan.placement.replica import PlacementReplica, replica_of_tables
 from capplan.workload.catalog import shipped_workload
@@ -87,6 +88,19 @@ def snapshots(large: bool) -> None:
             )
 
 
+def melange(file: Path, requests_per_s: float, slices: int) -> MixProblem:
+    content = json.loads(file.read_text())
+    gpus = content["gpus"]
+    capacity = np.array([gpu["requests_per_s"] for gpu in gpus.values()], float)
+    return MixProblem(
+        np.ravel(content["share_of_requests"]) * requests_per_s,
+        tuple(ReplicaKind(name, 1, index) for index, name in enumerate(gpus)),
+        tuple(NodeKind(name, 1, gpu["usd_per_h"]) for name, gpu in gpus.items()),
+        capacity.reshape(len(gpus), -1).T,
+        slices,
+    )
+
+
 def mixes() -> None:
     file = MIX / "mix_allocation.json"
     if not file.exists():
@@ -95,7 +109,7 @@ def mixes() -> None:
     print(f"\n{'GPU mix':32}{'$/h':>10}{'bound':>10}{'time':>9}  status")
     for rate in (32, 128):
         for slices in (4, 8):
-            mix = allocate_mix(read_mix(file, rate, slices))
+            mix = allocate_mix(melange(file, rate, slices))
             print(
                 f"{f'{rate} requests/s, {slices} slices':32}{mix.usd_per_h:>10.3f}"
                 f"{mix.lower_bound_usd_per_h:>10.3f}{mix.runtime_s:>8.2f}s  "

@@ -16,21 +16,34 @@ from capplan.placement.mix import (
     NodeKind,
     ReplicaKind,
     allocate_mix,
-    read_mix,
     replicas_for,
 )
 from capplan.placement.result import Status
 
 FILE = Path(__file__).parent / "data" / "mix_allocation.json"
 KINDS = (ReplicaKind("a", 1, 0), ReplicaKind("b", 1, 1))
-PROVEN = json.loads(FILE.read_text())["proven_optimum_usd_per_h"]
+CONTENT = json.loads(FILE.read_text())
+PROVEN = CONTENT["proven_optimum_usd_per_h"]
+
+
+def melange(requests_per_s, slices):
+    """Return the paper's problem at a rate, each bucket in so many slices."""
+    gpus = CONTENT["gpus"]
+    capacity = np.array([gpu["requests_per_s"] for gpu in gpus.values()], float)
+    return MixProblem(
+        np.ravel(CONTENT["share_of_requests"]) * requests_per_s,
+        tuple(ReplicaKind(name, 1, index) for index, name in enumerate(gpus)),
+        tuple(NodeKind(name, 1, gpu["usd_per_h"]) for name, gpu in gpus.items()),
+        capacity.reshape(len(gpus), -1).T,
+        slices,
+    )
 
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("solver", ["scip", "highs"])
 @pytest.mark.parametrize("case", PROVEN, ids=lambda case: f"{case['rate']}")
 def test_proven_optimum_is_found_and_proven(case, solver):
-    problem = read_mix(FILE, case["rate"], case["slices"])
+    problem = melange(case["rate"], case["slices"])
 
     mix = allocate_mix(problem, solver)
 
@@ -58,7 +71,7 @@ def test_a_cheap_gpu_takes_what_it_can_and_the_rest_goes_to_the_other():
 
 
 def test_an_allocation_that_leaves_a_slice_out_is_refused():
-    problem = read_mix(FILE, 32, 4)
+    problem = melange(32, 4)
     mix = allocate_mix(problem)
     spoiled = mix.slices.copy()
     spoiled[np.argwhere(spoiled > 0)[0][0]] = 0
@@ -74,17 +87,9 @@ def test_a_bucket_that_no_gpu_serves_is_named():
         )
 
 
-def test_a_file_without_gpus_is_refused(tmp_path):
-    file = tmp_path / "mix.json"
-    file.write_text('{"share_of_requests": [[1]]}')
-
-    with pytest.raises(InputError, match=r"mix.json: 'gpus' is missing"):
-        read_mix(file, 1, 4)
-
-
 def test_cp_sat_is_not_asked_for_shares_of_a_gpu():
     with pytest.raises(InputError, match="expected scip or highs"):
-        allocate_mix(read_mix(FILE, 32, 4), "cp-sat")
+        allocate_mix(melange(32, 4), "cp-sat")
 
 
 @st.composite

@@ -34,15 +34,15 @@ class Row(NamedTuple):
     change: str = ""
 
 
-def diff_page(diff: PlanDiff, most: int = MOST_CHARACTERS) -> Page:
-    """Return the page of two plans whose Markdown has at most so many characters.
+def diff_page(diff: PlanDiff) -> Page:
+    """Return the page of two plans, whose Markdown has ``MOST_CHARACTERS`` at most.
 
     Where not all rows fit, half of them are tried, and so on; JSON and CSV have all.
     """
     rows = max(len(diff.candidates), len(diff.causes))
     while True:
         page = _page(diff, rows)
-        if len(markdown(page)) <= most or not rows:
+        if len(markdown(page)) <= MOST_CHARACTERS or not rows:
             return page
         rows //= 2
 
