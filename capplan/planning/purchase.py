@@ -35,7 +35,6 @@ from capplan.units import format_usd
 SPOT_SHARE = 0.5
 """Most of the nodes that are taken as spot where an offer says nothing; assumed."""
 PLANNED_COUNT = "planned"
-_MONTHS_PER_YEAR = HOURS_PER_YEAR / HOURS_PER_MONTH
 _MOST_COUNTS = 6
 """Replica counts told on either side of the planned one."""
 
@@ -162,81 +161,62 @@ def _together(ways: Sequence[Way], units: Sequence[float]) -> Way:
 
 def _paid(prices: NodePrices, units: int, best: Candidate) -> list[Way]:
     """Return on demand, each term, and spot where it is offered."""
-    whole = prices.usd_per_node_h
-    hours = Hours.of(np.array([units]))
+    whole, hours = prices.usd_per_node_h, Hours.of(np.array([units]))
     on_demand = month_bill(1, hours, (), Rent(whole)).usd
-
-    def way(name: str, usd: float, source: str, **values: float | bool | None) -> Way:
-        saved = None if name == "on demand" else on_demand - usd
-        return Way(
-            name,
-            usd / (units * HOURS_PER_MONTH),
-            usd,
-            usd * _MONTHS_PER_YEAR,
-            saved,
-            break_even=values.get("break_even"),
-            is_assumed=bool(values.get("is_assumed")),
-            source=source,
-        )
-
     doubtful = prices.is_doubtful
-    found = [way("on demand", on_demand, prices.source, is_assumed=doubtful)]
+    found = [_way("on demand", on_demand, units, None, None, doubtful, prices.source)]
     for term in prices.terms:
         held = Held(term.name, units, 1, term.months, term.usd_per_node_h)
         usd = month_bill(1, hours, [held], Rent(whole)).usd
-        found.append(
-            way(
-                term.name,
-                usd,
-                term.source,
-                break_even=term.usd_per_node_h / whole,
-                is_assumed=term.is_assumed or doubtful,
-            )
-        )
-    if prices.spot is not None and prices.spot.usd_per_gpu_h < prices.usd_per_gpu_h:
-        found += _spot(prices, units, best, on_demand)
-    return found
-
-
-def _spot(
-    prices: NodePrices, units: int, best: Candidate, on_demand: float
-) -> list[Way]:
-    """Return nodes of which a share is spot, with those beside the needed, if any."""
+        pays, is_assumed = term.usd_per_node_h / whole, term.is_assumed or doubtful
+        saved = on_demand - usd
+        found.append(_way(term.name, usd, units, saved, pays, is_assumed, term.source))
     offer = prices.spot
-    assert offer is not None
+    if offer is None or offer.usd_per_gpu_h >= prices.usd_per_gpu_h:
+        return found
     share = SPOT_SHARE if offer.max_share is None else offer.max_share
     per_month = offer.interruption_per_month
     lost = INTERRUPTION_PER_MONTH if per_month is None else per_month
-    run = best.run
-    start = None if run is None else run.configuration.cold_start
-    return_s = 0.0 if start is None else start.cold_start_s
+    start = None if best.run is None else best.run.configuration.cold_start
     rent = Rent(
-        prices.usd_per_node_h,
+        whole,
         spot=offer.usd_per_gpu_h * prices.gpus_per_node,
         spot_share=share,
-        spot_there=availability(lost, return_s),
+        spot_there=availability(lost, 0.0 if start is None else start.cold_start_s),
     )
-    bill = month_bill(1, Hours.of(np.array([units])), (), rent)
-    on_demand_count = bill.on_demand_node_hours / HOURS_PER_MONTH
-    spot_count = bill.spot_node_hours / HOURS_PER_MONTH
-    source = (
-        f"{offer.whose}, {offer.as_of}; {on_demand_count:,.0f} on demand and "
-        f"{spot_count:,.0f} spot, at most {share:.0%} of those needed; "
-        f"{lost:.0%} taken back in a month"
+    bill = month_bill(1, hours, (), rent)
+    if bill.spot_node_hours:
+        source = (
+            f"{offer.whose}, {offer.as_of}; "
+            f"{bill.on_demand_node_hours / HOURS_PER_MONTH:,.0f} on demand and "
+            f"{bill.spot_node_hours / HOURS_PER_MONTH:,.0f} spot, at most {share:.0%} "
+            f"of those needed; {lost:.0%} taken back in a month"
+        )
+        saved = on_demand - bill.usd
+        found.append(_way("spot in part", bill.usd, units, saved, None, True, source))
+    return found
+
+
+def _way(
+    name: str,
+    usd: float,
+    units: int,
+    saved: float | None,
+    break_even: float | None,
+    is_assumed: bool,
+    source: str,
+) -> Way:
+    """Return a way to pay, by its dollars of a month for so many nodes."""
+    return Way(
+        name,
+        usd / (units * HOURS_PER_MONTH),
+        usd,
+        usd * (HOURS_PER_YEAR / HOURS_PER_MONTH),
+        saved,
+        break_even,
+        is_assumed,
+        source,
     )
-    if not bill.spot_node_hours:
-        return []
-    row = Way(
-        "spot in part",
-        bill.usd / (units * HOURS_PER_MONTH),
-        bill.usd,
-        bill.usd * _MONTHS_PER_YEAR,
-        on_demand - bill.usd,
-        None,
-        is_assumed=True,
-        source=source,
-    )
-    return [row]
 
 
 def _counts(best: Candidate, beside: Probe | None) -> tuple[CountCost, ...]:

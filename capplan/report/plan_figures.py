@@ -3,19 +3,21 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field
 
 from capplan.bounds.certificate import is_as_sealed
-from capplan.deployment.pools import DECODE, PREFILL
 from capplan.errors import InputError
 from capplan.llm.layout import parse_layout
 from capplan.planning.cost import HOURS_PER_MONTH
 from capplan.report.plan_document import plan_path, read_plan
+from capplan.report.plan_record import Record, checked
 
 _LONGEST = 120
 """Characters of a text of the file that are shown."""
 
-_LARGEST = 1e12
+_LARGEST = 10**12
 """Number that a plan may hold: sums of its cents are exact."""
 _PROFILE = ("latency_source", "times_of", "profile_note", "latency_error", "kv_dtype")
 
@@ -95,221 +97,196 @@ class PlanFigures:
         return None if self.best is None else self.best.usd_per_month
 
 
-class _Place:
-    """A value of a JSON file with the place where it lies, for messages."""
-
-    def __init__(self, path: Path, value: Any, where: str = "") -> None:
-        self.path, self.value, self.where = path, value, where
-
-    def at(self, key: str) -> "_Place":
-        """Return what an object has under a key; None where it has nothing."""
-        inner = f"{self.where}.{key}" if self.where else key
-        if not isinstance(self.value, Mapping):
-            self.refuse("a JSON object")
-        return _Place(self.path, self.value.get(key), inner)
-
-    def rows(self) -> list["_Place"]:
-        """Return the entries of a list; none where there is none."""
-        if self.value is None:
-            return []
-        if not isinstance(self.value, list):
-            self.refuse("a list")
-        return [
-            _Place(self.path, row, f"{self.where}[{index}]")
-            for index, row in enumerate(self.value)
-        ]
-
-    def refuse(self, expected: str) -> NoReturn:
-        """Raise an InputError about the value."""
-        found = str(self.value)[:40]
-        raise InputError(
-            f"{self.path}: {self.where} is {found!r}; expected {expected}, as capplan "
-            "writes it"
-        )
-
-    def text(self) -> str:
-        """Return a text; empty where there is none."""
-        if self.value is not None and not isinstance(self.value, str):
-            self.refuse("a text")
-        return shortened(self.value or "")
-
-    def known_text(self) -> str:
-        """Return a text that must be there."""
-        text = self.text()
-        if not text:
-            self.refuse("a text")
-        return text
-
-    def number(self) -> float | None:
-        """Return a number >= 0; None where there is none."""
-        value = self.value
-        if value is None:
-            return None
-        is_number = isinstance(value, int | float) and not isinstance(value, bool)
-        if not is_number or not 0 <= value <= _LARGEST:
-            self.refuse(f"a number from 0 to {_LARGEST:g}")
-        return float(value)
-
-    def count(self) -> int | None:
-        """Return a whole number >= 1; None where there is none."""
-        value = self.number()
-        if value is not None and (value < 1 or not value.is_integer()):
-            self.refuse("a whole number >= 1")
-        return None if value is None else int(value)
-
-    def known_count(self) -> int:
-        """Return a whole number >= 1 that must be there."""
-        value = self.count()
-        if value is None:
-            self.refuse("a whole number >= 1")
-        return value
-
-    def object(self) -> Mapping[str, Any]:
-        """Return an object; an empty one where there is none."""
-        if self.value is not None and not isinstance(self.value, Mapping):
-            self.refuse("a JSON object")
-        return self.value or {}
-
-
 def shortened(text: str) -> str:
     """Return a text on one line, without its end where it is long."""
     line = " ".join(text.split())
     return line if len(line) <= _LONGEST else f"{line[: _LONGEST - 1]}…"
 
 
+_Text = Annotated[str, AfterValidator(shortened)]
+_Name = Annotated[_Text, Field(min_length=1)]
+_Number = Annotated[float, Field(ge=0, le=_LARGEST)]
+_Whole = Annotated[int, Field(ge=1, le=_LARGEST)]
+_Object = dict[str, Any]
+
+
+class _Node(Record):
+    gpu: _Text | None = None  # an earlier release does not say it
+    provider: _Text | None = None
+    node: _Text | None = None
+    count: _Whole | None = None
+    gpus_paid: _Number = 0.0
+    usd_per_h: _Number | None = None
+
+
+class _Candidate(Record):
+    gpu: _Name
+    status: _Text = ""
+    layout: _Text | None = None  # an earlier release has TP alone
+    tp: _Whole | None = None
+    gpu_count: _Whole | None = None
+    usd_per_month: _Number | None = None
+    slo_attainment: _Number | None = None
+    lower_bound_gpu_count: _Whole | None = None
+    infeasible_reason: _Text | None = None
+    pruned_reason: _Text | None = None
+    nodes: list[_Node] | None = None
+    pools: list[_Object] | None = None
+
+
+class _Price(Record):
+    usd_per_gpu_h: _Number | None = None
+
+
+class _Pool(Record):
+    role: Literal["", "prefill", "decode"] = ""
+    gpu: _Name
+    tp: _Whole
+    layout: _Text | None = None
+    replica_count: _Whole
+    gpu_count: _Whole
+    price: _Object | None = None
+    engine: _Object | None = None
+
+
+class _Plan(Record):
+    llm: _Text | None = None
+    status: _Text | None = None
+    attainment_text: _Text | None = None
+    best: _Object | None = None
+    candidates: list[_Object] | None = None
+    certificate: _Object | None = None
+
+
 def plan_figures(path: Path) -> PlanFigures:
     """Return the figures of a plan file, or of the plan.json in a folder."""
     file = plan_path(path)
     document = read_plan(file)
-    place = _Place(file, document)
-    best = None if place.at("best").value is None else _candidate(place.at("best"))
+    plan = checked(file, "", _Plan, document)
+    best = None if plan.best is None else _candidate(file, "best.", plan.best)
     candidates: dict[str, CandidateFigures] = {}
-    for row in place.at("candidates").rows():
-        candidate = _candidate(row)
+    for index, row in enumerate(plan.candidates or ()):
+        candidate = _candidate(file, f"candidates.{index}.", row)
         if candidate.name in candidates:
-            row.refuse(f"each configuration once ({candidate.name} stands twice)")
+            raise InputError(f"{file}: {candidate.name} stands twice; expected it once")
         candidates[candidate.name] = candidate
-    certificate = place.at("certificate").object()
     return PlanFigures(
         path=str(file),
-        llm=place.at("llm").text(),
-        status=place.at("status").text(),
-        asked=place.at("attainment_text").text(),
+        llm=plan.llm or "",
+        status=plan.status or "",
+        asked=plan.attainment_text or "",
         best=best,
         candidates=candidates,
         document=document,
-        is_spoiled=bool(certificate) and not is_as_sealed(document),
+        is_spoiled=bool(plan.certificate) and not is_as_sealed(document),
     )
 
 
-def _candidate(place: _Place) -> CandidateFigures:
-    status, pools = place.at("status").text(), place.at("pools").rows()
-    is_served = status == "feasible"
-    parts = ", ".join(f"{pool.at('role').text()} {_layout(pool)}" for pool in pools)
-    name = f"{place.at('gpu').known_text()} × {parts or _layout(place)}"
-    usd = place.at("usd_per_month").number()
+def _candidate(path: Path, where: str, values: _Object) -> CandidateFigures:
+    row = checked(path, where, _Candidate, values)
+    parts = ", ".join(
+        f"{pool.get('role')} {_layout(path, pool.get('layout'), pool.get('tp'))}"
+        for pool in row.pools or ()
+    )
+    counts = [node.count for node in row.nodes or ()]
+    pools: tuple[PoolFigures, ...] = ()
+    if row.status == "feasible":
+        pools = _pools(path, where, row, values)
     return CandidateFigures(
-        name=name,
-        status=status,
-        gpu_count=place.at("gpu_count").count(),
-        usd_per_month=usd,
-        attained=place.at("slo_attainment").number(),
-        lower_bound_gpu_count=place.at("lower_bound_gpu_count").count(),
-        node_count=_node_count(place),
-        reason=place.at("infeasible_reason").text() or place.at("pruned_reason").text(),
-        pools=_pools(place, usd) if is_served else (),
+        name=shortened(f"{row.gpu} × {parts or _layout(path, row.layout, row.tp)}"),
+        status=row.status,
+        gpu_count=row.gpu_count,
+        usd_per_month=row.usd_per_month,
+        attained=row.slo_attainment,
+        lower_bound_gpu_count=row.lower_bound_gpu_count,
+        node_count=None if None in counts else sum(n or 0 for n in counts) or None,
+        reason=row.infeasible_reason or row.pruned_reason or "",
+        pools=pools,
     )
 
 
-def _layout(place: _Place) -> str:
+def _layout(path: Path, layout: Any, tp: Any) -> str:
     """Return the layout of a replica; plans of an earlier release have TP alone."""
-    name = place.at("layout").text() or f"tp{place.at('tp').known_count()}"
     try:
-        return parse_layout(name).text
-    except InputError:
-        place.at("layout").refuse("a layout such as tp8 or dp8-ep8")
+        return parse_layout(str(layout or f"tp{tp}")).text
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
 
 
-def _node_count(place: _Place) -> int | None:
-    counts = [row.at("count").count() for row in place.at("nodes").rows()]
-    known = [count for count in counts if count is not None]
-    return sum(known) if known and len(known) == len(counts) else None
-
-
-def _pools(place: _Place, usd_per_month: float | None) -> tuple[PoolFigures, ...]:
+def _pools(
+    path: Path, where: str, row: _Candidate, values: _Object
+) -> tuple[PoolFigures, ...]:
     """Return the pools of a feasible candidate, each with its part of the cost.
 
     Nodes that pools share are divided by the GPUs in use.
     """
-    rows, nodes = place.at("pools").rows(), place.at("nodes").rows()
-    if not rows:
-        (pool,) = _parts([_pool(place, "")], nodes)
-        usd = pool.usd_per_month if usd_per_month is None else usd_per_month
-        return (replace(pool, usd_per_month=usd),)
-    pools = [_pool(row, row.at("role").text()) for row in rows]
-    gpus = {pool.gpu for pool in pools}
-    if len(gpus) == 1:  # they share nodes
-        return _parts(pools, nodes)
+    nodes = row.nodes or []
+    if not row.pools:
+        (pool,) = _parts(path, [_pool(path, where, {**values, "role": ""})], nodes)
+        usd = row.usd_per_month
+        return (pool if usd is None else replace(pool, usd_per_month=usd),)
+    pools = [
+        _pool(path, f"{where}pools.{index}.", each)
+        for index, each in enumerate(row.pools)
+    ]
+    if len({pool.gpu for pool in pools}) == 1:  # they share nodes
+        return _parts(path, pools, nodes)
+    of_each = [[node for node in nodes if node.gpu == pool.gpu] for pool in pools]
     if len(nodes) == len(pools):  # an earlier release does not say of which GPU
-        parts = [_parts([pool], [of]) for pool, of in zip(pools, nodes, strict=True)]
-        return tuple(part for (part,) in parts)
+        of_each = [[node] for node in nodes]
     return tuple(
         part
-        for pool in pools
-        for part in _parts([pool], [n for n in nodes if n.at("gpu").text() == pool.gpu])
+        for pool, of in zip(pools, of_each, strict=True)
+        for part in _parts(path, [pool], of)
     )
 
 
-def _parts(pools: list[PoolFigures], nodes: list[_Place]) -> tuple[PoolFigures, ...]:
+def _parts(
+    path: Path, pools: list[PoolFigures], nodes: list[_Node]
+) -> tuple[PoolFigures, ...]:
     """Return pools with their parts of the nodes that they are on."""
     if not nodes:
         return tuple(pools)
-    used, paid = sum(p.gpu_count for p in pools), 0.0
-    hours: list[float | None] = []
-    for row in nodes:
-        paid += row.at("gpus_paid").number() or 0.0
-        hours.append(row.at("usd_per_h").number())
+    used, paid = sum(p.gpu_count for p in pools), sum(row.gpus_paid for row in nodes)
     if paid < used:
-        nodes[0].at("gpus_paid").refuse(f"at least the {used} GPUs in use")
-    counts = [row.at("count").count() for row in nodes]
-    hour = None if None in hours else sum(h or 0.0 for h in hours)
+        raise InputError(
+            f"{path}: its nodes have {paid:g} GPUs; expected at least the {used} GPUs "
+            "in use"
+        )
+    hours = [row.usd_per_h for row in nodes]
+    counts = [row.count for row in nodes]
+    usd = None if None in hours else HOURS_PER_MONTH * sum(h or 0.0 for h in hours)
     count = None if None in counts else sum(c or 0 for c in counts)
-    name = " + ".join(
-        " ".join(filter(None, (row.at("provider").text(), row.at("node").text())))
-        for row in nodes
-    )
+    name = " + ".join(" ".join(filter(None, (row.provider, row.node))) for row in nodes)
     return tuple(
         replace(
             pool,
             gpus_paid=paid * pool.gpu_count / used,
             node_count=count if len(pools) == 1 else None,
             node=name,
-            usd_per_month=None
-            if hour is None
-            else hour * HOURS_PER_MONTH * pool.gpu_count / used,
+            usd_per_month=None if usd is None else usd * pool.gpu_count / used,
         )
         for pool in pools
     )
 
 
-def _pool(place: _Place, role: str) -> PoolFigures:
+def _pool(path: Path, where: str, values: _Object) -> PoolFigures:
     """Return a pool whose GPUs are priced alone."""
-    if role not in ("", PREFILL, DECODE):
-        place.at("role").refuse(f"{PREFILL} or {DECODE}")
-    gpu_count, price = place.at("gpu_count").known_count(), place.at("price")
-    hour = price.at("usd_per_gpu_h").number() if price.value is not None else None
+    pool = checked(path, where, _Pool, values)
+    price = pool.price or {}
+    hour = checked(path, f"{where}price.", _Price, price).usd_per_gpu_h
     return PoolFigures(
-        gpu=place.at("gpu").known_text(),
-        tp=place.at("tp").known_count(),
-        role=role,
-        replica_count=place.at("replica_count").known_count(),
-        gpu_count=gpu_count,
-        gpus_paid=gpu_count,
+        gpu=pool.gpu,
+        tp=pool.tp,
+        role=pool.role,
+        replica_count=pool.replica_count,
+        gpu_count=pool.gpu_count,
+        gpus_paid=pool.gpu_count,
         node_count=None,
         node="",
-        usd_per_month=None if hour is None else hour * gpu_count * HOURS_PER_MONTH,
-        price=price.object(),
-        engine=place.at("engine").object(),
-        profile={name: place.object().get(name) for name in _PROFILE},
-        layout=_layout(place),
+        usd_per_month=None if hour is None else hour * pool.gpu_count * HOURS_PER_MONTH,
+        price=price,
+        engine=pool.engine or {},
+        profile={name: values.get(name) for name in _PROFILE},
+        layout=_layout(path, pool.layout, pool.tp),
     )

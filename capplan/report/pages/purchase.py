@@ -181,34 +181,24 @@ def _of_ways(bought: Purchase) -> str:
 
 def _figures(bought: Purchase) -> list[Figure]:
     """Return the bills of a month side by side; none of a single one."""
+    bills = [
+        (row.provider, row.usd_per_month, row.is_doubtful, row.is_planned)
+        for row in bought.bills
+    ]
+    ways = [
+        (row.name, row.usd_per_month, row.is_assumed, row.name == "on demand")
+        for row in bought.ways
+    ]
     found = []
-    if len(bought.bills) > 1:
-        drawn = [
-            Bar(
-                row.provider,
-                row.usd_per_month,
-                f"{format_usd(row.usd_per_month)}{'*' * row.is_doubtful}",
-                stands_out=row.is_planned,
-            )
-            for row in bought.bills
-        ]
-        found.append(_figure("Bills of the providers", drawn))
-    if len(bought.ways) > 1:
-        drawn = [
-            Bar(
-                row.name,
-                row.usd_per_month,
-                f"{format_usd(row.usd_per_month)}{'*' * row.is_assumed}",
-                stands_out=row.name == "on demand",
-            )
-            for row in bought.ways
-        ]
-        found.append(_figure("Ways to pay", drawn))
+    for title, rows in (("Bills of the providers", bills), ("Ways to pay", ways)):
+        if len(rows) > 1:
+            drawn = [
+                Bar(name, usd, f"{format_usd(usd)}{'*' * star}", stands_out=is_best)
+                for name, usd, star, is_best in rows
+            ]
+            svg = bars(f"{title}, $ per month", drawn)
+            found.append(Figure(title, svg, (), "A month."))
     return found
-
-
-def _figure(title: str, drawn: list[Bar]) -> Figure:
-    return Figure(title, bars(f"{title}, $ per month", drawn), (), "A month.")
 
 
 def replicas_section(bought: Purchase | None) -> Section:
