@@ -72,7 +72,8 @@ def busiest_window(
         # Sum of min(w, t) less k * t: valid for any t, exact for the best.
         kept_s -= droppable @ level_s
         rate = np.where(length_s > 0, kept_s / np.where(length_s > 0, length_s, 1), 0.0)
-        for index in np.argsort(rate, axis=None)[-_STARTS:]:
+        highest = np.sort(rate, axis=None)[-_STARTS:][0]
+        for index in np.flatnonzero(rate >= highest)[-_STARTS:]:
             i, j = np.unravel_index(index, rate.shape)
             candidates.append((float(rate[i, j]), float(starts[i]), float(ends[j])))
     best: Window | None = None

@@ -133,11 +133,11 @@ def convex_below(times_s: np.ndarray, at: np.ndarray) -> np.ndarray:
     Its corners are the lower hull of the points (Andrew's monotone chain).
     """
     corners: list[int] = []
-    for x, time_s in enumerate(times_s.tolist()):
+    of: list[float] = times_s.tolist()  # read thrice as fast as an array
+    for x, time_s in enumerate(of):
         while len(corners) > 1:
             a, b = corners[-2], corners[-1]
-            step_s = (times_s[b] - times_s[a]) * (x - a)
-            if step_s < (time_s - times_s[a]) * (b - a):
+            if (of[b] - of[a]) * (x - a) < (time_s - of[a]) * (b - a):
                 break
             corners.pop()
         corners.append(x)

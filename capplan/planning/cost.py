@@ -193,8 +193,10 @@ def alike(pools: Sequence[Pool]) -> list[tuple[Price, list[Pool]]]:
             groups.setdefault(pool.configuration.gpu, []).append(pool)
     found = []
     for group in groups.values():
-        for part in [group] if bills_of(group) else [[pool] for pool in group]:
-            for row in signed(bills_of(part)).rows:
+        together = bills_of(group)
+        parts = [group] if together else [[pool] for pool in group]
+        for part in parts:
+            for row in signed(together or bills_of(part)).rows:
                 on = zip(part, row.counts, strict=True)
                 of = [replace(pool, replica_count=n) for pool, n in on if n]
                 found.append((row.price, of))
