@@ -177,6 +177,7 @@ class _Work:
             self._slo,
             self._found.fixed.outcome.deployment,
             self._cases.stopped,
+            known=self._cases.load.saturations,
         )
         self._found = replace(self._found, carries=carries)
 

@@ -71,7 +71,8 @@ def beyond_peak(
         return None
     progress("simulating 1.3 times the peak")
     rate_per_s, slo = TIMES * peak_per_s(run), replace(inputs.slo, attain_in_s=None)
-    settings, read = drawn_from(inputs.settings, inputs.load.base)
+    peak = inputs.load
+    settings, read = drawn_from(inputs.settings, peak.base, peak.saturations)
     count = int(np.clip(_LASTS_S * rate_per_s, _FEWEST, _MOST))
     with suppress(Interrupted, HostFullError), collected_warnings():
         load = at_rate(read, settings, slo, run.configuration, rate_per_s, count)

@@ -29,6 +29,9 @@ MOST_OF_USERS = 2_000_000
 _LITTLE = 0.03
 """Difference between users and rate times round that a sample may have."""
 
+Saturations = dict[tuple[Any, ...], tuple[Any, ...]]
+"""What replicas complete of the same requests: see ``saturation``."""
+
 
 @dataclass(frozen=True, eq=False)
 class Load(ABC):
@@ -54,9 +57,7 @@ class Load(ABC):
     _samples: dict[int, Trace] = field(default_factory=dict, repr=False)
     # by latency tables, engine, an SLO that these see, role and hand-off, with what
     # ``saturation`` found of them
-    saturations: dict[tuple[Any, ...], tuple[Any, ...]] = field(
-        default_factory=dict, repr=False
-    )
+    saturations: Saturations = field(default_factory=dict, repr=False)
 
     @property
     def is_open(self) -> bool:

@@ -11,7 +11,7 @@ from capplan.deployment.pools import Deployment
 from capplan.errors import collected_warnings
 from capplan.planning.highest_rate import highest_rate
 from capplan.planning.inputs import PlanInputs, Progress
-from capplan.planning.load import OpenLoad, scaled
+from capplan.planning.load import OpenLoad, Saturations, scaled
 from capplan.planning.replications import Interrupted
 from capplan.planning.run import Run, judged_run
 from capplan.planning.saturation import saturation
@@ -50,7 +50,8 @@ def carried(
     progress("measuring what a replica carries")
     settings, base, slo = inputs.settings, inputs.load.base, inputs.slo
     with suppress(Interrupted), collected_warnings():
-        found = replica_load(settings, base, slo, run.deployment, inputs.stopped)
+        known, of = inputs.load.saturations, run.deployment
+        found = replica_load(settings, base, slo, of, inputs.stopped, known=known)
         return None if found is None else _at_least(found, run)
     return None
 
@@ -87,14 +88,16 @@ def replica_load(
     stopped: Stopped | None = None,
     *,
     least_requests: int = _LEAST_REQUESTS,
+    known: Saturations | None = None,
 ) -> ReplicaLoad | None:
     """Return what a replica of a deployment carries; None where no rate is held.
 
     The trace's requests arrive at one rate, by a Poisson process, and each of its
     replicas carries its part. Smaller fleets balance less and carry a little less each.
+    ``known`` are saturations with these requests.
     """
     count, configuration = deployment.replica_count, deployment.pool.configuration
-    drawn, read = drawn_from(settings, trace)
+    drawn, read = drawn_from(settings, trace, known)
     found = saturation(read, configuration, slo)
     first_per_s = 1.0 if found is None else _OF_SATURATION * found.rate_per_s * count
 
@@ -123,13 +126,19 @@ def replica_load(
     return ReplicaLoad(rate_per_s / count, rate_per_s * stay_s / count, count)
 
 
-def drawn_from(settings: PlanSettings, trace: Trace) -> tuple[PlanSettings, OpenLoad]:
-    """Return requests of a trace that arrive at 1/s, and the settings of those."""
+def drawn_from(
+    settings: PlanSettings, trace: Trace, known: Saturations | None = None
+) -> tuple[PlanSettings, OpenLoad]:
+    """Return requests of a trace that arrive at 1/s, and the settings of those.
+
+    ``known`` are saturations with these requests, whenever they arrive.
+    """
     # The trace is scaled already, and its requests have their predicted lengths.
     free = {"arrivals": PROCESS, "rate": 1.0, "scale": None, "predictor": None}
     drawn = settings.model_copy(update=free)
     rng = np.random.default_rng(settings.seed)
-    return drawn, arriving(replace(trace, arrival_s=None), drawn, rng)
+    read = arriving(replace(trace, arrival_s=None), drawn, rng)
+    return drawn, read if known is None else replace(read, saturations=known)
 
 
 def at_rate(

@@ -1,6 +1,7 @@
 """The shell: one line per error, honest exit codes, help without heavy imports."""
 
 import importlib.metadata
+import os
 import subprocess
 import sys
 
@@ -58,6 +59,28 @@ def test_help_and_lists_import_nothing_heavy(args, needed):
     )
 
     assert done.stdout.splitlines()[-1] == str(list(needed))
+
+
+@pytest.mark.parametrize(
+    ("args", "threads"), [(["--version"], "1"), (["profile", "--help"], "None")]
+)
+def test_sums_take_one_thread_but_a_measured_engine_as_many_as_it_takes(args, threads):
+    script = (
+        "import os, sys; from capplan.__main__ import main\n"
+        "try: main()\n"
+        "except SystemExit: print(os.environ.get('OPENBLAS_NUM_THREADS'))"
+    )
+    without = {k: v for k, v in os.environ.items() if k != "OPENBLAS_NUM_THREADS"}
+
+    done = subprocess.run(
+        [sys.executable, "-c", script, *args],
+        env=without,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert done.stdout.splitlines()[-1] == threads
 
 
 @pytest.mark.parametrize(

@@ -407,7 +407,7 @@ def test_ctrl_c_before_there_is_an_answer_leaves_none(trace):
 def test_without_a_measured_rate_policies_that_need_none_are_compared(
     trace, monkeypatch
 ):
-    monkeypatch.setattr(module, "replica_load", lambda *given: None)
+    monkeypatch.setattr(module, "replica_load", lambda *given, **of: None)
     asked = {"policies": "ray:target=9", "break_even": False}
 
     found = autoscale(AutoscaleSettings(trace=trace, **FLEET, **asked))

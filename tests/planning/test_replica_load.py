@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from capplan.planning import saturation
 from capplan.planning.capacity import capacity
 from capplan.planning.configuration import only_configuration
 from capplan.planning.deployments import one_pool
@@ -48,6 +49,25 @@ def test_a_replica_carries_its_part_of_what_the_fleet_serves(replicas):
     )
     # Little's law: a request of 60 tokens at 12 ms and less stays 0.72 s at most.
     assert 0 < carries.in_flight / carries.rate_per_s < 0.8
+
+
+def test_what_replicas_complete_of_these_requests_is_measured_once(monkeypatch):
+    inputs, (configuration,) = plan_inputs(PlanSettings(**ASKED, rate=3.0))
+    known, measured = inputs.load.saturations, saturation._measured
+    fleet = one_pool(inputs.settings, configuration, 1)
+    given = inputs.settings, inputs.load.base, inputs.slo, fleet
+    alone = replica_load(*given)
+    calls = []
+    monkeypatch.setattr(
+        saturation, "_measured", lambda *of: calls.append(of) or measured(*of)
+    )
+    saturation.saturation(inputs.load, configuration, inputs.slo)
+    before = len(calls)
+
+    found = replica_load(*given, known=known)
+
+    assert found == alone
+    assert len(calls) == before > 0
 
 
 def test_requests_too_slow_alone_carry_nothing():
@@ -108,7 +128,9 @@ def test_a_replica_carries_no_less_than_a_plan_shows_that_it_does(monkeypatch):
     inputs, _ = plan_inputs(settings)
     monkeypatch.setattr(
         "capplan.planning.replica_load.replica_load",
-        lambda *_: ReplicaLoad(0.97 * 40 / run.replica_count, 10.0, run.replica_count),
+        lambda *_, **given: ReplicaLoad(
+            0.97 * 40 / run.replica_count, 10.0, run.replica_count
+        ),
     )
 
     load = carried(inputs, run, unseen)
