@@ -61,17 +61,17 @@ def _kinds(arrays: Any) -> tuple[tuple[np.dtype, int, bool], ...]:
 
 def _words(arrays: Any, kinds: tuple[tuple[np.dtype, int, bool], ...]) -> list[int]:
     found: list[int] = []
-    for array, kind, (dtype, ndim, written) in zip(
-        arrays, _kinds(arrays), kinds, strict=True
-    ):
-        if kind[:2] != (dtype, ndim) or not array.flags.c_contiguous:
+    for each, (dtype, ndim, written) in zip(arrays, kinds, strict=True):
+        array = np.ndarray.view(each, np.ndarray)  # quick, also where it is a recarray
+        flags = array.flags
+        if array.dtype != dtype or array.ndim != ndim or not flags.c_contiguous:
             raise TypeError(
                 f"{array.ndim} dimensions of {array.dtype}; expected contiguous {ndim} "
                 f"of {dtype}"
             )
-        if written and not kind[2]:
+        if written and not flags.writeable:
             raise TypeError(f"a read-only array of {dtype}; expected a writable one")
-        found += [array.__array_interface__["data"][0], *array.shape]
+        found += [array.ctypes.data, *array.shape]
     return found
 
 
