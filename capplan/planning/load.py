@@ -128,8 +128,8 @@ class Load(ABC):
         if not self.is_resampled:
             return self._as_read()
         if index not in self._samples:
-            self._samples[index] = replace(
-                self._first_look(index), source=self.base.source, notes=self.base.notes
+            self._samples[index] = self._first_look(index).changed(
+                source=self.base.source, notes=self.base.notes
             )
         return self._samples[index]
 
@@ -190,13 +190,13 @@ class OpenLoad(Load):
             n *= 2
         n = int(np.searchsorted(arrival_s, duration_s))
         drawn = resample(self.base, n, np.random.default_rng((self.seed, index, 3)))
-        return replace(drawn, arrival_s=arrival_s[:n], notes=self.base.notes)
+        return drawn.changed(arrival_s=arrival_s[:n], notes=self.base.notes)
 
     def crowd(self, request_count: int) -> Trace:
         """Return requests of the mix that all arrive at time 0."""
         rng = np.random.default_rng((self.seed, 4))
         drawn = resample(self.base, request_count, rng)
-        return replace(drawn, arrival_s=np.zeros(request_count))
+        return drawn.changed(arrival_s=np.zeros(request_count))
 
     def behind_a_queue(self, arrivals: Trace, queued: int) -> tuple[Trace, int]:
         """Return arrivals behind as many requests of the mix, all at time 0."""
@@ -278,7 +278,7 @@ class UserLoad(Load):
             rate_per_s = self.rate_per_s
         n = 2 * int(rate_per_s * duration_s) + 2 * self.users.count
         drawn = resample(self.base, n, np.random.default_rng((self.seed, index, 3)))
-        drawn = replace(drawn, notes=self.base.notes)
+        drawn = drawn.changed(notes=self.base.notes)
         rng = np.random.default_rng((self.seed, index, 2))
         return self.users.asking(drawn, rng, duration_s)
 
@@ -287,7 +287,7 @@ class UserLoad(Load):
         assert arrivals.think_s is not None
         think_s = arrivals.think_s.copy()
         think_s[: arrivals.users] = 0.0
-        return replace(arrivals, think_s=think_s), arrivals.users
+        return arrivals.changed(think_s=think_s), arrivals.users
 
     def warmed_up(self, stay_s: float) -> Self:
         """Return the load: its warm-up is that of a deployment."""

@@ -5,7 +5,7 @@ arrivals of n requests; to add one, write it and list it in ``ARRIVALS``.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -206,7 +206,7 @@ def with_arrivals(
     arrival_s = process.arrivals_s(len(trace), rate_per_s, rng)
     note = f"arrivals: {process} at {rate_per_s:g} requests/s"
     notes = (*trace.notes, note)
-    return replace(trace, arrival_s=arrival_s, notes=notes, clock_s=None)
+    return trace.changed(arrival_s=arrival_s, notes=notes, clock_s=None)
 
 
 def rescale(trace: Trace, rate_per_s: float) -> Trace:
@@ -223,8 +223,7 @@ def rescale(trace: Trace, rate_per_s: float) -> Trace:
     factor = trace.rate_per_s / rate_per_s
     first_s = trace.arrival_s[0]
     note = f"arrivals rescaled from {trace.rate_per_s:.4g} to {rate_per_s:g} requests/s"
-    return replace(
-        trace,
+    return trace.changed(
         arrival_s=first_s + (trace.arrival_s - first_s) * factor,
         notes=(*trace.notes, note),
     )

@@ -32,10 +32,10 @@ def resample(trace: Trace, n: int, rng: np.random.Generator) -> Trace:
     if n < 1:
         raise InputError(f"{n} requests asked for; expected at least 1")
     rows = rng.integers(len(trace), size=n)
-    drawn = replace(trace, arrival_s=None).select(rows)
+    drawn = trace.changed(arrival_s=None).select(rows)
     note = f"{n:,} requests drawn with replacement from {len(trace):,}"
     drawn = renumbered(drawn, trace, np.arange(n) // len(trace))
-    return replace(drawn, notes=(*trace.notes, note))
+    return drawn.changed(notes=(*trace.notes, note))
 
 
 def extend(
@@ -83,7 +83,7 @@ def renumbered(drawn: Trace, trace: Trace, repetition: np.ndarray | int) -> Trac
         if highest > int(known.min()):
             later = number + repetition * (highest + 1)
             columns[name] = np.where(number >= 0, later, number)
-    return replace(drawn, **columns)
+    return drawn.changed(**columns)
 
 
 def _later_arrivals_s(

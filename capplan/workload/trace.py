@@ -1,7 +1,8 @@
 """A trace: the requests to serve, one row per request, as columns."""
 
-from dataclasses import dataclass, replace
-from typing import NamedTuple, cast
+from copy import copy
+from dataclasses import dataclass
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 
@@ -54,6 +55,11 @@ COLUMNS = {
     "image_offset": _Column(np.int64, 0, MAX_TOKENS, 0),
 }
 """Columns of a trace with their dtype, range and default."""
+
+_LIMITS_OF_EACH_OTHER = {
+    name for name in COLUMNS if name.endswith("_tokens") or name.startswith("image")
+}
+"""Columns of which the values of one limit those of another."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -249,9 +255,23 @@ class Trace:
         >>> Trace([5, 6, 7], [1, 2, 3]).select(slice(1, None)).prompt_tokens.tolist()
         [6, 7]
         """
-        selected = {
-            name: column[rows]
-            for name in COLUMNS
-            if (column := getattr(self, name)) is not None
-        }
-        return replace(self, **selected)
+        selected = copy(self)  # its values are checked; their order is not
+        for name in COLUMNS:
+            if (column := getattr(self, name)) is not None:
+                column = np.ascontiguousarray(column[rows])
+                object.__setattr__(selected, name, column)
+        if not len(selected):
+            raise InputError(f"{self.source}: no requests; expected at least one")
+        return selected.changed(arrival_s=selected.arrival_s)
+
+    def changed(self, **fields: Any) -> "Trace":
+        """Return what ``replace`` does; of the columns only those given are checked."""
+        other = copy(self)
+        for name, values in fields.items():
+            is_column = name in COLUMNS and values is not None
+            value = other._checked(name, values) if is_column else values
+            object.__setattr__(other, name, value)
+        if fields.keys() & _LIMITS_OF_EACH_OTHER:
+            other._check_limits()
+            other._check_images()
+        return other

@@ -1,6 +1,6 @@
 """Users who each wait for their answer, think, and ask again: a closed loop."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -47,8 +47,7 @@ class Users:
             think_s *= rng.standard_exponential(len(trace))
         else:
             think_s[first] *= rng.random(len(think_s[first]))
-        return replace(
-            trace,
+        return trace.changed(
             arrival_s=None,
             users=min(self.count, len(trace)),
             think_s=think_s,
