@@ -225,7 +225,10 @@ def _measured(
     where = f"{equal.replica_count} × {hardware}"
     step = partial(part_of, progress, count=len(priced) + _MEASURING)
     step(done=len(priced))(f"{where}: the most that {len(able)} systems hold")
-    highest = workers(capacity, equal, able)
+    highest = workers(capacity, equal, able[:1])
+    near = highest[0].most if highest else None  # where the others are sought first
+    others = [replace(entrant, amount=near or 0.0) for entrant in able[1:]]
+    highest += workers(capacity, equal, others)
     points = [tuple(sorted(set(asked)))] * len(able)
     if able and not asked:
         points = _curves(highest, able[0].requests)

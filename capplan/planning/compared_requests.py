@@ -38,6 +38,8 @@ class Requests:
     refused_share: float = 0.0  # of all requests
     refused_token_share: float = 0.0  # of their tokens, prompts and outputs
     kept_by_class: Mapping[str, float] = field(default_factory=dict)
+    # by amount, with the samples drawn of them
+    _loads: dict[float, Load] = field(default_factory=dict, repr=False)
 
     @classmethod
     def of(
@@ -73,10 +75,19 @@ class Requests:
             return amount
         return float(min(max(1, round(amount)), MOST_USERS))
 
+    def step(self, amount: float) -> float:
+        """Return the amount that is looked at for one near it: a step from the own.
+
+        So that all searches look at the same amounts. [requests/s, or users]
+        """
+        if self.users is not None:
+            return self.rounded(amount)
+        return float(self.own * STEP ** round(math.log(amount / self.own, STEP)))
+
     def above(self, amount: float) -> float:
         """Return the next higher amount to look at. [requests/s, or users]"""
         least = amount if self.users is None else amount + 1
-        return max(least, self.rounded(amount * STEP))
+        return max(least, self.step(amount * STEP))
 
     def said(self, amount: float) -> str:
         """Return an amount with its unit."""
@@ -113,6 +124,7 @@ class Requests:
             refused_share=float((~kept).mean()),
             refused_token_share=float(tokens[~kept].sum() / tokens.sum()),
             kept_by_class=kept_by_class(base, kept),
+            _loads={},
         )
 
     def at(self, amount: float) -> Load:
@@ -122,6 +134,11 @@ class Requests:
         """
         if amount == self.own or math.isnan(self.own):
             return self.load
+        if amount not in self._loads:
+            self._loads[amount] = self._at(amount)
+        return self._loads[amount]
+
+    def _at(self, amount: float) -> Load:
         if isinstance(self.read, UserLoad):
             users = replace(self.read.users, count=int(amount))
             of = replace(self.read, process=str(users), users=users, _samples={})

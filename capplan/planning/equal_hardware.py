@@ -11,7 +11,7 @@ from capplan.planning.binding_setting import binding_setting
 from capplan.planning.compared_requests import Requests
 from capplan.planning.configuration import with_budget
 from capplan.planning.deployments import one_pool, two_pools
-from capplan.planning.highest_rate import highest_decided
+from capplan.planning.highest_rate import highest_decided, highest_rate
 from capplan.planning.judgement import PERCENTILES
 from capplan.planning.predictions import predictions_matter
 from capplan.planning.replications import Interrupted
@@ -23,9 +23,12 @@ from capplan.planning.run import (
 from capplan.planning.settings import PlanSettings
 from capplan.simulator.checks import refusal
 from capplan.simulator.fleet import Stopped
+from capplan.simulator.request_times import METRICS
 
 _NOT_THE_BUDGET = ("max_num_seqs", "max_len", "KV")
 """What binds where no other token budget holds more."""
+_BELOW = 4
+"""Steps below what one sample seems to hold at which its search begins."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +121,8 @@ class Entrant:
     router: str
     budgets: tuple[int, ...] = ()  # of tokens, to hold more with
     prefill_replicas: int = 0  # of them, for prompts alone; 0: all do both
-    # of its curve, where a point of it is asked [requests/s, or users]
+    # of its curve, where a point of it is asked; else where its most is sought first,
+    # 0: not known [requests/s, or users]
     amount: float = 0.0
 
     def __str__(self) -> str:
@@ -160,14 +164,14 @@ def capacity(hardware: Hardware, entrant: Entrant) -> Result:
     """
     best = _Looks(hardware, entrant)
     try:
-        best.search()
+        best.search(entrant.amount or math.inf)
         for budget in () if best.binding in _NOT_THE_BUDGET else entrant.budgets:
             smaller = with_budget(entrant.configuration, budget)
             other = _Looks(hardware, replace(entrant, configuration=smaller))
             if budget < entrant.configuration.engine.max_num_batched_tokens and (
                 other.is_able() and other.holds_more_than(best.most)
             ):
-                other.search(best.most)
+                other.search_above(best.most)
                 best = other
         best.at_own()
         best.compare_with_true_lengths()
@@ -205,23 +209,36 @@ class _Looks:
             return self.most is not None
         return math.isfinite(most) and self._holds(self._requests.above(most))
 
-    def search(self, above: float | None = None) -> None:
-        """Find the most that is held, above an amount that is."""
+    def search(self, near: float = math.inf) -> None:
+        """Find the most that is held, which another system holds ``near``."""
         if math.isnan(self._own):
             self.reason = "all requests arrive at once, which is no rate"
             return
-        rounded = self._requests.rounded
-        self.most = highest_decided(
-            lambda amount: self._seems(rounded(amount)),
-            lambda amount: self._holds(rounded(amount)),
-            self._own if above is None else self._requests.above(above),
+        step = self._requests.step
+        self._found(
+            highest_decided(
+                lambda amount: self._seems(step(amount)),
+                lambda amount: self._holds(step(amount)),
+                self._own,
+                below=_BELOW,
+                near_per_s=near,
+            )
         )
-        if self.most == math.inf:
-            self.most = None
+
+    def search_above(self, most: float | None) -> None:
+        """Find the most that is held, above what another budget holds; None: none."""
+        if most is not None:
+            step, above = self._requests.step, self._requests.above(most)
+            self._found(
+                highest_rate(lambda amount: self._holds(step(amount)), above, stride=1)
+            )
+
+    def _found(self, most: float | None) -> None:
+        if most == math.inf:
             what = "rate" if self._requests.users is None else "number of users"
             self.reason = f"holds any {what}: all requests could arrive at once"
-        elif self.most is not None:
-            self.most = rounded(self.most)
+            most = None
+        self.most = None if most is None else self._requests.step(most)
 
     def at_own(self) -> None:
         """Simulate the requests' own amount, where the search did not."""
@@ -262,7 +279,7 @@ class _Looks:
     def _first_look(self, amount: float) -> bool:
         """Return whether the first sample alone keeps the SLO, below capacity."""
         try:
-            run = _run(self._hardware, self._entrant, amount, first_only=True)
+            run = _run(self._hardware, self._entrant, amount, first_only=True, told=())
         except HostFullError:
             return False
         return run.judgement.seems_held
@@ -270,7 +287,8 @@ class _Looks:
     def _look(self, amount: float) -> bool:
         is_own = amount == self._own
         try:
-            run = _run(self._hardware, self._entrant, amount)
+            told = METRICS if is_own else ()
+            run = _run(self._hardware, self._entrant, amount, told=told)
         except HostFullError as error:
             self.reason = str(error) if is_own else self.reason
             return False
@@ -283,8 +301,14 @@ class _Looks:
 
 
 def _run(
-    hardware: Hardware, entrant: Entrant, amount: float, *, first_only: bool = False
+    hardware: Hardware,
+    entrant: Entrant,
+    amount: float,
+    *,
+    first_only: bool = False,
+    told: tuple[str, ...] = METRICS,
 ) -> Run:
+    """Return a run with the distributions of the times that are told of."""
     if hardware.stopped is not None and hardware.stopped():
         raise Interrupted
     run = judged_run(
@@ -292,6 +316,7 @@ def _run(
         entrant.requests.slo,
         hardware.deployment(entrant),
         seed=hardware.seed,
+        metrics=told,
         budget_requests=BUDGET_REQUESTS,
         first_only=first_only,
         stopped=hardware.stopped,

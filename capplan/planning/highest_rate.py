@@ -58,12 +58,18 @@ def highest_decided(
     seems_held: Callable[[float], bool],
     holds: Callable[[float], bool],
     rate_per_s: float,
+    *,
+    below: int = 0,
+    near_per_s: float = math.inf,
 ) -> float | None:
     """Return the highest rate that is decided to be held; see ``highest_rate``.
 
     ``seems_held``, of one sample each, says where it is about; near it each is decided.
+    Samples that start empty seem to hold more than is held, and what is too much takes
+    longest to decide: so it may begin some steps ``below``, and no higher than
+    ``near_per_s``, the answer to a question like this one.
     """
     about_per_s = highest_rate(seems_held, rate_per_s)
     if about_per_s is None or about_per_s == math.inf:
         return about_per_s
-    return highest_rate(holds, about_per_s, stride=1)
+    return highest_rate(holds, min(about_per_s / STEP**below, near_per_s), stride=1)

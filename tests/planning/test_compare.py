@@ -152,6 +152,16 @@ def test_a_rate_held_is_met_and_the_next_is_not(found):
     assert below.judgement.meets is True
 
 
+def test_the_most_of_a_system_does_not_depend_on_those_compared_with_it(found):
+    alone = compare(settings(systems="sarathi", rates=60, published=True, replicas=1))
+
+    beside = found.systems[1]
+
+    assert found.replica_count == 1
+    assert alone.systems[0].max_rate_per_s == beside.max_rate_per_s
+    assert alone.systems[0].served == beside.served
+
+
 def test_a_looser_slo_holds_no_lower_rate(found):
     looser = compare(
         settings(systems="sarathi", slo="ttft=2s,tpot=40ms", rates=60, replicas=1)
