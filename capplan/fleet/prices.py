@@ -182,33 +182,30 @@ def planned_offers(
     only without dated ones, guesses and best-effort offers only without any others, and
     offers whose node is not known only without those of nodes.
     """
-    why: dict[str, str] = {}
-
-    def without(offers: tuple[Offer, ...], reason: str) -> tuple[Offer, ...]:
-        kept = {offer.provider for offer in found}
-        for offer in offers:
-            if offer.provider not in kept:
-                why.setdefault(offer.provider, reason)
-        return found
-
-    found = tuple(o for o in wanted if not (o.is_index or o.is_outdated(today)))
-    if is_own and not found:
-        found = wanted
-    without(wanted, f"older than {OUTDATED_DAYS} days, or an index")
-    tests: tuple[tuple[str, Callable[[Offer], object]], ...] = (
-        ("no list price", lambda offer: offer.listed),
-        ("undated", lambda offer: offer.as_of),
-        ("node size not known", lambda offer: offer.gpus_per_node),
+    steps: tuple[tuple[str, Callable[[Offer], object], bool], ...] = (
+        (
+            f"older than {OUTDATED_DAYS} days, or an index",
+            lambda offer: not (offer.is_index or offer.is_outdated(today)),
+            not is_own,
+        ),
+        ("no list price", lambda offer: offer.listed, False),
+        ("undated", lambda offer: offer.as_of, False),
+        ("node size not known", lambda offer: offer.gpus_per_node, False),
+        (
+            f"no node of {tp} joined GPUs",
+            lambda offer: offer.gpus_per_node is None or offer.holds(tp),
+            True,
+        ),
     )
-    for reason, test in tests:
+    found, why = wanted, dict[str, str]()
+    for reason, test, is_needed in steps:
         before, better = found, tuple(filter(test, found))
-        found = better or found
-        without(before, reason)
-    before = found
-    found = tuple(o for o in found if o.gpus_per_node is None or o.holds(tp))
-    without(before, f"no node of {tp} joined GPUs")
-    told = {name or "a price of no provider": why[name] for name in why}
-    return found, tuple(f"{name} ({reason})" for name, reason in told.items())
+        found = better if is_needed else better or found
+        kept = {offer.provider for offer in found}
+        for offer in before:
+            if offer.provider not in kept:
+                why.setdefault(offer.provider or "a price of no provider", reason)
+    return found, tuple(f"{name} ({reason})" for name, reason in why.items())
 
 
 def _given(
