@@ -1,7 +1,7 @@
 """A result in Python: its text, its table, its charts and its files."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -9,29 +9,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-class Presenter(Protocol):
-    """How results are presented; ``report`` has it, a floor above."""
-
-    def text(self, result: Any) -> str:
-        """Return a paragraph."""
-
-    def html(self, result: Any) -> str:
-        """Return a fragment of HTML: the answer and its main table."""
-
-    def frame(self, result: Any, table: str | None) -> "pd.DataFrame":
-        """Return a table of the result's CSV files."""
-
-    def drawn(self, result: Any) -> Any:
-        """Return the charts."""
-
-    def save(self, result: Any, path: "str | Path") -> "list[Path]":
-        """Write the files of the result into a folder, or one of them."""
-
-
 class Shown:
     """A result that presents itself, once ``capplan.report.shown`` is imported."""
 
-    presenter: ClassVar[Presenter | None] = None
+    presenter: ClassVar[Any] = None  # Pages of ``capplan.report.shown``
 
     def __repr__(self) -> str:
         """Return the answer in a paragraph."""
@@ -59,7 +40,7 @@ class Shown:
         """
         return self._presented(lambda by: by.save(self, path))
 
-    def _presented(self, present: Callable[[Presenter], Any], *otherwise: Any) -> Any:
+    def _presented(self, present: Callable[[Any], Any], *otherwise: Any) -> Any:
         if Shown.presenter is not None:
             return present(Shown.presenter)
         if otherwise:
