@@ -40,16 +40,6 @@ class Paid:
     key: str = ""  # begins names: that of its only pool, or its nodes among several
 
     @property
-    def is_by_gpu(self) -> bool:
-        """Whether GPUs are priced alone."""
-        return self.price.gpus_per_node is None
-
-    @property
-    def usd_per_unit_h(self) -> float:
-        """Price of one unit. [$/h]"""
-        return self.price.usd_per_node_h
-
-    @property
     def gpus_paid(self) -> int:
         """GPUs in all units."""
         return self.unit_count * self.gpus_per_unit
@@ -58,11 +48,6 @@ class Paid:
     def provider(self) -> str:
         """Who is paid, or where the price is from."""
         return self.price.provider or self.price.source
-
-    @property
-    def unit(self) -> str:
-        """What one unit is: a node by its name, or a GPU."""
-        return self.price.unit
 
 
 def paid(candidate: Candidate) -> tuple[Paid, ...]:

@@ -7,7 +7,7 @@ FinOps Open Cost and Usage Specification, v1.2, ``specification/columns``.
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 from capplan.currency import USD, Currency
@@ -23,6 +23,9 @@ _CATEGORIES = {"on-demand": STANDARD, "spot": DYNAMIC, "owned": OTHER}
 """Pricing categories by the kind of an offer; all others are committed."""
 _SPEND = ("flex", "minimum")
 """Kinds of offers that commit to dollars, not to nodes."""
+
+Row = dict[str, str | None]
+"""Values by the columns of FOCUS, in their order."""
 
 
 @dataclass(frozen=True)
@@ -40,8 +43,6 @@ class Charge:
     description: str
     resource: str  # what runs on it
     tags: dict[str, str | int | float | bool]
-    region: str = ""
-    is_used: bool = True  # of a commitment: not its unused part
     currency: Currency = USD  # that it is billed in
 
     @property
@@ -55,65 +56,10 @@ class Charge:
         return self.kind.partition(",")[0] in _SPEND
 
 
-@dataclass(frozen=True)
-class FocusRow:
-    """Columns of FOCUS 1.2 that a plan can fill, under their own names."""
-
-    BilledCost: str
-    BillingAccountId: str
-    BillingAccountName: str | None
-    BillingCurrency: str
-    BillingPeriodEnd: str
-    BillingPeriodStart: str
-    ChargeCategory: str
-    ChargeClass: str | None
-    ChargeDescription: str
-    ChargeFrequency: str
-    ChargePeriodEnd: str
-    ChargePeriodStart: str
-    CommitmentDiscountCategory: str | None
-    CommitmentDiscountId: str | None
-    CommitmentDiscountName: str | None
-    CommitmentDiscountQuantity: str | None
-    CommitmentDiscountStatus: str | None
-    CommitmentDiscountType: str | None
-    CommitmentDiscountUnit: str | None
-    ConsumedQuantity: str | None
-    ConsumedUnit: str | None
-    ContractedCost: str
-    ContractedUnitPrice: str
-    EffectiveCost: str
-    InvoiceId: str | None
-    InvoiceIssuerName: str
-    ListCost: str
-    ListUnitPrice: str
-    PricingCategory: str
-    PricingQuantity: str
-    PricingUnit: str
-    ProviderName: str
-    PublisherName: str
-    RegionId: str | None
-    RegionName: str | None
-    ResourceId: str
-    ResourceName: str
-    ResourceType: str
-    ServiceCategory: str
-    ServiceName: str
-    ServiceSubcategory: str
-    SkuId: str
-    SkuMeter: str
-    SkuPriceDetails: str
-    SkuPriceId: str
-    Tags: str
-
-
-COLUMNS = tuple(field.name for field in fields(FocusRow))
-
-
 def focus_csv(charges: Iterable[Charge]) -> str:
     """Return charges as CSV; empty where there are none."""
-    rows = [vars(row) for charge in charges for row in _rows(charge)]
-    return csv_text(COLUMNS, ([r[name] for name in COLUMNS] for r in rows)) * bool(rows)
+    rows = [row for charge in charges for row in _rows(charge)]
+    return csv_text(list(rows[0]), (row.values() for row in rows)) if rows else ""
 
 
 def plan_charges(plan: Plan) -> list[Charge]:
@@ -154,16 +100,16 @@ def _charge(plan: Plan, group: Paid, start: datetime) -> Charge:
         kind=price.kind,
         gpus_per_unit=group.gpus_per_unit,
         unit_hours=group.unit_count * HOURS_PER_MONTH,
-        usd_per_unit_h=group.usd_per_unit_h,
+        usd_per_unit_h=price.usd_per_node_h,
         description=f"Planned by capplan: {plan.llm}, {what} on {group.unit_count} x "
-        f"{group.unit} ({group.gpu})",
+        f"{price.unit} ({group.gpu})",
         resource="/".join([group.gpu, *(str(pool.layout) for pool in pools)]),
         tags=tags,
         currency=currency,
     )
 
 
-def _rows(charge: Charge) -> list[FocusRow]:
+def _rows(charge: Charge) -> list[Row]:
     """Return the rows of a charge: of a commitment its purchase and its use."""
     usd = charge.unit_hours * charge.usd_per_unit_h
     if charge.pricing != COMMITTED:
@@ -176,7 +122,8 @@ def _rows(charge: Charge) -> list[FocusRow]:
 
 def _row(
     charge: Charge, category: str, *, billed_usd: float, effective_usd: float
-) -> FocusRow:
+) -> Row:
+    """Return the columns of FOCUS 1.2 that a plan can fill, under their own names."""
     end = charge.start + timedelta(hours=charge.hours)
     is_use = category == USAGE
     pricing = charge.pricing
@@ -187,67 +134,65 @@ def _row(
     price = _number(money.amount(charge.usd_per_unit_h))
     cost = _number(money.amount(charge.unit_hours * charge.usd_per_unit_h))
     unit = "GPU-Hours" if charge.gpus_per_unit == 1 else "Node-Hours"
-    is_consumed = is_use and charge.is_used
     details = {"GpuCount": charge.gpus_per_unit, "InstanceType": charge.sku}
-    return FocusRow(
-        BilledCost=_number(money.amount(billed_usd)),
-        BillingAccountId="planned",
-        BillingAccountName="planned",
-        BillingCurrency=money.code,
-        BillingPeriodEnd=_time(end),
-        BillingPeriodStart=_time(charge.start),
-        ChargeCategory=category,
-        ChargeClass=None,
-        ChargeDescription=charge.description,
-        ChargeFrequency="Usage-Based" if is_use else "Recurring",
-        ChargePeriodEnd=_time(end),
-        ChargePeriodStart=_time(charge.start),
+    return {
+        "BilledCost": _number(money.amount(billed_usd)),
+        "BillingAccountId": "planned",
+        "BillingAccountName": "planned",
+        "BillingCurrency": money.code,
+        "BillingPeriodEnd": _time(end),
+        "BillingPeriodStart": _time(charge.start),
+        "ChargeCategory": category,
+        "ChargeClass": None,
+        "ChargeDescription": charge.description,
+        "ChargeFrequency": "Usage-Based" if is_use else "Recurring",
+        "ChargePeriodEnd": _time(end),
+        "ChargePeriodStart": _time(charge.start),
         **_commitment(charge, is_use, cost, quantity, unit),
-        ConsumedQuantity=quantity if is_consumed else None,
-        ConsumedUnit=unit if is_consumed else None,
-        ContractedCost=cost,
-        ContractedUnitPrice=price,
-        EffectiveCost=_number(money.amount(effective_usd)),
-        InvoiceId=None,
-        InvoiceIssuerName=charge.provider,
-        ListCost=cost,
-        ListUnitPrice=price,
-        PricingCategory=pricing,
-        PricingQuantity=quantity,
-        PricingUnit=unit,
-        ProviderName=charge.provider,
-        PublisherName=charge.provider,
-        RegionId=charge.region or None,
-        RegionName=charge.region or None,
-        ResourceId=charge.resource,
-        ResourceName=charge.resource,
-        ResourceType="GPU" if charge.gpus_per_unit == 1 else "GPU node",
-        ServiceCategory="Compute",
-        ServiceName="GPU instances",
-        ServiceSubcategory="Virtual Machines",
-        SkuId=charge.sku,
-        SkuMeter=unit,
-        SkuPriceDetails=json.dumps(details, ensure_ascii=False),
-        SkuPriceId=f"{charge.provider}/{charge.sku}/{charge.kind}",
-        Tags=json.dumps(charge.tags, ensure_ascii=False),
-    )
+        "ConsumedQuantity": quantity if is_use else None,
+        "ConsumedUnit": unit if is_use else None,
+        "ContractedCost": cost,
+        "ContractedUnitPrice": price,
+        "EffectiveCost": _number(money.amount(effective_usd)),
+        "InvoiceId": None,
+        "InvoiceIssuerName": charge.provider,
+        "ListCost": cost,
+        "ListUnitPrice": price,
+        "PricingCategory": pricing,
+        "PricingQuantity": quantity,
+        "PricingUnit": unit,
+        "ProviderName": charge.provider,
+        "PublisherName": charge.provider,
+        "RegionId": None,
+        "RegionName": None,
+        "ResourceId": charge.resource,
+        "ResourceName": charge.resource,
+        "ResourceType": "GPU" if charge.gpus_per_unit == 1 else "GPU node",
+        "ServiceCategory": "Compute",
+        "ServiceName": "GPU instances",
+        "ServiceSubcategory": "Virtual Machines",
+        "SkuId": charge.sku,
+        "SkuMeter": unit,
+        "SkuPriceDetails": json.dumps(details, ensure_ascii=False),
+        "SkuPriceId": f"{charge.provider}/{charge.sku}/{charge.kind}",
+        "Tags": json.dumps(charge.tags, ensure_ascii=False),
+    }
 
 
 def _commitment(
     charge: Charge, is_use: bool, cost: str, quantity: str, unit: str
-) -> dict[str, str | None]:
+) -> Row:
     """Return the columns of a commitment; nulls where there is none."""
     names = ("Category", "Id", "Name", "Quantity", "Status", "Type", "Unit")
     kind = charge.kind
     values: list[str | None] = [None] * len(names)
     if charge.pricing == COMMITTED:
-        status = "Used" if charge.is_used else "Unused"
         values = [
             "Spend" if charge.is_spend else "Usage",
             f"planned/{charge.provider}/{charge.sku}/{kind}",
             f"{kind}, {charge.sku}",
             cost if charge.is_spend else quantity,
-            status if is_use else None,
+            "Used" if is_use else None,
             kind,
             charge.currency.code if charge.is_spend else unit,
         ]

@@ -28,7 +28,7 @@ def test_all_kinds_together_are_the_cost_and_the_nodes_of_each(request, name):
             assert paid(candidate) == ()
             continue
         groups = paid(candidate)
-        usd = sum(group.unit_count * group.usd_per_unit_h for group in groups)
+        usd = sum(group.unit_count * group.price.usd_per_node_h for group in groups)
         assert usd == pytest.approx(candidate.cost.usd_per_h, rel=1e-12)
         for group, row in zip(groups, candidate.cost.nodes, strict=True):
             assert group.gpus_paid == row.gpus_paid
@@ -54,7 +54,7 @@ def test_a_node_that_is_rented_whole_is_charged_by_node_hours(by_nodes):
     assert (group.unit_count, group.gpus_per_unit) == (1, 8)
     assert "Node-Hours" in text
     assert ",p5.48xlarge,Node-Hours," in text
-    assert f"{730 * group.usd_per_unit_h:.1f}" in text
+    assert f"{730 * group.price.usd_per_node_h:.1f}" in text
 
 
 @pytest.mark.thorough

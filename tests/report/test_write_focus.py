@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capplan.report.write_focus import COLUMNS, Charge, focus_csv, plan_charges
+from capplan.report.write_focus import Charge, focus_csv, plan_charges
 
 # The mandatory columns of FOCUS 1.2 (specification/columns of v1.2), and those that
 # are conditional on prices, resources and commitments.
@@ -25,7 +25,10 @@ MANDATORY = {
 }
 MAY_BE_NULL = {"ChargeClass", "RegionId", "RegionName", "ConsumedQuantity"}
 MAY_BE_NULL |= {"ConsumedUnit", "InvoiceId"}
-MAY_BE_NULL |= {name for name in COLUMNS if name.startswith("CommitmentDiscount")}
+MAY_BE_NULL |= {
+    f"CommitmentDiscount{name}"
+    for name in ("Category", "Id", "Name", "Quantity", "Status", "Type", "Unit")
+}
 ALLOWED = {
     "ChargeCategory": {"Usage", "Purchase", "Tax", "Credit", "Adjustment"},
     "ChargeFrequency": {"One-Time", "Recurring", "Usage-Based"},
@@ -59,15 +62,14 @@ charges = st.builds(
     description=st.text(max_size=20),
     resource=st.just("@x"),
     tags=st.just({"llm": "=1+1"}),
-    region=st.sampled_from(("", "us-east-1")),
-    is_used=st.booleans(),
 )
 
 
 def test_a_plan_has_the_mandatory_columns_of_focus(plan):
-    assert set(COLUMNS) >= MANDATORY
-    assert list(COLUMNS) == sorted(COLUMNS)
-    assert list(of(plan)[0]) == list(COLUMNS)
+    columns = list(of(plan)[0])
+
+    assert set(columns) >= MANDATORY
+    assert columns == sorted(columns)
 
 
 def test_a_month_of_the_best_candidate_is_charged(plan):

@@ -57,7 +57,7 @@ def inputs_of(plan: Plan) -> dict[str, Named]:
         rows += _rate(plan)
     names = price_names(plan)
     for group in _of_others(plan):
-        rows.append(_price(group, names[group.unit, group.price]))
+        rows.append(_price(group, names[group.price]))
     return {row.name: row for row in rows}
 
 
@@ -70,12 +70,12 @@ def _rate(plan: Plan) -> list[Named]:
     return [Named(RATE, currency.usd, unit, "--exchange-rate", "given", "fine")]
 
 
-def price_names(plan: Plan) -> dict[tuple[str, Price], str]:
-    """Return the names of the prices of other candidates' nodes, by unit and price."""
-    offers = dict.fromkeys((group.unit, group.price) for group in _of_others(plan))
+def price_names(plan: Plan) -> dict[Price, str]:
+    """Return the names of the prices of other candidates' nodes."""
+    prices = dict.fromkeys(group.price for group in _of_others(plan))
     return {
-        offer: f"other_usd_per_node_h_{number}"
-        for number, offer in enumerate(offers, start=1)
+        price: f"other_usd_per_node_h_{number}"
+        for number, price in enumerate(prices, start=1)
     }
 
 
@@ -113,7 +113,8 @@ def _of_nodes(best: Candidate) -> list[Named]:
                 Named(f"{pool.key}replicas", pool.replica_count, "replicas", *counts),
                 Named(f"{pool.key}gpus_per_replica", pool.gpus, "GPUs", *of),
             ]
-        node = "1: sold one by one" if group.is_by_gpu else group.unit
+        is_single = group.price.gpus_per_node is None
+        node = "1: sold one by one" if is_single else group.price.unit
         size = Named(
             f"{group.key}gpus_per_node", group.gpus_per_unit, "GPUs", node, "published"
         )
@@ -128,8 +129,8 @@ def _price(group: Paid, name: str) -> Named:
     how = "assumed" if price.is_guess or price.is_stale else "published"
     if price.source == GIVEN:
         how = "given"
-    unit = f"$ per hour of a {group.unit}, {group.gpu}"
-    return Named(name, group.usd_per_unit_h, unit, source, how, "fine")
+    unit = f"$ per hour of a {price.unit}, {group.gpu}"
+    return Named(name, price.usd_per_node_h, unit, source, how, "fine")
 
 
 def write_inputs(book: Book, sheet: Sheet, rows: Mapping[str, Named]) -> None:

@@ -79,8 +79,9 @@ def _add_nodes(
         used.append(f"{pooled}replicas*{pooled}gpus_per_replica")
     nodes = nodes_at(group, named)._replace(value=group.unit_count)
     of = f", {before[:-1]}" if before else ""
-    label = "GPUs rented" if group.is_by_gpu else "nodes"
-    at = sheet.row(f"{label}{of}", nodes._replace(text="=" + nodes.text), group.unit)
+    label = "GPUs rented" if group.price.gpus_per_node is None else "nodes"
+    nodes = nodes._replace(text=f"={nodes.text}")
+    at = sheet.row(f"{label}{of}", nodes, group.price.unit)
     book.define(f"{before}nodes", sheet.place(at, 2))
     paid_gpus = f"{before}nodes*{before}gpus_per_node"
     sheet.row(f"GPUs paid{of}", Formula(f"={paid_gpus}", group.gpus_paid, "count"))
@@ -188,17 +189,17 @@ def _cell(column: Column, row: Candidate) -> Cell:
 
 
 def _costs(
-    row: Candidate, number: int, is_best: bool, prices: Mapping[tuple[str, Price], str]
+    row: Candidate, number: int, is_best: bool, prices: Mapping[Price, str]
 ) -> list[Cell]:
     """Return nodes and prices of some kinds, and the cost by them."""
     groups = paid(row)
     cells: list[Cell] = []
     for group in groups:
         before = group.key
-        name = f"{before}usd_per_node_h" if is_best else prices[group.unit, group.price]
+        name = f"{before}usd_per_node_h" if is_best else prices[group.price]
         nodes = Formula(f"={before}nodes", group.unit_count, "count")
         cells.append(nodes if is_best else Value(group.unit_count, "count"))
-        cells.append(Formula(f"={name}", group.usd_per_unit_h, "fine"))
+        cells.append(Formula(f"={name}", group.price.usd_per_node_h, "fine"))
     cells += [None] * (len(_MONEY) - len(cells))
     if row.cost is None or not groups:
         return [*cells, None, None, None]
