@@ -272,21 +272,16 @@ def _cover(items: tuple[tuple[int, int, int], ...], units: int) -> list[int]:
 
     Items are (units held, cost, most units that may be left to it and those before).
     """
-    stages = _stages(items, 1 << max(6, (units - 1).bit_length()), units)
+    most = units
+    if all(limit == _NEVER for _, _, limit in items):  # the same for all counts up to
+        most = 1 << max(6, (units - 1).bit_length())
+    stages = _least(items, most)
     taken, left = [0] * len(items), units
     for index in range(len(items) - 1, -1, -1):
         while left > 0 and stages[index + 1][left] != stages[index][left]:
             taken[index] += 1
             left = max(0, left - items[index][0])
     return taken
-
-
-def _stages(
-    items: tuple[tuple[int, int, int], ...], most: int, units: int
-) -> list[np.ndarray]:
-    if any(limit < _NEVER for _, _, limit in items):
-        return _least(items, units)
-    return _least(items, most)  # the same for all counts up to it
 
 
 @lru_cache(maxsize=512)

@@ -13,7 +13,7 @@ from capplan.currency import DOLLAR, USD, Currency, parse_code
 from capplan.errors import InputError, PriceWarning
 from capplan.fleet.dated import in_force
 from capplan.fleet.importers import imported
-from capplan.fleet.nodes import Node, find_node
+from capplan.fleet.nodes import find_node
 from capplan.fleet.offer import OLD_KINDS, Offer
 from capplan.input_file import parse_yaml, read_text
 
@@ -180,7 +180,9 @@ def _offer(
     kind, term = OLD_KINDS.get(text("kind"), (text("kind", "on-demand"), ""))
     cells["term_months"] = text("term_months") or term
     own = _currency(text("currency", DOLLAR), currency)
-    node = _node(text("node"), text("provider"), text("gpus"))
+    node = None
+    if text("node") and not text("gpus"):  # its own sizes go before the catalog's
+        node = find_node(text("node"), text("provider"))
     gpu = text("gpu") or ("" if node is None else node.gpu)
     if not gpu:
         raise InputError(
@@ -242,11 +244,6 @@ def _currency(text: str, own: Currency) -> Currency:
             f"--currency {code} --exchange-rate USD"
         )
     return own
-
-
-def _node(name: str, provider: str, gpus: str) -> Node | None:
-    """Return the node of the catalog that a row names; its own sizes go before."""
-    return None if gpus or not name else find_node(name, provider)
 
 
 def _dollars(value: str, column: str) -> float:

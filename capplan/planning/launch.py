@@ -72,10 +72,8 @@ class Launch:
     @property
     def engine(self) -> str:
         """The engine that it starts; empty where there is no command."""
-        return next((x for x, words in STARTS.items() if self._begins(words)), "")
-
-    def _begins(self, words: tuple[str, ...]) -> bool:
-        return self.words[: len(words)] == words
+        begins = (x for x, of in STARTS.items() if self.words[: len(of)] == of)
+        return next(begins, "")
 
     @property
     def _flags_at(self) -> int:

@@ -34,7 +34,10 @@ def list_offers(settings: OffersSettings) -> Offers:
         offer
         for offer in (*market.own, *market.shipped)
         if (not names or offer.gpu in names)
-        and (settings.tp is None or offer.holds(min(settings.tp, _most(offer))))
+        and (
+            settings.tp is None
+            or offer.holds(min(settings.tp, gpu(offer.gpu).max_gpus_per_node))
+        )
         and asked.wants(offer)
     ]
     if (first := since(asked)) is not None:
@@ -52,10 +55,6 @@ def list_offers(settings: OffersSettings) -> Offers:
         market.bought() if settings.kind else "all ways to pay",
         tuple(dict.fromkeys(caught)),
     )
-
-
-def _most(offer: Offer) -> int:
-    return gpu(offer.gpu).max_gpus_per_node
 
 
 def _planned(gpus: Sequence[str], market: Market, tp: int | None) -> list[Offer]:

@@ -36,7 +36,10 @@ def in_its_currency(page_of: Callable[[Result], Page]) -> Callable[[Result], Pag
             return page_of(result)
         with shown_in(currency):
             page = page_of(result)
-        sections = [_section(each, currency) for each in page.sections]
+        sections = [
+            replace(each, tables=_tables(each.tables, currency))
+            for each in page.sections
+        ]
         fact = (
             "currency",
             f"amounts in {currency.code} at ${currency.usd:g} for one, as given; "
@@ -48,13 +51,8 @@ def in_its_currency(page_of: Callable[[Result], Page]) -> Callable[[Result], Pag
     return shown
 
 
-def _section(section: Section, currency: Currency) -> Section:
-    tables = [_table(each, currency) for each in section.tables]
-    return replace(section, tables=tables)
-
-
-def _table(table: Table, currency: Currency) -> Table:
-    return replace(table, columns=_columns(table.columns, currency))
+def _tables(tables: Sequence[Table], currency: Currency) -> list[Table]:
+    return [replace(each, columns=_columns(each.columns, currency)) for each in tables]
 
 
 def _columns(columns: Sequence[Column], currency: Currency) -> list[Column]:

@@ -71,7 +71,7 @@ def _claims(document: Row) -> Iterator[Claim]:
     used = sum(_used_h(month) for month in months)
     committed_h = HOURS_PER_MONTH * sum(month["committed_nodes"] for month in months)
     wanted = sum(month["node_hours"] for month in months)
-    by_commitment = sum(_used_of(each, horizon) for each in held)
+    by_commitment = sum(each["utilisation"] * _held_h(each, horizon) for each in held)
     yield "commitments' node-hours used", by_commitment, used
     if committed_h:
         share = document["commitment_utilisation"]
@@ -168,7 +168,3 @@ def _held_h(each: Row, horizon: int) -> float:
     """Return the node-hours of a commitment within the horizon. [h]"""
     months = min(each["last_month"], horizon) - each["first_month"] + 1
     return float(each["nodes"] * HOURS_PER_MONTH * months)
-
-
-def _used_of(each: Row, horizon: int) -> float:
-    return float(each["utilisation"] * _held_h(each, horizon))

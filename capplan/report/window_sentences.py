@@ -23,7 +23,10 @@ def windows(judgement: Judgement, probes: Sequence[Probe] = ()) -> list[Fact]:
     found = judgement.in_windows
     return [
         *(
-            (_worst(row), window(row) + _windows_take(row, probes))
+            (
+                f"worst {window_length(row.joined * row.seconds)}",
+                window(row) + _windows_take(row, probes),
+            )
             for row in found.worst
         ),
         ("judged in", _judged_in(judgement)),
@@ -33,10 +36,6 @@ def windows(judgement: Judgement, probes: Sequence[Probe] = ()) -> list[Fact]:
 def window_length(seconds: float) -> str:
     """Return how long a window is: ``hour``, ``5 min``."""
     return _LENGTHS.get(seconds) or format_duration(seconds)
-
-
-def _worst(row: TimeWindow) -> str:
-    return f"worst {window_length(row.joined * row.seconds)}"
 
 
 def window(row: TimeWindow) -> str:

@@ -74,19 +74,22 @@ def _usd_difference(saved: float) -> str:
     return f"{format_fine_usd(abs(saved))} per hour {'less' if saved > 0 else 'more'}"
 
 
-def _kind(row: Candidate) -> str:
-    return "apart" if row.pools else "together"
-
-
-def _pools_text(row: Candidate) -> str:
-    assert row.run is not None
-    return sentences.pools(row.run.deployment)
-
-
 _KINDS = (
-    Column("", _kind, "prompts and decoding", justify="left"),
+    Column(
+        "",
+        lambda row: "apart" if row.pools else "together",
+        "prompts and decoding",
+        justify="left",
+    ),
     column("gpu", "GPU", justify="left"),
-    Column("", _pools_text, "replicas", justify="left", is_wide=True),
+    column(
+        "",
+        "replicas",
+        sentences.pools,
+        path="run.deployment",
+        justify="left",
+        is_wide=True,
+    ),
     column("gpu_count", "GPUs", format_count),
     column("lower_bound_gpu_count", "at least", format_count),
     column("", "attainment", format_share, path="run.judgement.attainment.share"),

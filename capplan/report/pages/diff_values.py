@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from capplan.report.diff_causes import Cause
 from capplan.report.plan_diff import LineChange, PlanDiff
 from capplan.report.plan_figures import CandidateFigures, PlanFigures, PoolFigures
 
@@ -25,7 +24,7 @@ def diff_values(diff: PlanDiff) -> dict[str, Any]:
         "volume_effect_usd_per_month": effects and effects.volume_cents / 100,
         "configuration_effect_usd_per_month": effects and effects.rest_cents / 100,
         "share_change": diff.share,
-        "causes": [_cause_values(cause) for cause in diff.causes],
+        "causes": [cause._asdict() for cause in diff.causes],
         "lines": [_line_values(line) for line in diff.lines],
         "candidates": [
             {
@@ -37,10 +36,6 @@ def diff_values(diff: PlanDiff) -> dict[str, Any]:
             for row in diff.candidates
         ],
     }
-
-
-def _cause_values(cause: Cause) -> dict[str, Any]:
-    return cause._asdict()
 
 
 def _plan_values(plan: PlanFigures) -> dict[str, Any]:
@@ -78,5 +73,5 @@ def _line_values(line: LineChange) -> dict[str, Any]:
         "new": of(line.new),
         "price_effect_usd_per_month": None if price is None else price / 100,
         "volume_effect_usd_per_month": None if volume is None else volume / 100,
-        "causes": [_cause_values(cause) for cause in line.causes],
+        "causes": [cause._asdict() for cause in line.causes],
     }

@@ -27,6 +27,7 @@ def exported_page(
         for text in getattr(export, name)
     ]
     table = Table([column("what"), column("text")], rows)
+    notes = {name: getattr(export, name) for name in _NOTES}
     return Page(
         "export",
         f"{target}: {', '.join(texts)}",
@@ -35,7 +36,7 @@ def exported_page(
             Section(title, notes=list(getattr(export, name)))
             for name, title in _NOTES.items()
         ],
-        values=partial(_values, target, "exported", texts=texts, **_notes(export)),
+        values=partial(_values, target, "exported", texts=texts, **notes),
         csv={"export.csv": table},
     )
 
@@ -54,10 +55,6 @@ def no_export_page(path: Path, target: str, reason: str) -> Page:
         csv={"export.csv": table},
         is_failure=True,
     )
-
-
-def _notes(export: Export) -> dict[str, tuple[str, ...]]:
-    return {name: getattr(export, name) for name in _NOTES}
 
 
 def _values(

@@ -44,8 +44,8 @@ def fit_page(fitted: Fitted) -> Page:
     """Return the tables of a fit, and the curves of its profile."""
     points = None
     if isinstance(fitted, PointsFit):
-        points = fitted.points
-        tables, notes = _of_points(fitted), list[str]()
+        points, notes = fitted.points, list[str]()
+        tables = [forms_table(fitted.fit), errors_table(fitted.profile, "errors")]
     elif fitted.profile.how == "calibrated":
         tables, notes = _of_sweep(cast("SweepProfile", fitted))
     else:
@@ -85,10 +85,6 @@ def _values(profile: dict[str, Any], tables: list[Table]) -> dict[str, Any]:
         for table in tables
     }
     return {"schema": SCHEMA, **named, "profile": profile}
-
-
-def _of_points(fitted: PointsFit) -> list[Table]:
-    return [forms_table(fitted.fit), errors_table(fitted.profile, "errors")]
 
 
 def forms_table(fitted: Fit) -> Table:

@@ -79,6 +79,7 @@ def motion_section(run: Run) -> Section:
 def motion_values(run: Run) -> dict[str, Any]:
     """Return the keys and values of the JSON."""
     deployment, moved, hours = run.deployment, run.simulation.moved, run.hours
+    copies = deployment.hand_off or deployment.rebalancer
     values: dict[str, Any] = {
         "pools": [record(_COLUMNS, row) for row in pool_rows(run)],
         "hand_off": deployment.hand_off or None,
@@ -86,7 +87,7 @@ def motion_values(run: Run) -> dict[str, Any]:
         "dispatcher": deployment.dispatcher or None,
         "rebalancer": deployment.rebalancer or None,
         "autoscaler": deployment.autoscaler or None,
-        "link_gb_per_s": deployment.link_gb_per_s if _copies(run) else None,
+        "link_gb_per_s": deployment.link_gb_per_s if copies else None,
     }
     if moved is not None:
         values["migrations"] = int(moved["joined"].sum())
@@ -101,10 +102,6 @@ def motion_values(run: Run) -> dict[str, Any]:
             "gpu_hours_busy": hours.busy_h * gpus,
         }
     return values
-
-
-def _copies(run: Run) -> bool:
-    return bool(run.deployment.hand_off or run.deployment.rebalancer)
 
 
 def _hand_off(run: Run) -> list[Fact]:

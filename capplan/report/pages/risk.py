@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 
 from capplan.planning.draws import DrawnInput
-from capplan.planning.risk_result import CountShare, DrawnPlan, Risk, RiskLevel, Swing
+from capplan.planning.risk_result import CountShare, Risk, RiskLevel, Swing
 from capplan.report.columns import Column, column, format_count, format_share
 from capplan.report.page import Fact, Figure, Section, Table
 from capplan.report.sentences import plural
@@ -91,7 +91,7 @@ def worth(risk: Risk) -> str:
     if risk.unused_usd_per_month is None or risk.missing_usd_per_month is None:
         return f"its worth is not told: {risk.unknown_worth}"
     terms = [
-        (_KNOWING.get(row.name, row.name), _whole_usd(row.usd_per_month))
+        (_KNOWING.get(row.name, row.name), format_usd(row.usd_per_month, 0))
         for row in risk.worth
     ]
     (what, usd), *others = terms
@@ -103,10 +103,6 @@ def worth(risk: Risk) -> str:
         f"{format_usd(risk.unused_usd_per_month)} a month, one missing "
         f"{format_usd(risk.missing_usd_per_month)}"
     )
-
-
-def _whole_usd(amount: float) -> str:
-    return format_usd(amount, 0)
 
 
 def _replicas(risk: Risk) -> str:
@@ -207,10 +203,6 @@ def _grouped(counts: Sequence[CountShare]) -> list[list[CountShare]]:
     return list(groups.values())
 
 
-def _blocks(row: DrawnPlan) -> str:
-    return " ".join(map(str, row.draw.blocks))
-
-
 def _pair(
     pair: tuple[float | None, float | None], show: Callable[[float], str] = format_count
 ) -> str:
@@ -235,7 +227,7 @@ _SWINGS = (
 
 _DRAWS = (
     column("draw", path="draw.index"),
-    Column("blocks", _blocks),
+    Column("blocks", lambda row: " ".join(map(str, row.draw.blocks))),
     column("capacity_ratio", path="draw.capacity_ratio"),
     column("growth", path="draw.growth"),
     column("output", path="draw.output"),

@@ -71,7 +71,13 @@ def what_if_page(result: WhatIf) -> Page:
     """Return the page of a what-if."""
     feasible = [cell for cell in result.cells if cell.best is not None]
     one = len({str(cell.best) for cell in feasible}) == 1
-    table = Table(_columns(result), result.cells, note=_NOTE, style=_style)
+    table = Table(
+        _columns(result),
+        result.cells,
+        note=_NOTE,
+        style=lambda cell: "fail" if cell.best is None else "",
+    )
+    over = format_list([_HEADINGS.get(name, name).rstrip(" ×") for name in result.vary])
     facts: list[Fact] = [
         (str(cell), cell.reason) for cell in result.cells if cell.reason
     ]
@@ -80,7 +86,7 @@ def what_if_page(result: WhatIf) -> Page:
         facts.append(("price date", f"{day}; newer offers are not used"))
     return Page(
         "whatif",
-        f"{plural(len(result.cells), 'plan')} over {_over(result)}",
+        f"{plural(len(result.cells), 'plan')} over {over}",
         f"all on {feasible[0].best}" if one and len(feasible) > 1 else "",
         [
             Section("What each takes", facts, [table]),
@@ -98,10 +104,6 @@ _NOTE = (
     "Each row is what `capplan plan` finds with these settings. All draw from the same "
     "seed, so that a difference is none of chance."
 )
-
-
-def _over(result: WhatIf) -> str:
-    return format_list([_HEADINGS.get(name, name).rstrip(" ×") for name in result.vary])
 
 
 def _lead(result: WhatIf, feasible: list[Cell]) -> str:
@@ -123,10 +125,6 @@ def _figures(cell: Cell) -> str:
     gpus = plural(at(cell, PATHS["gpu_count"]), "GPU")
     usd = at(cell, PATHS["usd_per_month"])
     return gpus if usd is None else f"{gpus}, {format_usd(usd)} a month"
-
-
-def _style(cell: Cell) -> str:
-    return "" if cell.best is not None else "fail"
 
 
 def _columns(result: WhatIf) -> list[Column]:
