@@ -15,7 +15,8 @@ from packaging.utils import canonicalize_name
 from capplan.cli.main import exit_code
 
 ROOT = Path(__file__).parents[1]
-PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
+PROJECT = PYPROJECT["project"]
 MODULES = {"pyyaml": "yaml"}
 """Packages whose module has another name."""
 BY_OTHERS = {"markupsafe", "hatchling"}
@@ -53,6 +54,12 @@ def test_every_dependency_is_imported_and_every_import_is_declared():
     # aiconfigurator's tables come as a package of data, asked for by a message.
     undeclared = {each for each in found - declared - extras - BY_OTHERS}
     assert undeclared <= {"aiconfigurator_core", "aiconfigurator"}
+
+
+def test_a_wheel_is_compiled_with_what_it_will_run_with():
+    wheel = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]
+
+    assert set(wheel["hooks"]["custom"]["dependencies"]) < set(PROJECT["dependencies"])
 
 
 @pytest.mark.parametrize("package", ["highspy", "plotly", "tokenizers"])
