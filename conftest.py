@@ -26,6 +26,8 @@ import capplan.simulator as package
 names = [m.name for m in pkgutil.walk_packages(package.__path__, "capplan.simulator.")]
 for name in names[:: int(sys.argv[1])]:
     importlib.import_module(name)
+from capplan.simulator.drivers.one_pool import driver
+driver(moves=sys.argv[1] == "1")
 """
 
 

@@ -15,18 +15,18 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 _SYSTEM = ("linux", "x86_64")
-_MODULES = (
-    "simulate",
-    "schedulers.vllm_v1",
-    "routers.join_shortest_queue",
-    "moving_fleet",
-    "drivers.one_pool",
+_COMPILED = (
+    "import capplan.simulator.simulate",
+    "import capplan.simulator.schedulers.vllm_v1",
+    "import capplan.simulator.routers.join_shortest_queue",
+    "import capplan.simulator.moving_fleet",
+    "from capplan.simulator.drivers.one_pool import driver; driver(moves=False)",
 )
 _COMPILE = """
-import importlib, pathlib, sys
+import pathlib, sys
 from capplan.simulator import jit, shipped
-for name in sys.argv[2:]:
-    importlib.import_module("capplan.simulator." + name)
+for statement in sys.argv[2:]:
+    exec(statement)
 if sys.argv[1]:
     shipped.ship(pathlib.Path(sys.argv[1]), jit.DIGEST, jit.CALLED_BY_PYTHON)
 """
@@ -51,7 +51,7 @@ class CompiledCode(BuildHookInterface):
             "NUMBA_CPU_NAME": "x86-64",
             "NUMBA_CPU_FEATURES": "",
         }
-        commands = ["", *reversed(_MODULES)], [str(folder), *_MODULES]
+        commands = ["", *reversed(_COMPILED)], [str(folder), *_COMPILED]
         for process in [
             subprocess.Popen([sys.executable, "-c", _COMPILE, *each], env=environment)
             for each in commands

@@ -83,7 +83,7 @@ class MovingFleet:
         )
         self._first = self.pools[0]
         self._second = self.pools[1] if apart else None
-        self._run_pools = direct(_driver(apart))
+        self._run_pools = direct(_driver(apart, deployment))
         slots = len(self._first.state.requests)
         others = 0 if self._second is None else self._second.replica_count
         self._replicas = Replicas(
@@ -381,12 +381,15 @@ class MovingFleet:
             self._make_room()
 
 
-def _driver(apart: bool) -> Callable[..., int]:
+def _driver(apart: bool, deployment: Deployment) -> Callable[..., int]:
     """Return the event loop of one pool or of two, compiled where it is used."""
     if apart:
         from capplan.simulator.drivers.two_pools import run as run_two
 
         return run_two
-    from capplan.simulator.drivers.one_pool import run as run_one
+    from capplan.simulator.drivers.one_pool import driver
 
+    run_one: Callable[..., int] = driver(
+        moves=bool(deployment.rebalancer or deployment.dispatcher)
+    )
     return run_one

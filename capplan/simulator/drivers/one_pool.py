@@ -12,6 +12,8 @@ See README.md for the order at one instant, and why this is exact.
 """
 
 import math
+from functools import cache
+from typing import Any
 
 from numba import types
 
@@ -48,93 +50,100 @@ from capplan.simulator.motion import (
 )
 from capplan.simulator.state import ROUTE, SCHEDULES, STATE, Count
 
-
-@compiled(
-    types.int64(
-        STATE,
-        MOTION,
-        USERS,
-        ARRIVALS,
-        types.Array(types.float64, 1, "C", readonly=True),
-        types.float64,
-        types.int64,
-        types.float64,
-        types.float64,
-        types.int64,
-        types.FunctionType(ROUTE),
-        SCHEDULES,
-        types.FunctionType(REBALANCE),
-        types.FunctionType(DISPATCH),
-    ),
+_RUN = types.int64(
+    STATE,
+    MOTION,
+    USERS,
+    ARRIVALS,
+    types.Array(types.float64, 1, "C", readonly=True),
+    types.float64,
+    types.int64,
+    types.float64,
+    types.float64,
+    types.int64,
+    types.FunctionType(ROUTE),
+    SCHEDULES,
+    types.FunctionType(REBALANCE),
+    types.FunctionType(DISPATCH),
 )
-def run(
-    state,
-    motion,
-    users,
-    requests,
-    think_s,
-    asked_until_s,
-    until_row,
-    until_s,
-    known_until_s,
-    needs,
-    route,
-    schedule,
-    rebalance,
-    dispatch,
-):
-    """Deliver what is known, and let replicas work in between; return why it stopped.
 
-    ``requests`` are in the order in which they arrive or are asked; the k-th time that
-    a user starts to think takes ``think_s[k]``. DONE: nothing is known, and no
-    replica's work matters to another. TIME: all that is known before ``known_until_s``
-    has been delivered, and no answer is left before ``until_s``. ROOM: row
-    ``until_row`` is next, or the caller must make room for requests, results,
-    migrations or the log.
+
+@cache
+def driver(moves: bool) -> Any:
+    """Return the loop that delivers what is known, and lets replicas work in between.
+
+    Without ``moves`` no migration, beat or tick is ever due: users who wait need half
+    as much compiled. Its ``requests`` are in the order in which they arrive or are
+    asked; the k-th time that a user starts to think takes ``think_s[k]``. It returns
+    why it stopped. DONE: nothing is known, and no replica's work matters to another.
+    TIME: all that is known before ``known_until_s`` has been delivered, and no answer
+    is left before ``until_s``. ROOM: row ``until_row`` is next, or the caller must make
+    room for requests, results, migrations or the log.
     """
-    side = Side(state, needs, route, schedule)
-    couples = motion.settings[Setting.COUPLES] != 0
-    while state.counts[Count.STUCK] == 0:
-        moved = motion.counts[Index.MOVED] + motion.moves.shape[0]
-        if (
-            users.counts[User.DELIVERED] == until_row
-            or not has_room(state)
-            or moved > motion.moved.shape[0]
-        ):
-            return ROOM
-        asks_s, reaches_s = next_asked_s(users, requests, asked_until_s)
-        asked_s = min(asks_s, reaches_s)
-        event_s = next_event_s(motion)
-        beat_s = next_beat_s(motion, asked_s)
-        tick_s = next_tick_s(motion, asked_s)
-        known_s = min(min(asked_s, event_s), min(beat_s, tick_s))
-        r, wake_s, others_s = first_to_wake(motion.wake_s)
-        idles = min(known_s, wake_s) == math.inf
-        rests = idles or (known_s >= known_until_s and wake_s >= until_s)
-        look_s = side_look_s(side)
-        if rests and look_s < until_s < math.inf:
-            look_on(side, until_s)  # replicas may change then
-        elif rests:
-            return DONE if idles else TIME
-        elif look_s < known_s and look_s <= wake_s:
-            look_on(side, min(known_s, math.nextafter(wake_s, math.inf)))
-        elif known_s > wake_s:
-            until_step_s = min(min(known_s, others_s), min(look_s, until_s))
-            step_one(side, r, until_step_s, users, think_s)
-            motion.wake_s[r] = state.replicas[r].wake_s
-            continue
-        elif asks_s < reaches_s and asks_s == known_s:
-            ask(users)
-            continue
-        elif reaches_s == known_s:
-            deliver(side, motion, users, requests, known_s)
-        elif event_s == known_s:
-            migrate(side, motion, known_s)
-        elif beat_s == known_s:
-            beat(side, motion, known_s, dispatch)
-        else:
-            tick(side, motion, known_s, rebalance)
-        if couples:
-            for other in range(state.replicas.shape[0]):
-                motion.wake_s[other] = state.replicas[other].wake_s
-    return DONE
+
+    def run(
+        state,
+        motion,
+        users,
+        requests,
+        think_s,
+        asked_until_s,
+        until_row,
+        until_s,
+        known_until_s,
+        needs,
+        route,
+        schedule,
+        rebalance,
+        dispatch,
+    ):
+        side = Side(state, needs, route, schedule)
+        couples = motion.settings[Setting.COUPLES] != 0
+        while state.counts[Count.STUCK] == 0:
+            moved = motion.counts[Index.MOVED] + motion.moves.shape[0]
+            if (
+                users.counts[User.DELIVERED] == until_row
+                or not has_room(state)
+                or moved > motion.moved.shape[0]
+            ):
+                return ROOM
+            asks_s, reaches_s = next_asked_s(users, requests, asked_until_s)
+            asked_s = min(asks_s, reaches_s)
+            event_s = next_event_s(motion)
+            beat_s = next_beat_s(motion, asked_s)
+            tick_s = next_tick_s(motion, asked_s)
+            known_s = min(min(asked_s, event_s), min(beat_s, tick_s))
+            r, wake_s, others_s = first_to_wake(motion.wake_s)
+            idles = min(known_s, wake_s) == math.inf
+            rests = idles or (known_s >= known_until_s and wake_s >= until_s)
+            look_s = side_look_s(side)
+            if rests and look_s < until_s < math.inf:
+                look_on(side, until_s)  # replicas may change then
+            elif rests:
+                return DONE if idles else TIME
+            elif look_s < known_s and look_s <= wake_s:
+                look_on(side, min(known_s, math.nextafter(wake_s, math.inf)))
+            elif known_s > wake_s:
+                until_step_s = min(min(known_s, others_s), min(look_s, until_s))
+                step_one(side, r, until_step_s, users, think_s)
+                motion.wake_s[r] = state.replicas[r].wake_s
+                continue
+            elif asks_s < reaches_s and asks_s == known_s:
+                ask(users)
+                continue
+            elif reaches_s == known_s:
+                deliver(side, motion, users, requests, known_s)
+            elif moves:
+                if event_s == known_s:
+                    migrate(side, motion, known_s)
+                elif beat_s == known_s:
+                    beat(side, motion, known_s, dispatch)
+                else:
+                    tick(side, motion, known_s, rebalance)
+            if couples:
+                for other in range(state.replicas.shape[0]):
+                    motion.wake_s[other] = state.replicas[other].wake_s
+        return DONE
+
+    run.__qualname__ = "run" if moves else "run_unmoved"
+    return compiled(_RUN)(run)

@@ -157,7 +157,7 @@ def run(
 ):
     """Deliver what is known, and let replicas work in between; return why it stopped.
 
-    See ``one_pool.run``.
+    See ``one_pool.driver``.
     """
     prefill = Side(first, needs, route, schedule)
     decode = Side(second, decode_needs, decode_route, decode_schedule)
