@@ -13,7 +13,7 @@ from capplan.latency.catalog import full_gpu_name, names_alike, own_tp_alone
 from capplan.latency.profile_file import load_rank_profile
 from capplan.latency.rank_profile import RankProfile
 from capplan.latency.yaml_file import read_once
-from capplan.llm.layout import Layout, parse_layout
+from capplan.llm.layout import parse_layout
 from capplan.shipped import shipped
 
 _MARK = re.compile(
@@ -52,26 +52,6 @@ def own_rank_profiles(
         profile = load_rank(path)
         if at in (None, profile.gpu) and (llms is None or profile.llm in llms):
             yield profile
-
-
-def find_rank_profile(
-    llm: str,
-    gpu: str,
-    layout: Layout,
-    folders: Sequence[Path] = (),
-    *,
-    engine: str | None = None,
-    all_to_all: str | None = None,
-) -> RankProfile | None:
-    """Return the first profile of a layout, or None; of an engine or all-to-all."""
-    for profile in rank_profiles(folders, gpu=gpu, llm=llm):
-        if (
-            profile.layout == layout
-            and engine in (None, profile.engine)
-            and all_to_all in (None, profile.all_to_all)
-        ):
-            return profile
-    return None
 
 
 def named_rank_profile(text: str, folders: Sequence[Path] = ()) -> RankProfile | None:

@@ -23,7 +23,7 @@ from scipy.stats import kendalltau
 
 from capplan.errors import InputError
 from capplan.latency.catalog import find_profile
-from capplan.latency.rank_catalog import find_rank_profile
+from capplan.latency.rank_catalog import named_rank_profile
 from capplan.latency.rank_tables import RankTables, RankWork
 from capplan.llm.layout import Layout
 
@@ -167,10 +167,11 @@ def tables_of(run, layout: Layout) -> RankTables | None:
         return None if plain is None else of_one(plain.tables(*sizes))
     # Pools of SGLang are started with DeepEP, its aggregated engines are not.
     named = "deepep" if run.disagg and layout.dp > 1 and engine == "sglang" else None
-    profile = find_rank_profile(llm, gpu, layout, engine=engine, all_to_all=named)
+    place = f"{gpu}/{llm}/{layout}.{engine}"
+    profile = named_rank_profile(place if named is None else f"{place}.{named}")
     if profile is None and named is not None and layout.gpus <= NODE:
         # Within a node an all-gather stands for the DeepEP that was not measured.
-        profile = find_rank_profile(llm, gpu, layout, engine=engine)
+        profile = named_rank_profile(place)
     return None if profile is None else profile.tables(*sizes)
 
 

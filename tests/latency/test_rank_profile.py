@@ -15,7 +15,6 @@ from capplan.latency.profile_file import (
     save_profile,
 )
 from capplan.latency.rank_catalog import (
-    find_rank_profile,
     folders_of_tp,
     named_rank_profile,
     rank_profile_path,
@@ -23,7 +22,7 @@ from capplan.latency.rank_catalog import (
 )
 from capplan.latency.rank_profile import RankProfile
 from capplan.latency.rank_tables import RankWork
-from capplan.llm.layout import Layout, parse_layout
+from capplan.llm.layout import parse_layout
 from capplan.shipped import shipped
 
 CONTENT = {
@@ -153,7 +152,7 @@ def test_profiles_of_ranks_beside_one_of_tp_are_not_taken_for_it(tmp_path):
 
     assert find_profile("DeepSeek-R1", "H200-SXM", 8, [tmp_path]) == tp_alone
     assert folders_of_tp([tmp_path]) == [tmp_path]
-    found = find_rank_profile("DeepSeek-R1", "H200-SXM", Layout(8, 1, 8), [tmp_path])
+    found = named_rank_profile("H200-SXM/DeepSeek-R1/tp8-ep8", [tmp_path])
     assert found == split
 
 

@@ -7,8 +7,7 @@ from capplan.deployment.configuration import Configuration
 from capplan.errors import CapplanWarning, ExtrapolationWarning, InputError
 from capplan.latency.catalog import find_profile, profile_path
 from capplan.latency.profile_file import save_profile
-from capplan.latency.rank_catalog import find_rank_profile, rank_profile_path
-from capplan.llm.layout import Layout
+from capplan.latency.rank_catalog import named_rank_profile, rank_profile_path
 from capplan.planning.configuration import configurations
 from capplan.planning.plan import plan
 from capplan.planning.settings import PlanSettings
@@ -218,7 +217,7 @@ def test_gpu_without_a_price_is_said_and_never_wins_by_cost():
 
 
 def test_ones_own_profiles_of_ranks_are_not_taken_with_tp_alone(tmp_path):
-    ranks = find_rank_profile("DeepSeek-R1", "H200-SXM", Layout(8, 1, 8))
+    ranks = named_rank_profile("H200-SXM/DeepSeek-R1/tp8-ep8")
     tp_alone = find_profile("DeepSeek-R1", "H200-SXM", 8)
     mine = tp_alone.model_copy(update={"source": "kernels of mine"})
     save_profile(ranks, rank_profile_path(tmp_path, ranks))
@@ -236,7 +235,7 @@ def test_ones_own_profiles_of_ranks_are_not_taken_with_tp_alone(tmp_path):
 
 
 def test_ones_own_profiles_of_ranks_are_taken_before_the_shipped(tmp_path):
-    ranks = find_rank_profile("DeepSeek-R1", "H200-SXM", Layout(1, 8, 8))
+    ranks = named_rank_profile("H200-SXM/DeepSeek-R1/dp8-ep8")
     mine = ranks.model_copy(update={"source": "kernels of mine"})
     save_profile(mine, rank_profile_path(tmp_path, ranks))
     tp_alone = find_profile("DeepSeek-R1", "H200-SXM", 8)

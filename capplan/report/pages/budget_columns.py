@@ -1,6 +1,6 @@
 """Columns of the tables of a budget."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -175,19 +175,6 @@ ASSUMPTIONS = (
 )
 
 
-class HourRow(NamedTuple):
-    """One hour, in the first month and in the last."""
-
-    hour: int
-    name: str
-    peak_per_s: float
-    mean_per_s: float
-    nodes_first_month: int
-    nodes_last_month: int
-    committed_first_month: int
-    committed_last_month: int
-
-
 HOURS = (
     column("hour"),
     column("name", "hour", justify="left"),
@@ -200,7 +187,7 @@ HOURS = (
 )
 
 
-def hour_rows(budget: Budget) -> list[HourRow]:
+def hour_rows(budget: Budget) -> list[dict[str, Any]]:
     """Return the hours of a budget, as they come again."""
     if not budget.months:
         return []
@@ -208,16 +195,16 @@ def hour_rows(budget: Budget) -> list[HourRow]:
     curve = budget.curve
     columns = (curve.peak_per_s, curve.mean_per_s, first.nodes, last.nodes)
     return [
-        HourRow(
-            hour,
-            hour_name(hour, of_week=curve.is_typical),
-            float(peak),
-            float(mean),
-            int(before),
-            int(after),
-            first.bill.committed_nodes,
-            last.bill.committed_nodes,
-        )
+        {
+            "hour": hour,
+            "name": hour_name(hour, of_week=curve.is_typical),
+            "peak_per_s": float(peak),
+            "mean_per_s": float(mean),
+            "nodes_first_month": int(before),
+            "nodes_last_month": int(after),
+            "committed_first_month": first.bill.committed_nodes,
+            "committed_last_month": last.bill.committed_nodes,
+        }
         for hour, (peak, mean, before, after) in enumerate(
             zip(*map(np.asarray, columns), strict=True)
         )
@@ -228,6 +215,6 @@ def node_columns(budget: Budget) -> tuple[Column, ...]:
     """Return the columns of the nodes of each hour, one for each month."""
 
     def of(month: Month) -> Column:
-        return Column(f"month_{month.month}", lambda row: int(month.nodes[row.hour]))
+        return Column(f"month_{month.month}", lambda row: int(month.nodes[row["hour"]]))
 
     return (column("hour"), *map(of, budget.months))
