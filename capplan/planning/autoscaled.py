@@ -88,14 +88,7 @@ class PolicyResult:
 
         Where a price is not known, of GPU-hours paid.
         """
-        return None if self.fixed is None else self.share_of(self.fixed)
-
-    def share_of(self, other: Outcome) -> float | None:
-        """Return its bill, or GPU-hours without a price, over those of a fleet."""
-        ours, theirs = self.outcome.usd_per_month, other.usd_per_month
-        if ours is None or theirs is None:
-            ours, theirs = self.hours.paid_h, other.hours.paid_h
-        return ours / theirs if theirs else None
+        return None if self.fixed is None else self.outcome.share_of(self.fixed)
 
     @property
     def pays(self) -> bool:

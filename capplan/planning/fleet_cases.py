@@ -56,15 +56,20 @@ class Outcome:
         """Replicas at the start; of a fixed fleet, always."""
         return self.deployment.replica_count
 
-    def costs_less_than(self, other: "Outcome") -> bool:
-        """Return whether it bills less, by more than rounding.
+    def share_of(self, other: "Outcome") -> float | None:
+        """Return its bill in whole nodes over another's; None where that is nothing.
 
-        In whole nodes; where a price is not known by replica-hours.
+        Where a price is not known, replica-hours paid.
         """
         ours, theirs = self.usd_per_month, other.usd_per_month
         if ours is None or theirs is None:
             ours, theirs = self.hours.paid_h, other.hours.paid_h
-        return ours < theirs * (1 - 1e-9)
+        return ours / theirs if theirs else None
+
+    def costs_less_than(self, other: "Outcome") -> bool:
+        """Return whether it bills less, by more than rounding."""
+        share = self.share_of(other)
+        return share is not None and share < 1 - 1e-9
 
     def attains(self, other: "Outcome") -> bool:
         """Return whether it attains as much as another, in the worst hour too."""

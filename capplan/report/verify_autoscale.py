@@ -21,11 +21,6 @@ from capplan.report.verify import changed
 _SLACK = 1 + 1e-9
 
 
-def read_autoscaled(path: Path) -> dict[str, Any]:
-    """Return the JSON object of a file of autoscalers."""
-    return read_made_by("autoscale", path, SCHEMA)
-
-
 def verify_autoscaled(path: Path, *, simulate: bool, **taken: Any) -> list[str]:
     """Return why a file of autoscalers cannot be accepted; empty when it holds.
 
@@ -34,7 +29,7 @@ def verify_autoscaled(path: Path, *, simulate: bool, **taken: Any) -> list[str]:
     changed and sealed again differs. The parameters are those of
     :func:`capplan.report.verify.verify`.
     """
-    document = read_autoscaled(path)
+    document = read_made_by("autoscale", path, SCHEMA)
     if document.get(DIGEST) != digest_of(document):
         return [CHANGED]
     try:

@@ -33,7 +33,7 @@ def verify_budget(path: Path, *, simulate: bool, **taken: Any) -> list[str]:
     all changed together differ. The parameters are those of
     :func:`capplan.report.verify.verify`.
     """
-    document = read_budget(path)
+    document = read_made_by("budget", path, SCHEMA)
     try:
         reasons = [
             f"{where} is {claimed:,.2f}; its rows make it {expected:,.2f}"
@@ -47,11 +47,6 @@ def verify_budget(path: Path, *, simulate: bool, **taken: Any) -> list[str]:
     settings, named = received(document, path, BudgetSettings, **taken)
     again = json_text(budget_values(budget(BudgetSettings(**settings))))
     return changed(document, again, "budgeted", named, ())
-
-
-def read_budget(path: Path) -> dict[str, Any]:
-    """Return the JSON object of a budget."""
-    return read_made_by("budget", path, SCHEMA)
 
 
 def _claims(document: Row) -> Iterator[Claim]:
