@@ -31,7 +31,6 @@ _UNDERCUT = 0.8
 """A larger iteration may take this share of the time of a smaller one: matrix products
 change their kernel with the tokens. Below it the smaller one was measured cold."""
 
-_MEMORY_SHARE = 0.95  # of the GPU's memory that an engine may take
 _DTYPES = {"bfloat16": "none", "w4a16_mxfp4": "mxfp4", "int4_wo": "int4"}
 """Names of weight types in a profile, where the package calls them otherwise."""
 
@@ -158,32 +157,6 @@ def kernel_identity(source: Source, tp: int, gpu: str, llm: str) -> Identity:
         licence="Apache-2.0",
         how="kernel-sum",
     )
-
-
-def kernel_kv_tokens(source: Source, tp: int) -> int:
-    """Return how many tokens of KV fit beside a rank's weights; 0 when these do not."""
-    from aiconfigurator_core.sdk import estimate_kv_cache
-
-    changed: dict[str, Any] = kernel_dtypes(source, tp)[2]
-    try:
-        estimate = estimate_kv_cache(
-            source.model,
-            source.system,
-            source.engine,
-            source.version,
-            max_num_tokens=8192,
-            max_batch_size=256,
-            memory_fraction_kind="of_total",
-            memory_fraction_value=_MEMORY_SHARE,
-            tp_size=tp,
-            attention_dp_size=source.dp,
-            moe_tp_size=tp * source.dp // source.ep,
-            moe_ep_size=source.ep,
-            **changed,
-        )
-    except ValueError:
-        return 0
-    return int(estimate["total_kv_size_tokens"])
 
 
 def _mixed_ms(handle: Any, chunk: int, batch: int, context: int) -> float:

@@ -21,8 +21,8 @@ from capplan.errors import InputError
 from capplan.fleet.catalog import gpu as find_gpu
 from capplan.latency.aiconfigurator import (
     Source,
+    kernel_dtypes,
     kernel_identity,
-    kernel_kv_tokens,
     parse_source,
     read_kernels,
 )
@@ -39,6 +39,9 @@ from capplan.llm.catalog import llm as find_llm
 VERSIONS = {"vllm": "0.24.0", "sglang": "0.5.14"}
 OLDER = {"a100_sxm": "0.14.0"}  # of vLLM
 """Version of the engine whose kernels were measured."""
+
+MEMORY_SHARE = 0.95
+"""Of the GPU's memory, that an engine may take."""
 
 BLACKWELL = ("b200_sxm", "b300_sxm", "gb200", "gb300")
 PRO = "rtx_pro_6000_server"
@@ -130,6 +133,31 @@ def listed(only_llm: str | None, only_gpu: str | None) -> Iterator[tuple]:
                 source = parse_source(f"{system}/{model}")
                 version = OLDER.get(system, VERSIONS[source.engine])
                 yield llm, source._replace(version=version), gpu
+
+
+def kernel_kv_tokens(source: Source, tp: int) -> int:
+    """Return how many tokens of KV fit beside a rank's weights; 0 when these do not."""
+    from aiconfigurator_core.sdk import estimate_kv_cache
+
+    try:
+        estimate = estimate_kv_cache(
+            source.model,
+            source.system,
+            source.engine,
+            source.version,
+            max_num_tokens=8192,
+            max_batch_size=256,
+            memory_fraction_kind="of_total",
+            memory_fraction_value=MEMORY_SHARE,
+            tp_size=tp,
+            attention_dp_size=source.dp,
+            moe_tp_size=tp * source.dp // source.ep,
+            moe_ep_size=source.ep,
+            **kernel_dtypes(source, tp)[2],
+        )
+    except ValueError:
+        return 0
+    return int(estimate["total_kv_size_tokens"])
 
 
 def written(source: Source, tp: int, gpu: str, llm: str, out: Path) -> str:

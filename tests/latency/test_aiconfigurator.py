@@ -2,6 +2,7 @@
 
 import sys
 from importlib import metadata
+from pathlib import Path
 from types import SimpleNamespace
 from typing import ClassVar
 
@@ -10,11 +11,13 @@ import pytest
 from capplan.errors import InputError
 from capplan.latency.aiconfigurator import (
     Source,
+    kernel_dtypes,
     kernel_identity,
-    kernel_kv_tokens,
     parse_source,
     read_kernels,
 )
+
+STUDIES = Path(__file__).parents[2] / "examples" / "studies"
 
 
 class Handle:
@@ -178,7 +181,10 @@ def test_decode_attention_that_is_not_apart_is_what_the_context_adds(
     assert mixed.seconds[row][0] == pytest.approx((3 + 510 * 8 / 1e5) / 1e3)
 
 
-def test_kv_tokens_are_0_where_the_weights_do_not_fit(package):
+def test_kv_tokens_are_0_where_the_weights_do_not_fit(package, monkeypatch):
+    monkeypatch.syspath_prepend(str(STUDIES))
+    from kernel_profiles import kernel_kv_tokens
+
     source = Source("h100_sxm", "some/model", None)
 
     assert kernel_kv_tokens(source, 1) == 0
@@ -186,8 +192,10 @@ def test_kv_tokens_are_0_where_the_weights_do_not_fit(package):
 
 
 def test_a_degree_that_does_not_split_the_model_is_refused(package):
+    source = Source("h100_sxm", "some/model", None)
+
     with pytest.raises(InputError, match="some/model at TP 16: cannot be split"):
-        kernel_kv_tokens(Source("h100_sxm", "some/model", None), 16)
+        kernel_dtypes(source, 16)
 
 
 def test_a_point_that_a_larger_iteration_undercuts_by_a_fifth_is_left_out(
