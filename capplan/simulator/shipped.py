@@ -62,8 +62,11 @@ class Cache:
 
     def load_overload(self, signature: Any, target: Any) -> Any:
         """Return what numba keeps of a compiled function; None: compile it."""
-        found = self._load(target) if self._sha256 else None
-        return found or self._of_user.load_overload(signature, target)
+        if self._sha256 and (found := self._load(target)):
+            return found
+        # Not its load_overload: that prepares to compile, imports SciPy, takes 0.3 s.
+        user = self._of_user
+        return getattr(user, "_load_overload", user.load_overload)(signature, target)
 
     def _load(self, target: Any) -> Any:
         try:
