@@ -1,57 +1,38 @@
 """Results in Python: a paragraph, HTML of a notebook, a DataFrame, charts, files."""
 
-from collections.abc import Callable, Mapping
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from markupsafe import Markup, escape
 
 from capplan.errors import InputError
 from capplan.files import check_folder, write_texts
-from capplan.planning.autoscaled import Autoscaled
-from capplan.planning.budgeted import Budget
-from capplan.planning.capacity import Capacity
-from capplan.planning.compare import Comparison
-from capplan.planning.demand import Demand
 from capplan.planning.result import Plan
-from capplan.planning.run import Run
-from capplan.planning.search import Search
-from capplan.planning.shared_fleet import SharedFleet
 from capplan.planning.shown import Shown
-from capplan.planning.what_if import WhatIf
 from capplan.report.columns import plural
 from capplan.report.page import Page, Section, Table
-from capplan.report.pages.autoscale import autoscale_page
-from capplan.report.pages.budget import budget_page
-from capplan.report.pages.capacity import capacity_page
-from capplan.report.pages.comparison import comparison_page
-from capplan.report.pages.demand import demand_page
-from capplan.report.pages.plan import plan_page
-from capplan.report.pages.run import run_page
-from capplan.report.pages.search import search_page
-from capplan.report.pages.shared_fleet import shared_fleet_page
-from capplan.report.pages.what_if import what_if_page
 from capplan.report.plan_files import plan_files
 from capplan.report.render.documents import DOCUMENTS, document
-from capplan.report.workbook.plan_book import plan_workbook
 from capplan.report.write_page import write_page
 
 if TYPE_CHECKING:
     import pandas as pd
 
-PAGES: Mapping[type[Shown], Callable[[Any], Page]] = {
-    Plan: plan_page,
-    Comparison: comparison_page,
-    Autoscaled: autoscale_page,
-    Budget: budget_page,
-    Capacity: capacity_page,
-    Demand: demand_page,
-    Search: search_page,
-    Run: run_page,
-    WhatIf: what_if_page,
-    SharedFleet: shared_fleet_page,
+PAGES = {
+    "Plan": ("pages.plan", "plan_page"),
+    "Comparison": ("pages.comparison", "comparison_page"),
+    "Autoscaled": ("pages.autoscale", "autoscale_page"),
+    "Budget": ("pages.budget", "budget_page"),
+    "Capacity": ("pages.capacity", "capacity_page"),
+    "Demand": ("pages.demand", "demand_page"),
+    "Search": ("pages.search", "search_page"),
+    "Run": ("pages.run", "run_page"),
+    "WhatIf": ("pages.what_if", "what_if_page"),
+    "SharedFleet": ("pages.shared_fleet", "shared_fleet_page"),
 }
+"""Module and function that make the page of each kind of result."""
 
 _ROWS = 20
 """Rows of a table that a notebook shows."""
@@ -63,7 +44,9 @@ _ROW_PX = 400
 
 def page_of(result: Shown) -> Page:
     """Return the page of a result."""
-    return PAGES[type(result)](result)
+    module, name = PAGES[type(result).__name__]
+    page: Page = getattr(import_module(f"capplan.report.{module}"), name)(result)
+    return page
 
 
 class Charts:
@@ -154,6 +137,8 @@ class Pages:
             text = document(page_of(result), form)
             return list(write_texts({path.name: text}, path.parent))
         if form == "xlsx" and isinstance(result, Plan) and not path.is_dir():
+            from capplan.report.workbook.plan_book import plan_workbook
+
             return list(write_texts({path.name: plan_workbook(result)}, path.parent))
         if form and not path.is_dir():
             known = ", ".join(f".{each}" for each in DOCUMENTS)

@@ -6,44 +6,32 @@ Paths that cannot be written are refused before the computation.
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from capplan.errors import InputError
 from capplan.files import check_folder
-from capplan.placement.lp_export import write_model
-from capplan.placement.snapshot import write_snapshot
-from capplan.planning.autoscale import autoscale as compute_autoscaled
-from capplan.planning.budget import budget as compute_budget
-from capplan.planning.capacity import capacity as compute_capacity
-from capplan.planning.compare import compare as compute_comparison
-from capplan.planning.demand import demand as compute_demand
 from capplan.planning.inputs import Progress
-from capplan.planning.place_settings import PlaceSettings
-from capplan.planning.placing import Placed
-from capplan.planning.placing import place as compute_placement
 from capplan.planning.plan import plan as compute_plan
 from capplan.planning.result import Plan
 from capplan.planning.run import RequestProgress, Run, simulate_deployment
-from capplan.planning.search import search as compute_search
 from capplan.planning.setting_groups import OutputSettings
 from capplan.planning.settings import PlanSettings, SimulateSettings
-from capplan.planning.share_nodes import share_nodes as compute_shared
-from capplan.planning.shared_fleet import SharedFleet
-from capplan.planning.shared_fleet_settings import SharedFleetSettings
-from capplan.planning.what_if import WhatIf
-from capplan.planning.what_if import plan_each as compute_each
-from capplan.planning.what_if import what_if as compute_what_if
 from capplan.report.page import Page
-from capplan.report.pages.placement import placement_page
-from capplan.report.pages.plan import plan_page
 from capplan.report.plan_files import plan_files
-from capplan.report.planned_llms import planned_llms
 from capplan.report.shown import page_of
 from capplan.report.write_page import Written, write_page
 from capplan.report.write_requests import appending, write_requests
 from capplan.report.write_schedule import write_iterations, write_trace_events
 from capplan.simulator.fleet import Stopped
+
+if TYPE_CHECKING:
+    from capplan.planning.place_settings import PlaceSettings
+    from capplan.planning.placing import Placed
+    from capplan.planning.shared_fleet import SharedFleet
+    from capplan.planning.shared_fleet_settings import SharedFleetSettings
+    from capplan.planning.what_if import WhatIf
 
 Result = TypeVar("Result")
 
@@ -66,6 +54,19 @@ def _computed(
     check_folder(settings.out)
     result = compute(settings, *watched)
     return result, write_page(page(result), settings.out, also(result))
+
+
+def _later(module: str, name: str) -> Callable[..., Any]:
+    """Return a function whose module is imported when it is called."""
+
+    def compute(*given: object) -> Any:
+        return getattr(import_module(module), name)(*given)
+
+    return compute
+
+
+compute_placement = _later("capplan.planning.placing", "place")
+compute_shared = _later("capplan.planning.share_nodes", "share_nodes")
 
 
 def plan(
@@ -99,7 +100,7 @@ def plan_each(
     settings: PlanSettings,
     progress: Progress | None = None,
     stopped: Stopped | None = None,
-) -> tuple[WhatIf, Written]:
+) -> "tuple[WhatIf, Written]":
     """Plan for each LLM; write the files of each plan, and of all side by side.
 
     Each has a folder of its LLM's name within that of the settings.
@@ -115,13 +116,15 @@ def plan_each(
 
     def compute(
         settings: PlanSettings, progress: Progress | None, stopped: Stopped | None
-    ) -> WhatIf:
-        plans = compute_each(settings, progress, stopped)
+    ) -> "WhatIf":
+        from capplan.planning.what_if import plan_each
+
+        plans = plan_each(settings, progress, stopped)
         for cell in plans.cells if folders else ():
             if cell.plan is not None:
                 also = plan_files(cell.plan, xlsx=settings.xlsx)
                 folder = folders[cell.llm]
-                of_each.extend(write_page(plan_page(cell.plan), folder, also))
+                of_each.extend(write_page(page_of(cell.plan), folder, also))
         return plans
 
     result, written = _computed(compute, settings, progress, stopped)
@@ -136,41 +139,46 @@ def _folders(llms: Sequence[str], out: Path) -> dict[str, Path]:
     return {llm: out / name for llm, name in zip(llms, names, strict=True)}
 
 
-what_if = partial(_computed, compute_what_if)
+what_if = partial(_computed, _later("capplan.planning.what_if", "what_if"))
 """Plan for each combination of the varied settings, and write the files."""
 
-capacity = partial(_computed, compute_capacity)
+capacity = partial(_computed, _later("capplan.planning.capacity", "capacity"))
 """Find what given fleets serve, and write the files."""
 
-autoscale = partial(_computed, compute_autoscaled)
+autoscale = partial(_computed, _later("capplan.planning.autoscale", "autoscale"))
 """Compare autoscalers with fixed fleets, and write the files."""
 
-budget = partial(_computed, compute_budget)
+budget = partial(_computed, _later("capplan.planning.budget", "budget"))
 """Budget the nodes of some months, and write the files."""
 
-search = partial(_computed, compute_search)
+search = partial(_computed, _later("capplan.planning.search", "search"))
 """Compare TP degrees, and write the files."""
 
-compare = partial(_computed, compute_comparison)
+compare = partial(_computed, _later("capplan.planning.compare", "compare"))
 """Compare systems, and write the files."""
 
-demand = partial(_computed, compute_demand)
+demand = partial(_computed, _later("capplan.planning.demand", "demand"))
 """Plan at several rates, and write the files."""
 
 
 def share_nodes(
-    plans: Sequence[Path], settings: SharedFleetSettings
-) -> tuple[SharedFleet, Written]:
+    plans: Sequence[Path], settings: "SharedFleetSettings"
+) -> "tuple[SharedFleet, Written]":
     """Put the LLMs of plans on shared nodes, and write the files."""
+    from capplan.report.planned_llms import planned_llms
 
-    def compute(asked: SharedFleetSettings) -> SharedFleet:
+    def compute(asked: "SharedFleetSettings") -> "SharedFleet":
         return compute_shared(planned_llms(plans, asked.trace), asked)
 
     return _computed(compute, settings)
 
 
-def place(settings: PlaceSettings) -> tuple[Placed, Written]:
+def place(settings: "PlaceSettings") -> "tuple[Placed, Written]":
     """Place the requests of one moment; write the export and the files."""
+    from capplan.placement.lp_export import write_model
+    from capplan.placement.snapshot import write_snapshot
+    from capplan.report.pages.placement import placement_page
+
     _check_parent(settings.export)
     placed, written = _computed(
         compute_placement, settings, page=lambda placed: placement_page(*placed)

@@ -158,8 +158,8 @@ def patched() -> ExitStack:
         ("capplan.report.verify.reproduce", reproduce),
         ("capplan.report.verify_budget.budget", budget),
         ("capplan.report.verify_autoscale.autoscale", autoscale),
-        ("capplan.report.to_files.compute_budget", budget),
-        ("capplan.report.to_files.compute_what_if", what_if),
+        ("capplan.planning.budget.budget", budget),
+        ("capplan.planning.what_if.what_if", what_if),
     ):
         stack.enter_context(mock.patch(place, known(compute)))
     return stack

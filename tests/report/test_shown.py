@@ -5,6 +5,7 @@ import pickle
 import re
 import subprocess
 import sys
+from importlib import import_module
 
 import numpy as np
 import pandas as pd
@@ -162,8 +163,9 @@ def test_every_result_of_the_package_is_one_that_shows_itself():
         for name in capplan.__all__
     }
 
-    assert annotated == {kind.__name__ for kind in PAGES}
-    assert all(issubclass(kind, Shown) for kind in PAGES)
+    for module, page in PAGES.values():
+        assert callable(getattr(import_module(f"capplan.report.{module}"), page))
+    assert annotated == set(PAGES) == {kind.__name__ for kind in Shown.__subclasses__()}
 
 
 def test_a_search_shows_itself_too():
