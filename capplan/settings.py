@@ -73,7 +73,9 @@ class Settings(BaseModel):
     The description of each field is its help text on the command line.
     """
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+    model_config = ConfigDict(
+        frozen=True, extra="forbid", allow_inf_nan=False, defer_build=True
+    )
 
     scenario_of: ClassVar[type["Settings"] | None] = None
     """Command whose scenarios serve too: what this one does not read is left out."""

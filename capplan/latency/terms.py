@@ -17,7 +17,7 @@ Count = Annotated[int, Field(ge=0, le=10**9)]
 
 
 class _Terms(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     PAIRS: ClassVar[dict[str, tuple[str, ...]]] = {}
 

@@ -14,7 +14,7 @@ from capplan.input_file import parse_yaml, read_text
 class Strict(BaseModel):
     """Content of a file: no unknown key, and frozen."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 Content = TypeVar("Content", bound=Strict)

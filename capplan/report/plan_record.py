@@ -14,7 +14,9 @@ Count = Annotated[int, Field(ge=1, le=MOST_REPLICAS)]
 class Record(BaseModel):
     """A part of the JSON; keys that are not its fields are not read."""
 
-    model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
+    model_config = ConfigDict(
+        strict=True, frozen=True, extra="ignore", defer_build=True
+    )
 
 
 RecordOf = TypeVar("RecordOf", bound=Record)

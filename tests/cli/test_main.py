@@ -83,6 +83,22 @@ def test_sums_take_one_thread_but_a_measured_engine_as_many_as_it_takes(args, th
     assert done.stdout.splitlines()[-1] == threads
 
 
+@pytest.mark.parametrize("command", ["plan", "simulate --replicas 1"])
+def test_plans_and_simulations_import_nothing_that_they_do_not_use(command):
+    args = f"{command} {PLAN.removeprefix('plan ')}".split()
+    unused = (*HEAVY[1:4], "scipy.linalg", "scipy.special", "scipy.optimize", "pandas")
+    script = (
+        f"import sys; from capplan.cli.main import exit_code; exit_code({args}); "
+        f"print([name for name in {unused} if name in sys.modules])"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
 @pytest.mark.parametrize(
     ("args", "expected"),
     [
