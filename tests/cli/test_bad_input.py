@@ -16,7 +16,7 @@ from capplan.planning.settings import SimulateSettings
 from capplan.planning.traffic import is_streamed
 from capplan.shipped import shipped
 from capplan.workload.arrivals import with_arrivals
-from capplan.workload.readers import read_trace, table
+from capplan.workload.readers import plain_csv, read_trace, table
 from capplan.workload.trace import Trace
 
 SCENARIO = "workload: sharegpt\nrate: 20\nllm: Llama-3.1-8B\nslo: ttft=1s\n"
@@ -212,6 +212,7 @@ def test_a_small_gz_of_many_rows_is_streamed_by_its_decompressed_size(
 
 def test_more_rows_than_are_held_at_once_are_refused(file, monkeypatch):
     monkeypatch.setattr(table, "MOST_REQUESTS", 1000)
+    monkeypatch.setattr(plain_csv, "_MOST_CLEAN_BYTES", 1000)
     head = b"arrival_s,prompt_tokens,output_tokens\n"
     most = file(gzip.compress(head + b"0,5,5\n" * 1000), "most")
     more = file(gzip.compress(head + b"0,5,5\n" * 1002), "more")
