@@ -42,7 +42,7 @@ def _digest() -> str:
     return digest.hexdigest()[:12]
 
 
-def _is_cold(folder: Path, function: str = "open_loop.run") -> bool:
+def _is_cold(folder: Path, function: str) -> bool:
     return not any(folder.rglob(f"{function}-*.nbc"))
 
 
@@ -50,7 +50,7 @@ def _check_room(folder: Path) -> None:
     """Raise an OSError when the folder cannot take what will be compiled."""
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=folder) as file:
-        if _is_cold(folder):
+        if _is_cold(folder, "*" if _SHIPPED else "open_loop.run"):
             # Reserved rather than asked for: a quota is no property of the disk.
             os.posix_fallocate(file.fileno(), 0, _CACHE_BYTES)
             _delete_unused(folder)
@@ -100,12 +100,16 @@ _SHIPPED = shipped.sums(DIGEST)
 CALLED_BY_PYTHON: list[tuple[Any, Any]] = []
 """Functions compiled or loaded in this process, with their signatures."""
 
+_HOME = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+if _SHIPPED:  # else when something is compiled
+    with suppress(OSError):
+        _delete_unused(_HOME / "capplan" / DIGEST)
+
 
 @cache
 def cache_dir() -> Path:
     """Return the folder of what is compiled here, made when it is first needed."""
-    home = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    folder = _cache_dir(home, DIGEST)
+    folder = _cache_dir(_HOME, DIGEST)
     numba.config.CACHE_DIR = str(folder)  # type: ignore[attr-defined]
     return folder
 
