@@ -7,8 +7,9 @@ import numpy as np
 from capplan.bounds.replica_time import ReplicaTime
 from capplan.deployment.pools import Deployment
 from capplan.planning.autoscale_settings import PERFECT, AutoscaleSettings
-from capplan.planning.fleet_cases import Hours, Outcome
+from capplan.planning.fleet_cases import Outcome
 from capplan.planning.losses import Loss
+from capplan.planning.replica_hours import Hours
 from capplan.planning.replica_load import ReplicaLoad
 from capplan.planning.shown import Shown
 from capplan.workload.slo import Slo

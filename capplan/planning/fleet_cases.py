@@ -13,28 +13,15 @@ from capplan.planning.autoscale_settings import AutoscaleSettings
 from capplan.planning.cost import alike, bills_of, of_provider, warn_of_doubts
 from capplan.planning.deployments import changing
 from capplan.planning.load import OpenLoad
-from capplan.planning.replica_hours import ReplicaHours
+from capplan.planning.replica_hours import Hours, ReplicaHours
 from capplan.planning.replications import Interrupted
 from capplan.planning.run import Run, judged_run
 from capplan.simulator.fleet import Stopped
-from capplan.workload.days import DAY_S
 from capplan.workload.slo import Slo
 
 _HOUR_S = 3600.0
 _MOST_TIMES = 4
 """Times a policy's peak up to which a fixed fleet is sought that attains as much."""
-
-
-@dataclass(frozen=True)
-class Hours:
-    """Replica-hours of a run, whether its replicas come and go or not."""
-
-    paid_h: float  # from a replica's order until it is gone [h]
-    ready_h: float  # from its first request on until it is gone [h]
-    busy_h: float  # in which an iteration ran [h]
-    mean_replicas: float  # paid
-    peak_replicas: int  # paid at once, at most
-    actions_per_day: float  # replicas ordered and closed, after the first arrival
 
 
 @dataclass(frozen=True, eq=False)
@@ -98,20 +85,17 @@ def outcome_of(run: Run) -> Outcome:
 
 
 def hours_of(run: Run) -> Hours:
-    """Return the replica-hours of a run, from the first arrival to the last token."""
-    lasts_s = run.simulation.totals.makespan_s
-    found, count = run.hours, run.replica_count
-    if found is None:
-        paid_h = count * lasts_s / _HOUR_S
-        busy_h = run.simulation.busy_s / _HOUR_S
-        return Hours(paid_h, paid_h, busy_h, float(count), count, 0.0)
+    """Return the replica-hours of a run, whether its replicas come and go or not."""
+    if run.hours is not None:
+        return run.hours
+    paid_h = run.replica_count * run.simulation.totals.makespan_s / _HOUR_S
     return Hours(
-        found.paid_h,
-        found.ready_h,
-        found.busy_h,
-        found.mean_replicas,
-        found.peak_replicas,
-        found.changes / (max(lasts_s, 1e-9) / DAY_S),
+        paid_h=paid_h,
+        ready_h=paid_h,
+        busy_h=run.simulation.busy_s / _HOUR_S,
+        mean_replicas=float(run.replica_count),
+        peak_replicas=run.replica_count,
+        actions_per_day=0.0,
     )
 
 

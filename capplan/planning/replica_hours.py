@@ -5,19 +5,27 @@ from dataclasses import dataclass
 import numpy as np
 
 from capplan.simulator.times import Simulation
+from capplan.workload.days import DAY_S
 
 _HOUR_S = 3600.0
 
 
-@dataclass(frozen=True, eq=False)
-class ReplicaHours:
-    """What replicas were there, from the first arrival to the last token."""
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Hours:
+    """Replica-hours, from the first arrival to the last token."""
 
     paid_h: float  # from a replica's order until it is gone [h]
     ready_h: float  # from its first request on until it is gone [h]
     busy_h: float  # in which an iteration ran [h]
     mean_replicas: float  # paid
     peak_replicas: int  # paid at once, at most
+    actions_per_day: float  # replicas ordered and closed, after the first arrival
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ReplicaHours(Hours):
+    """What replicas were there, where they come and go."""
+
     # (replicas, share of the time that as many are paid), ascending
     paid_shares: tuple[tuple[int, float], ...]
     ordered: int  # replicas after the first arrival
@@ -25,11 +33,6 @@ class ReplicaHours:
     start_s: np.ndarray  # from when on there were as many, shape (moments,) [s]
     paid: np.ndarray  # replicas from then on, shape (moments,)
     ready: np.ndarray  # replicas that take requests, shape (moments,)
-
-    @property
-    def changes(self) -> int:
-        """Replicas ordered and closed."""
-        return self.ordered + self.closed
 
 
 def replica_hours(simulation: Simulation, always_paid: int = 0) -> ReplicaHours:
@@ -49,19 +52,22 @@ def replica_hours(simulation: Simulation, always_paid: int = 0) -> ReplicaHours:
     lasting_s = np.diff(np.append(at_s, end_s))
     paid_s = float((paid * lasting_s).sum())
     ordered = lives["ordered_s"] > first_s
-    left_s = np.minimum(lives["closed_s"], lives["gone_s"])
+    new = int((ordered & (lives["ordered_s"] < end_s)).sum())
+    gone = int((np.minimum(lives["closed_s"], lives["gone_s"]) < end_s).sum())
+    days = max(simulation.totals.makespan_s, 1e-9) / DAY_S
     return ReplicaHours(
         paid_h=paid_s / _HOUR_S,
         ready_h=_lasting_s(lives["ready_s"], lives["gone_s"], first_s, end_s) / _HOUR_S,
         busy_h=simulation.busy_s / _HOUR_S,
         mean_replicas=paid_s / lasts_s,
         peak_replicas=int(paid.max()),
+        actions_per_day=(new + gone) / days,
         paid_shares=tuple(
             (int(count), float(lasting_s[paid == count].sum() / lasts_s))
             for count in np.unique(paid)
         ),
-        ordered=int((ordered & (lives["ordered_s"] < end_s)).sum()),
-        closed=int((left_s < end_s).sum()),
+        ordered=new,
+        closed=gone,
         start_s=start_s,
         paid=paid[np.searchsorted(at_s, start_s, side="right") - 1],
         ready=ready[np.searchsorted(ready_at_s, start_s, side="right") - 1],

@@ -32,7 +32,8 @@ def test_hours_are_those_from_the_first_arrival_to_the_last_token():
     assert hours.busy_h == 1.0
     assert hours.mean_replicas == pytest.approx(3.25 / 2)
     assert hours.peak_replicas == 2
-    assert (hours.ordered, hours.closed, hours.changes) == (1, 1, 2)
+    assert (hours.ordered, hours.closed) == (1, 1)
+    assert hours.actions_per_day == pytest.approx(2 * 24 / 2)
     assert hours.start_s.tolist() == [0, 1800, 3600, 5400, 6300, 7200]
     assert hours.paid.tolist() == [1, 2, 2, 2, 1, 1]
     assert hours.ready.tolist() == [1, 1, 2, 1, 1, 1]
