@@ -36,4 +36,4 @@ export HATCH_BUILD_NO_HOOKS = true
 	@touch $@ .venv/run
 
 clean:
-	rm -rf .venv out
+	rm -rf .venv build out
