@@ -52,6 +52,8 @@ class SearchEffort(NamedTuple):
 QUICK = SearchEffort((0.5, 0.85), 2, 1.05, 2)
 THOROUGH = SearchEffort((0.4, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9), 8, 1.01, 6)
 
+_MORE = 1 + 1e-12
+"""Of two bounds one counts as higher if it is by more than rounding."""
 _ROUNDING = 1e-9
 """Bounds are rounded up only when they exceed a whole number by more than this."""
 
@@ -198,7 +200,7 @@ def lower_bound(
                 group,
             )
         for method, window in windows.items():
-            if window and (best is None or window.replicas > best[0].replicas):
+            if window and (best is None or window.replicas > best[0].replicas * _MORE):
                 best = window, pricing, method
     if best is None:
         return Bound(1, 0.0, 0.0, 0.0, 0, "none", "no request has a deadline")
@@ -294,7 +296,9 @@ def ranked_pricings(
                     impossible = int((~work.possible).sum())
                     total_s = float(work.work_s.sum()) * (1 + impossible)
                     ranked.append((total_s, Pricing(prices, mix, cap)))
-    return [pricing for _, pricing in sorted(ranked, key=lambda item: -item[0])]
+    # To twelve digits: how sums are rounded does not decide between equal ones.
+    ranked.sort(key=lambda item: -float(f"{item[0]:.12g}"))
+    return [pricing for _, pricing in ranked]
 
 
 def _bound(window: Window, pricing: Pricing, method: str, droppable: int) -> Bound:

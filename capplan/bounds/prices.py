@@ -80,9 +80,11 @@ def fit_prices(
         times_s = np.append(times_s, highest_context_s)
     context = min(bounds.context, batch * context_per_request)
     least_s = float(min(tables.decode_s[1 : bounds.batch + 1].min(), tables.fused_s[1]))
+    # In batches of one fixed and decode price are worth the same: the first can be
+    # lowered, if it is not 0.
+    gain = np.array([1 + 1e-9 * (bounds.batch == 1), batch, context, 1e3])
     # A fixed price of 0 cannot be lowered: if it must be, ask for some of it.
     for least_fixed_s in (0.0, 0.05 * least_s):
-        gain = np.array([1.0, batch, context, 1e3])
         best_s = maximized(gain, rows, times_s - least_fixed_s * rows[:, 0])
         if best_s is None:
             continue
