@@ -24,6 +24,7 @@ from capplan.planning.deployments import one_pool
 from capplan.planning.excluded import Excluded
 from capplan.planning.highest_rate import STEP, highest_decided, highest_rate
 from capplan.planning.inputs import PlanInputs, Progress, unseen
+from capplan.planning.judgement import Judgement
 from capplan.planning.load import Load, OpenLoad, scaled
 from capplan.planning.prefix_caching import with_caching_as_used
 from capplan.planning.proof import bound_of
@@ -264,13 +265,19 @@ class _Search:
         """Return the highest load that is held; one sample each says where it is."""
 
         @cache
-        def seems(amount: float) -> bool:
-            run = self._run(load_of(amount), first_only=True)
-            return run is not None and run.judgement.seems_held
+        def judged(amount: float, first_only: bool) -> Judgement | None:
+            run = self._run(load_of(amount), first_only=first_only, metrics=())
+            return None if run is None else run.judgement
 
-        @cache
+        def seems(amount: float) -> bool:
+            # A trace's own arrivals are one sample, which decides as well.
+            found = judged(amount, load_of(amount).is_resampled)
+            return found is not None and found.seems_held
+
         def holds(amount: float) -> bool:
-            return self._holds(load_of(amount), amount, looked)
+            found = judged(amount, False)
+            looked[amount] = False if found is None else found.meets
+            return found is not None and found.holds
 
         return highest_decided(
             lambda amount: seems(rounded(amount)),
@@ -301,21 +308,20 @@ class _Search:
         missed = [at for at, meets in looked.items() if meets is False and at > held]
         return held, min(missed, default=np.inf)
 
-    def _holds(
-        self, load: Load, amount: float, looked: dict[float, bool | None]
-    ) -> bool:
-        run = self._run(load)
-        looked[amount] = False if run is None else run.judgement.meets
-        return run is not None and run.judgement.holds
-
-    def _run(self, load: Load, *, first_only: bool = False) -> Run | None:
+    def _run(
+        self,
+        load: Load,
+        *,
+        first_only: bool = False,
+        metrics: tuple[str, ...] = _METRICS,
+    ) -> Run | None:
         try:
             run = judged_run(
                 load,
                 self.slo,
                 self.deployment,
                 seed=self._settings.seed,
-                metrics=_METRICS,
+                metrics=metrics,
                 budget_requests=OF_FEW * BUDGET_REQUESTS,
                 first_only=first_only,
                 stopped=self._stopped,

@@ -10,6 +10,7 @@ from capplan.cli.scenario import settings_from
 from capplan.errors import CapplanWarning, InputError
 from capplan.planning.capacity import capacity
 from capplan.planning.plan import plan
+from capplan.planning.run import judged_run
 from capplan.planning.settings import CapacitySettings, PlanSettings
 from capplan.report.columns import format_count
 from capplan.report.pages.capacity import capacity_page, capacity_values
@@ -135,6 +136,27 @@ def test_what_is_served_of_a_day_with_a_peak_is_said_for_its_busiest_hour(tmp_pa
     assert " requests/s in the mean" in lead
     assert f"{format_count(row.busiest_hour_per_s)} in the busiest hour" in lead
     assert drawn.busiest_hour_per_s is None
+
+
+def test_a_replayed_trace_is_simulated_once_at_each_rate(tmp_path, monkeypatch):
+    rows = "".join(f"{2 * i + i % 7},300,80\n" for i in range(1500))
+    trace = tmp_path / "own.csv"
+    trace.write_text(f"arrival_s,prompt_tokens,output_tokens\n{rows}")
+    rates = []
+
+    def noted(load, *args, **options):
+        if load.is_open:
+            rates.append(load.base.rate_per_s)
+        return judged_run(load, *args, **options)
+
+    monkeypatch.setattr("capplan.planning.capacity.judged_run", noted)
+    asked = {**COMMON, "workload": None, "trace": str(trace), "replicas": 1}
+
+    row = capacity(CapacitySettings(**asked)).best
+
+    # The last one is that of the users: how long requests stay at the highest rate.
+    assert rates[-1] == pytest.approx(row.max_rate_per_s)
+    assert len({*rates}) == len(rates) - 1 > 5
 
 
 def test_a_scenario_of_a_plan_serves_with_the_size_as_a_flag(tmp_path):
