@@ -5,8 +5,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+
 from capplan.deployment.configuration import Configuration
 from capplan.errors import InputError, collected_warnings
+from capplan.latency.contract import LatencyTables
 from capplan.llm.catalog import llm as find_llm
 from capplan.planning.api_bill import api_bill
 from capplan.planning.cautions import largest_of_alike
@@ -37,6 +40,8 @@ _OF_OBJECTIVES = {"attainment", "slo-scale"}
 """Variations that are about the same requests."""
 _OF_TRAFFIC = {"rate", "scale"}
 """Variations of how much there is of them."""
+_OF_MONEY = {"kind", "provider", "region"}
+"""Variations of what is paid for the same fleet."""
 _OF_MIX = ("prompt_tokens", "output_tokens", "prefix_tokens")
 """Columns on which the load that a replica carries depends."""
 _BEFORE = "not planned before Ctrl-C"
@@ -220,7 +225,7 @@ def _order(cells: Sequence[Cell]) -> list[int]:
 def _traffic(cell: Cell) -> tuple[str, float]:
     """Return what cells share that are about the same requests."""
     amount = cell.settings.rate or cell.settings.scale or 1.0
-    left_out = _OF_OBJECTIVES | _OF_TRAFFIC
+    left_out = _OF_OBJECTIVES | _OF_TRAFFIC | _OF_MONEY
     return str([row for row in cell.values.items() if row[0] not in left_out]), amount
 
 
@@ -231,6 +236,7 @@ class _Shared:
         self.runs = KnownRuns()
         self._read, self._stopped, self._is_local = read, stopped, is_local
         self._tried: dict[str, list[Configuration | Excluded]] = {}
+        self._tables: dict[tuple[bytes, ...], LatencyTables] = {}
         self._saturations: dict[bytes, dict[Any, Any]] = {}
         self._done: list[Cell] = []
         self._traffic: tuple[str, float] | None = None
@@ -267,7 +273,7 @@ class _Shared:
     ) -> tuple[PlanInputs, list[Configuration | Excluded]]:
         key = settings.model_dump_json(exclude=_NOT_OF_CONFIGURATIONS)
         if key not in self._tried:
-            self._tried[key] = list(configurations(settings))
+            self._tried[key] = list(map(self._as_known, configurations(settings)))
         inputs, tried = plan_inputs(settings, tried=self._tried[key], read=self._read)
         mix = digest(inputs.load.base, _OF_MIX)
         known = self._saturations.setdefault(mix, {})
@@ -278,6 +284,16 @@ class _Shared:
             best_only=True,
             simulate_with=self.runs if self._is_local else simulate,
         ), tried
+
+    def _as_known(self, row: Configuration | Excluded) -> Configuration | Excluded:
+        """Return a configuration with the tables of one that is as fast.
+
+        Simulations are known again by them, where what is paid is all that differs.
+        """
+        if isinstance(row, Excluded):
+            return row
+        key = tuple(np.asarray(each).tobytes() for each in row.tables)
+        return replace(row, tables=self._tables.setdefault(key, row.tables))
 
     def _likely(
         self, cell: Cell, tried: list[Configuration | Excluded]

@@ -416,3 +416,24 @@ def test_the_oldest_is_forgotten_where_memory_is_short():
 
 def test_other_settings_are_varied_by_their_names():
     assert {"rate", "attainment", "slo-scale", "llm", "gpu", "kind"} <= {*VARY}
+
+
+def test_what_differs_in_money_alone_is_simulated_once(monkeypatch):
+    done = []
+
+    def noted(trace, deployment, **options):
+        done.append(len(trace))
+        return simulate(trace, deployment, **options)
+
+    for place in ("known_runs", "saturation"):
+        monkeypatch.setattr(f"capplan.planning.{place}.simulate", noted)
+
+    once = what_if(asked(vary={"provider": ["RunPod"]}))
+    of_one = sorted(done)
+    done.clear()
+    both = what_if(asked(vary={"provider": ["RunPod", "Azure"]}))
+
+    assert sorted(done) == of_one
+    assert answer(once.cells[0].best) == answer(both.cells[0].best)
+    first, second = (cell.best.cost.usd_per_month for cell in both.cells)
+    assert first != second
