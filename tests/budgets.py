@@ -24,7 +24,7 @@ def stub_plans(monkeypatch):
     """Let a replica serve so many requests a second; return the rates asked for."""
     seen = []
 
-    def planned_at(rates, at_rate, progress=None):
+    def planned_at(rates, at_rate, progress=None, known=None):
         seen.extend(rates)
         run = SimpleNamespace(configuration=only_configuration(at_rate(rates[-1])))
         rows = [

@@ -20,7 +20,7 @@ from capplan.planning.budget_warnings import warn_of_budget
 from capplan.planning.budgeted import Alternative, Budget, FleetRow, Month
 from capplan.planning.commitments import Hours, Term, parse_contract
 from capplan.planning.cost import HOURS_PER_MONTH, warn_of_doubts
-from capplan.planning.demand import planned_at
+from capplan.planning.demand import Plans, planned_at
 from capplan.planning.deployments import cold_start_of
 from capplan.planning.gpu_choices import NOT_BOUGHT
 from capplan.planning.inputs import Progress, unseen
@@ -69,8 +69,10 @@ def budget(settings: BudgetSettings, progress: Progress | None = None) -> Budget
     settings = settings.dated()
     with collected_warnings() as texts:
         show = progress or unseen
-        result = _Work(settings, show).result()
-        rows = scenario_rows(settings, result, lambda *u: _Work(*u).result(), show)
+        plans: Plans = {}
+        result = _Work(plans, settings, show, AS_ASKED).result()
+        work = lambda *under: _Work(plans, *under).result()  # noqa: E731
+        rows = scenario_rows(settings, result, work, show)
     return replace(result, scenarios=rows, warnings=tuple(texts))
 
 
@@ -84,9 +86,10 @@ class _Work:
     """The steps of a budget."""
 
     def __init__(
-        self, settings: BudgetSettings, show: Progress, under: Scenario = AS_ASKED
+        self, plans: Plans, settings: BudgetSettings, show: Progress, under: Scenario
     ) -> None:
-        self._settings, self._show, self._under = settings, show, under
+        self._plans, self._settings = plans, settings
+        self._show, self._under = show, under
         slo = settings.objective()
         if slo is None:
             raise InputError("no SLO; give --slo such as ttft=1s,tpot=30ms")
@@ -111,7 +114,8 @@ class _Work:
         """Return the budget."""
         settings = self._settings
         rates = rates_to_simulate(self._curve, self._factors, settings.anchors)
-        candidates, notes = planned_at(rates, settings.at_rate, self._show)
+        given = rates, settings.at_rate, self._show, self._plans
+        candidates, notes = planned_at(*given)
         for note in notes:
             if NOT_BOUGHT in note:
                 continue  # of a plan; a budget looks at offers of other kinds too

@@ -20,6 +20,12 @@ FEWEST_RATES = 2
 """Rates that are a comparison."""
 
 
+Planned = tuple[tuple[Candidate, ...], tuple[str, ...]]
+"""The best candidate at each rate, ascending, and warnings of the plans."""
+Plans = dict[str, Planned]
+"""By the settings of the plans."""
+
+
 @dataclass(frozen=True, repr=False)
 class Demand(Shown):
     """How many replicas of one configuration a workload needs as it grows."""
@@ -81,11 +87,17 @@ def planned_at(
     rates_per_s: Sequence[float],
     at_rate: Callable[[float], PlanSettings],
     progress: Progress | None = None,
-) -> tuple[tuple[Candidate, ...], tuple[str, ...]]:
+    known: Plans | None = None,
+) -> Planned:
     """Return the best candidate at each rate, ascending, and warnings of the plans.
 
-    The highest rate chooses the configuration, which the others keep.
+    The highest rate chooses the configuration, which the others keep. What is ``known``
+    of plans with the same settings, which differ in money beside them, is kept there.
     """
+    known = {} if known is None else known
+    key = "\n".join(at_rate(rate).model_dump_json() for rate in rates_per_s)
+    if key in known:
+        return known[key]
     best: Candidate | None = None
     candidates: list[Candidate] = []
     notes: dict[str, None] = {}
@@ -99,7 +111,8 @@ def planned_at(
         best = result.best
         candidates.insert(0, best)
         notes.update(dict.fromkeys(result.warnings))
-    return tuple(candidates), tuple(notes)
+    known[key] = tuple(candidates), tuple(notes)
+    return known[key]
 
 
 def _of_best(settings: PlanSettings, best: Candidate) -> PlanSettings:

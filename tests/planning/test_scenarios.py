@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from capplan.errors import InputError
 from capplan.planning.budget import budget
 from capplan.planning.budget_settings import BudgetSettings
+from capplan.planning.plan import plan
 from capplan.planning.scenarios import Scenario, parse_scenarios, scenarios_by_name
 from capplan.planning.traffic import read_requests
 from capplan.report.pages.budget import budget_page, budget_values
@@ -191,3 +192,23 @@ def test_scenarios_are_in_every_format(planned):
     assert values["scenarios"][1]["usd"] == found.scenarios[1].usd
     assert len(page.csv["scenarios.csv"].rows) == 2
     assert f"${found.scenarios[1].usd:,.0f}" in markdown(page)
+
+
+@pytest.mark.filterwarnings("ignore::capplan.errors.CapplanWarning")
+def test_scenarios_that_differ_in_money_alone_plan_nothing_again(monkeypatch):
+    rates = []
+
+    def noted(settings, *args, **options):
+        rates.append(settings.rate)
+        return plan(settings, *args, **options)
+
+    monkeypatch.setattr("capplan.planning.demand.plan", noted)
+    alone = made(growth="0%/month")
+    planned = [*rates]
+    rates.clear()
+
+    dear = made(growth="0%/month", scenarios={"dear": {"price": 1.25}, "same": None})
+
+    assert rates == planned
+    assert dear.usd == alone.usd < dear.scenarios[0].usd
+    assert dear.scenarios[1].usd == alone.usd
