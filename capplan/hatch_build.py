@@ -15,20 +15,15 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 _SYSTEM = ("linux", "x86_64")
-_COMPILED = (
-    "import capplan.simulator.simulate",
-    "import capplan.simulator.schedulers.vllm_v1",
-    "import capplan.simulator.routers.join_shortest_queue",
-    "import capplan.simulator.moving_fleet",
-    "from capplan.simulator.drivers.one_pool import driver; driver(moves=False)",
-)
 _COMPILE = """
 import pathlib, sys
-from capplan.simulator import jit, shipped
-for statement in sys.argv[2:]:
-    exec(statement)
-if sys.argv[1]:
-    shipped.ship(pathlib.Path(sys.argv[1]), jit.DIGEST, jit.CALLED_BY_PYTHON)
+import capplan.simulator.routers.join_shortest_queue
+import capplan.simulator.schedulers.vllm_v1
+from capplan.simulator import jit, moving_fleet, shipped, simulate
+from capplan.simulator.drivers.one_pool import driver
+
+driver(moves=False)
+shipped.ship(pathlib.Path(sys.argv[1]), jit.DIGEST, jit.CALLED_BY_PYTHON)
 """
 
 
@@ -38,7 +33,7 @@ class CompiledCode(BuildHookInterface):
     PLUGIN_NAME = "custom"
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile from both ends: what one process compiles the other finds."""
+        """Compile in a process of its own, for a CPU that is not the host's."""
         if version == "editable" or (sys.platform, platform.machine()) != _SYSTEM:
             return
         build = Path(self.root) / "build"
@@ -51,14 +46,10 @@ class CompiledCode(BuildHookInterface):
             "NUMBA_CPU_NAME": "x86-64",
             "NUMBA_CPU_FEATURES": "",
         }
-        commands = ["", *reversed(_COMPILED)], [str(folder), *_COMPILED]
-        for process in [
-            subprocess.Popen([sys.executable, "-c", _COMPILE, *each], env=environment)
-            for each in commands
-        ]:
-            if process.wait():
-                self.app.display_warning("the simulator was not compiled: see above")
-                return
+        command = [sys.executable, "-c", _COMPILE, str(folder)]
+        if subprocess.run(command, env=environment).returncode:
+            self.app.display_warning("the simulator was not compiled: see above")
+            return
         for path in folder.iterdir():
             target = f"capplan/simulator/_compiled/{path.name}"
             build_data["force_include"][str(path)] = target
