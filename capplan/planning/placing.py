@@ -14,7 +14,7 @@ from capplan.placement.heuristics import HEURISTICS, heuristic
 from capplan.placement.integer_units import integer_units
 from capplan.placement.mip import solve
 from capplan.placement.problem import PlacementProblem, violations
-from capplan.placement.replay import replay
+from capplan.placement.replay import Replay
 from capplan.placement.replica import PlacementReplica, replica_of_tables
 from capplan.placement.result import Placement, Status
 from capplan.placement.snapshot import read_snapshot
@@ -144,26 +144,23 @@ def _heartbeat(
     slo: RequestSlo,
     heartbeat_s: float,
     at_s: float | None = None,
-    **constraints: Any,
+    **constraints: float,
 ) -> _Heartbeat:
     """Return the heartbeat at a time, or with ``at_s`` None the one at the peak."""
-    assert trace.arrival_s is not None
-    served, problem = replay(
-        template,
-        arrival_s=trace.arrival_s - trace.arrival_s[0],
-        prompt_tokens=trace.prompt_tokens,
-        output_tokens=trace.output_tokens,
-        predicted_output_tokens=trace.predicted_output_tokens,
-        ttft_slo_s=slo.ttft_s,
-        tpot_slo_s=slo.mean_gap_s,
-        heartbeat_s=heartbeat_s,
-        until_s=at_s,
-        **constraints,
-    )
-    if at_s is not None:
-        return _Heartbeat(at_s, problem, 0)
-    peak = served.peak_heartbeat
-    return _Heartbeat((peak + 1) * heartbeat_s, problem, int(served.replicas[peak]))
+    fleet = Replay(template, trace, (slo.ttft_s, slo.mean_gap_s), **constraints)
+    most, peak = (0, 0), _Heartbeat(0.0 if at_s is None else at_s, None, 0)
+    for count, (now_s, new) in enumerate(fleet.heartbeats(heartbeat_s), 1):
+        if at_s is not None and now_s >= at_s:
+            return replace(peak, problem=fleet.problem(new, now_s))
+        problem = fleet.place(new, now_s)
+        used = fleet.advance(now_s, heartbeat_s)
+        # Only new requests open replicas: a heartbeat without any is no peak.
+        if at_s is None and len(new) and (used, len(new)) >= most:
+            most, peak = (
+                (used, len(new)),
+                _Heartbeat(count * heartbeat_s, problem, used),
+            )
+    return peak
 
 
 def _warn_while_filling(trace: Trace, slo: RequestSlo, at_s: float) -> None:

@@ -12,8 +12,9 @@ when the required share of requests meets the SLO and KV never overflows.
 
 import argparse
 import math
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -22,9 +23,11 @@ from capplan.fleet.catalog import gpu
 from capplan.latency.catalog import find_profile
 from capplan.llm.catalog import llm
 from capplan.placement.demand_law import fit_demand_law
+from capplan.placement.heuristics.blind import Route
 from capplan.placement.heuristics.blind import route_jsq as shortest_queue
 from capplan.placement.kv_profile import kv_at
-from capplan.placement.replay import Replay, Route, replay
+from capplan.placement.problem import PlacementProblem
+from capplan.placement.replay import Replay
 from capplan.placement.replica import PlacementReplica, replica_of_tables
 from capplan.workload.catalog import shipped_workload
 from capplan.workload.predictors import predict
@@ -70,7 +73,71 @@ def arrivals(rate_per_s: float, span_s: float, seed: int) -> Trace:
     )
 
 
-def enough(run: Replay, attainment: float) -> bool:
+class Fleet(Replay):
+    """A fleet that best fit lets grow, or a fixed one behind a router."""
+
+    def __init__(
+        self,
+        template: PlacementReplica,
+        trace: Trace,
+        setting: Setting,
+        theta: float = 0.9,
+        route: Route | None = None,
+        replicas: int = 0,
+        decode_only: bool = False,
+        heartbeat_s: float = HEARTBEAT_S,
+    ) -> None:
+        """Serve the trace; a router is blind to the constraints.
+
+        ``decode_only``: prefill is done elsewhere, as for the decode pool of
+        split-phase serving.
+        """
+        # The wait until the heartbeat comes off the TTFT.
+        slo_s = setting.ttft_s - heartbeat_s, setting.tpot_s
+        super().__init__(template, trace, slo_s, theta=theta)
+        self._fixed = None if route is None else (route, replicas)
+        self._decode_only = decode_only
+        self.kv_overflows = 0  # runs of iterations with more KV than fits
+        used, placing_s, placed = [], [], []
+        for now_s, new in self.heartbeats(heartbeat_s):
+            start = time.perf_counter()
+            self.place(new, now_s)
+            placing_s.append(time.perf_counter() - start)
+            used.append(self.advance(now_s, heartbeat_s))
+            placed.append(len(new))
+        self.peak_replicas = max(used)
+        self.placing_s, self.placed = np.array(placing_s), np.array(placed)
+        attained = decode_only | (self.first_s - self.arrival_s <= setting.ttft_s)
+        # ATGT: a one-token output has no time between tokens, and attains it.
+        tokens = np.where(self.output > 1, self.output - 1, np.nan)
+        tpot_s = (self.end_s - self.first_s) / tokens
+        attained &= np.isnan(tpot_s) | (tpot_s <= setting.tpot_s * (1 + 1e-9))
+        self.attainment = float(attained.mean())
+
+    def place(self, new: np.ndarray, now_s: float) -> PlacementProblem | None:
+        if self._fixed is None:
+            return super().place(new, now_s)
+        route, replicas = self._fixed
+        counts = np.bincount(self.replica[self.running()], minlength=replicas)
+        self.replica[new] = route(counts, len(new))
+        return None
+
+    def lengths(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        generated, predicted = super().lengths(rows)
+        if self._decode_only:
+            # With its prefill done elsewhere it has its first token, but no replica.
+            return np.maximum(generated, 1), np.maximum(predicted, 2)
+        return generated, predicted
+
+    def prefill_s(self, rows: np.ndarray) -> float:
+        return 0.0 if self._decode_only else super().prefill_s(rows)
+
+    def decode_s(self, batch: int, context: float) -> tuple[float, float]:
+        self.kv_overflows += context > self.template.kv_capacity_tokens
+        return super().decode_s(batch, context)
+
+
+def enough(run: Fleet, attainment: float) -> bool:
     return run.attainment >= attainment and run.kv_overflows == 0
 
 
@@ -80,21 +147,10 @@ def served(
     setting: Setting,
     predictor: str = "oracle",
     **how,
-) -> Replay:
+) -> Fleet:
     predicted = predict(predictor, trace, None, np.random.default_rng(0))
-    served_trace, _ = replay(
-        template,
-        arrival_s=trace.arrival_s,
-        prompt_tokens=trace.prompt_tokens,
-        output_tokens=trace.output_tokens,
-        predicted_output_tokens=predicted,
-        ttft_slo_s=setting.ttft_s,
-        tpot_slo_s=setting.tpot_s,
-        heartbeat_s=HEARTBEAT_S,
-        wait_s=HEARTBEAT_S,
-        **how,
-    )
-    return served_trace
+    known = replace(trace, predicted_output_tokens=predicted)
+    return Fleet(template, known, setting, **how)
 
 
 def fewest(suffices: Callable[[int], bool], most: int) -> int | None:

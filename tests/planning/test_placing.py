@@ -86,6 +86,27 @@ def test_the_peak_heartbeat_holds_the_burst(trace, heartbeat):
     assert (problem.replica < 0).sum() >= 30
 
 
+@pytest.mark.parametrize("heartbeat", ["200ms", "700ms", "1s"])
+def test_the_peak_is_the_heartbeat_at_which_best_fit_uses_most_replicas(
+    trace, heartbeat
+):
+    def of(moment):
+        return placement_problem(settings_of(trace, heartbeat=heartbeat, at=moment))
+
+    def used(problem):
+        return len(np.unique(heuristic("best-fit")(problem, 0)))
+
+    peak = of("peak")
+    moments = [f"{at:g}s" for at in np.arange(7.0, 9.9, 0.7)]
+
+    assert used(peak) >= max(used(of(moment)) for moment in moments)
+    at = peak.source.rpartition(" at ")[2].replace(" ", "")
+    stopped = of(at)
+    assert stopped.names == peak.names
+    assert stopped.replica.tolist() == peak.replica.tolist()
+    assert stopped.generated_tokens.tolist() == peak.generated_tokens.tolist()
+
+
 def test_gamma_theta_and_the_limit_of_replicas_reach_the_problem(trace):
     settings = settings_of(trace, gamma=0.25, theta=0.75, max_replicas=99)
 
