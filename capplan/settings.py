@@ -153,7 +153,13 @@ def _explain(error: ValidationError, model: type[Settings]) -> SettingError:
         return SettingError(name, no_setting(name, model))
     if first["type"] == "value_error":
         return SettingError(name, f"{name}: {message}")
-    expected = message.replace("Input should be", "expected")
+    plain = expected(message)
     if first["type"] != "literal_error":  # after the comma: why it cannot be parsed
-        expected = expected.partition(",")[0]
-    return SettingError(name, f"{name} is {first['input']!r}; {expected}")
+        plain = plain.partition(",")[0]
+    return SettingError(name, f"{name} is {first['input']!r}; {plain}")
+
+
+def expected(message: str) -> str:
+    """Return what a complaint of pydantic says is right, in plain words."""
+    plain = message.replace("Input should be", "expected")
+    return plain.replace("valid string", "text").replace("valid list", "list")

@@ -7,6 +7,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from capplan.errors import InputError
 from capplan.planning.setting_groups import MOST_REPLICAS
+from capplan.settings import expected
 
 Count = Annotated[int, Field(ge=1, le=MOST_REPLICAS)]
 
@@ -33,8 +34,7 @@ def checked(path: Path, where: str, model: type[RecordOf], values: Any) -> Recor
             raise InputError(
                 f"{path}: has no {key}; plan again with this release"
             ) from None
-        said = str(first["msg"])
         raise InputError(
             f"{path}: {key.rstrip('.')} is {str(first['input'])[:60]!r}; "
-            f"{said[0].lower()}{said[1:]}"
+            f"{expected(first['msg'])}"
         ) from None

@@ -15,7 +15,7 @@ from capplan.errors import InputError
 from capplan.input_file import named_sha256
 from capplan.planning.plan import NOT_IN_THE_RESULT
 from capplan.setting_values import file_settings
-from capplan.settings import Settings
+from capplan.settings import Settings, expected
 from capplan.simulator.schedulers.own_file import (
     file_of,
     named_by_content,
@@ -92,9 +92,9 @@ def _check_types(
         try:
             TypeAdapter(kind, config=ConfigDict(strict=True)).validate_json(text)
         except ValidationError as error:
-            expected = error.errors()[0]["msg"].replace("Input should be", "expected")
+            right = expected(error.errors()[0]["msg"])
             raise InputError(
-                f"{path}: settings.{name} is {text[:60]}; {expected}"
+                f"{path}: settings.{name} is {text[:60]}; {right}"
             ) from None
 
 

@@ -194,7 +194,7 @@ def test_a_plan_of_an_older_schema_is_refused_with_the_one_that_is_read(file, re
 def test_a_trace_of_5_in_a_plan_is_refused(file, refused):
     path = file(json.dumps({"schema": PLAN_SCHEMA, "settings": {"trace": 5}}))
 
-    assert "settings.trace is 5; expected a valid string" in refused("verify", path)
+    assert "settings.trace is 5; expected a text" in refused("verify", path)
 
 
 def test_a_small_gz_of_many_rows_is_streamed_by_its_decompressed_size(

@@ -279,7 +279,7 @@ def test_an_infeasible_plan_is_verified_too(folder, tmp_path):
         ),
         (
             '{"schema": "capplan.plan/2", "settings": {"trace": 5}}',
-            "settings.trace is 5; expected a valid string",
+            "settings.trace is 5; expected a text",
         ),
     ],
 )
