@@ -71,10 +71,8 @@ def run_of(
     Of several configurations each count gets fewer samples, unless ``thorough``. Raises
     Interrupted when the plan is to stop.
     """
-    if inputs.is_stopped():
-        raise Interrupted
     few = OF_FEW if inputs.candidate_count <= 2 else 1
-    run = judged_run(
+    return judged_run(
         inputs.load,
         inputs.slo,
         deployment,
@@ -84,9 +82,6 @@ def run_of(
         stopped=inputs.stopped,
         simulate_with=inputs.simulate_with,
     )
-    if inputs.is_stopped():
-        raise Interrupted
-    return run
 
 
 def _run_with(

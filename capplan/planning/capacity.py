@@ -316,7 +316,7 @@ class _Search:
         metrics: tuple[str, ...] = _METRICS,
     ) -> Run | None:
         try:
-            run = judged_run(
+            return judged_run(
                 load,
                 self.slo,
                 self.deployment,
@@ -328,9 +328,6 @@ class _Search:
             )
         except HostFullError:
             return None
-        if self._stopped is not None and self._stopped():
-            raise Interrupted
-        return run
 
 
 def _whole(users: float) -> int:

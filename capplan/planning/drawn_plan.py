@@ -11,7 +11,6 @@ from capplan.planning.count_ladder import fewest_near
 from capplan.planning.draws import Draw, Draws
 from capplan.planning.inputs import PlanInputs
 from capplan.planning.load import OpenLoad
-from capplan.planning.replications import Interrupted
 from capplan.planning.risk_result import DrawnPlan
 from capplan.planning.run import BUDGET_REQUESTS, judged_run
 
@@ -58,8 +57,6 @@ def _attains(
     inputs: PlanInputs, load: OpenLoad, deployment: Deployment
 ) -> tuple[bool, float]:
     """Return whether a fleet meets the SLO, and what it attains."""
-    if inputs.is_stopped():
-        raise Interrupted
     try:
         run = judged_run(
             load,
@@ -72,8 +69,6 @@ def _attains(
         )
     except HostFullError:
         return False, 0.0
-    if inputs.is_stopped():
-        raise Interrupted
     attainment = run.judgement.attainment
     return run.judgement.holds, 0.0 if attainment is None else attainment.share
 

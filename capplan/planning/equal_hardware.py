@@ -309,9 +309,7 @@ def _run(
     told: tuple[str, ...] = METRICS,
 ) -> Run:
     """Return a run with the distributions of the times that are told of."""
-    if hardware.stopped is not None and hardware.stopped():
-        raise Interrupted
-    run = judged_run(
+    return judged_run(
         entrant.requests.at(amount),
         entrant.requests.slo,
         hardware.deployment(entrant),
@@ -321,6 +319,3 @@ def _run(
         first_only=first_only,
         stopped=hardware.stopped,
     )
-    if hardware.stopped is not None and hardware.stopped():
-        raise Interrupted
-    return run

@@ -14,7 +14,6 @@ from capplan.planning.cost import alike, bills_of, of_provider, warn_of_doubts
 from capplan.planning.deployments import changing
 from capplan.planning.load import OpenLoad
 from capplan.planning.replica_hours import Hours, ReplicaHours
-from capplan.planning.replications import Interrupted
 from capplan.planning.run import Run, judged_run
 from capplan.simulator.fleet import Stopped
 from capplan.workload.slo import Slo
@@ -155,9 +154,7 @@ class Cases:
 
     def run(self, deployment: Deployment) -> Run:
         """Simulate and judge a deployment; raise Interrupted when that is to stop."""
-        if self.stopped is not None and self.stopped():
-            raise Interrupted
-        run = judged_run(
+        return judged_run(
             self.load,
             self.slo,
             deployment,
@@ -165,9 +162,6 @@ class Cases:
             metrics=("ttft_s", "tpot_s", "e2e_s"),
             stopped=self.stopped,
         )
-        if self.stopped is not None and self.stopped():
-            raise Interrupted
-        return run
 
     def as_good_as(self, other: Outcome) -> Outcome | None:
         """Return the smallest fixed fleet that attains as much as another, or None.

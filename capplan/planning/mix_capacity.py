@@ -154,8 +154,6 @@ class _Pool:
         Of each group; all of them where the queue grows.
         """
         inputs = self._inputs
-        if inputs.is_stopped():
-            raise Interrupted
         run = judged_run(
             self._part,
             inputs.slo,

@@ -113,8 +113,6 @@ def replica_load(
             first_only=True,
             stopped=stopped,
         )
-        if stopped is not None and stopped():
-            raise Interrupted
         return run.without_requests()
 
     rate_per_s = highest_rate(

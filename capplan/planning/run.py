@@ -197,6 +197,7 @@ def judged_run(
     budget_requests: int = THOROUGH * BUDGET_REQUESTS,
     first_only: bool = False,
     stopped: Stopped | None = None,
+    by_then: bool = False,
     simulate_with: Simulate = simulate,
 ) -> Run:
     """Simulate a deployment and judge it.
@@ -204,8 +205,9 @@ def judged_run(
     Drawn arrivals are judged by :func:`replicated`; where the first sample attains less
     than half of the target, or with ``first_only``, by that alone, and where a few of
     its length that start empty decide that the SLO is missed, by these. ``first`` is
-    the first sample where it was simulated already. When ``stopped`` says so, the
-    samples simulated by then are judged; before there is one, Interrupted is raised.
+    the first sample where it was simulated already. When ``stopped`` says so,
+    Interrupted is raised; with ``by_then`` only before there is a sample, else the
+    samples simulated by then are judged.
     ``simulate_with`` may know simulations of other plans.
     """
     if deployment.split is not None:
@@ -249,6 +251,8 @@ def judged_run(
         steadiness = given_steadiness(load, deployment, slo, first)
     if judgement is None:
         judgement = judge([alone], slo, names, load.warmup_s, steadiness)
+    if not by_then and stopped is not None and stopped():
+        raise Interrupted
     varies = load.process is None or deployment.is_changing
     if slo is not None and varies and len(first.table):
         judgement = with_windows(judgement, first, slo, load)
@@ -364,4 +368,5 @@ def _kept(
         seed=settings.seed,
         first=simulation,
         stopped=stopped,
+        by_then=True,
     )
