@@ -67,6 +67,11 @@ def parts(value: Any) -> Any:
     return (value,) if isinstance(value, int | float) else value
 
 
+def as_json(value: Any) -> Any:
+    """Return a mapping, as a scenario has it, as the flag's text."""
+    return json.dumps(value) if isinstance(value, dict) else value
+
+
 def listed(value: Any) -> Any:
     """Return the text ``A,B`` of a list; any other value as it is."""
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else value

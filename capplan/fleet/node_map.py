@@ -40,14 +40,6 @@ class NodeMap:
         used = sum(part.gpus for node in self.nodes for part in node)
         return len(self.nodes) * self.gpus_per_node - used
 
-    def survives(self, group: int, count: int) -> bool:
-        """Whether some of a group's replicas are whole when any one node fails."""
-        hit = [
-            {part.replica for part in node if part.group == group}
-            for node in self.nodes
-        ]
-        return all(len(replicas) < count for replicas in hit)
-
 
 def node_map(groups: Sequence[Group], gpus_per_node: int) -> NodeMap:
     """Return replicas on the fewest nodes with two failure domains for each group.

@@ -1,6 +1,5 @@
 """A budget: demand by the hour, growth, and the cheapest way to pay for the nodes."""
 
-import time
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -181,10 +180,8 @@ class _Work:
         reason = self._quota.refusal(hours, self._fixed(), spot, sells=sells)
         if reason:
             return replace(found, infeasible_reason=reason)
-        began = time.perf_counter()
         terms = self._prices.terms
         held, bills, chosen = self._paid_by(wanted, terms, self._quota, spot)
-        seconds = time.perf_counter() - began
         months = [
             self._month(bill, each, paid, held)
             for bill, each, paid in zip(bills, nodes, hours, strict=True)
@@ -204,7 +201,6 @@ class _Work:
                 self._prices, self._rent, self._owned, hours, self._settings.wacc
             ),
             largest_fraction=chosen.largest_fraction,
-            ladder_s=seconds,
         )
 
     def _with_fleets(

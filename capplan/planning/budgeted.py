@@ -174,7 +174,6 @@ class Budget(Shown):
     launch: Launch | None = None  # of a replica, as planned at the highest peak
     infeasible_reason: str = ""
     largest_fraction: float = 0.0  # of a node in the ladder's optimum
-    ladder_s: float = 0.0  # time to solve it [s]
     assumptions: tuple[Assumption, ...] = ()
     warnings: tuple[str, ...] = ()
 

@@ -1,6 +1,5 @@
 """Settings of ranks that step together and of experts spread over GPUs."""
 
-import json
 from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BeforeValidator, Field
@@ -8,7 +7,7 @@ from pydantic import BeforeValidator, Field
 from capplan.errors import InputError
 from capplan.llm.layout import Layout
 from capplan.planning.setting_groups import ENGINE, ConfigurationSettings
-from capplan.setting_values import check_keys, json_object, parts
+from capplan.setting_values import as_json, check_keys, json_object, parts
 from capplan.settings import SettingError, setting, validated_with
 
 All2AllBackend = Literal[
@@ -52,11 +51,6 @@ def parse_eplb_config(text: str) -> dict[str, Any]:
     return given
 
 
-def _as_json(value: Any) -> Any:
-    """Return a mapping, as a scenario has it, as the flag's text."""
-    return json.dumps(value) if isinstance(value, dict) else value
-
-
 class LayoutSettings(ConfigurationSettings):
     """Ranks of DP attention and expert parallelism."""
 
@@ -90,7 +84,7 @@ class LayoutSettings(ConfigurationSettings):
         False, ENGINE, "", "Level the load of GPUs by copies of experts (default: off)."
     )
     eplb_config: Annotated[
-        str | None, BeforeValidator(_as_json), validated_with(parse_eplb_config)
+        str | None, BeforeValidator(as_json), validated_with(parse_eplb_config)
     ] = setting(
         None,
         ENGINE,

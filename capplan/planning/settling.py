@@ -49,7 +49,6 @@ class Settling:
 
     duration_s: float  # of the arrivals simulated [s]
     recovery_s: float | None  # until a full queue is forgotten; None: it is not [s]
-    queue_left: float  # share of the full queue that was there at the end
     longest_stay_s: float  # of the requests after that [s]
     empty: Simulation  # that started empty
 
@@ -107,18 +106,18 @@ def settle(
         try:
             empty, full = side_by_side(simulated, [arrivals, behind])
         except HostFullError:  # more than a full queue can be on its host
-            return _settling(simulated(arrivals), duration_s, None, 1.0)
+            return _settling(simulated(arrivals), duration_s, None)
         met_s, left = _meeting(empty, full, waiting, duration_s)
         later_s = duration_s * _LATER
         if met_s is not None and met_s <= later_s:
             if load.falls_in_step:
                 met_s = later_s
             if agree(empty, full, met_s):
-                return _settling(empty, duration_s, met_s, left)
+                return _settling(empty, duration_s, met_s)
         drained_s = duration_s / max(1 - left, 1e-9)
         hopeless = duration_s >= _LEAST_SHOWN * budget_s and drained_s > budget_s
         if duration_s >= budget_s or hopeless or misses(empty, later_s):
-            return _settling(empty, duration_s, None, left)
+            return _settling(empty, duration_s, None)
         factor = _ROOM * max(drained_s, met_s or 0.0) / duration_s
         duration_s *= min(max(factor, _LONGER[0]), _LONGER[1])
 
@@ -153,14 +152,12 @@ def full_batch(mix: Trace, engine: EngineSettings) -> int:
     return max(1, int(engine.data_parallel_size * of_rank))
 
 
-def _settling(
-    empty: Simulation, duration_s: float, met_s: float | None, left: float
-) -> Settling:
+def _settling(empty: Simulation, duration_s: float, met_s: float | None) -> Settling:
     times = empty.table
     later = times.arrival_s >= (met_s or 0.0)
     # Of a request in days none may arrive after the starts have met.
     longest_stay_s = float(times.e2e_s[later if later.any() else ...].max())
-    return Settling(duration_s, met_s, left, longest_stay_s, empty)
+    return Settling(duration_s, met_s, longest_stay_s, empty)
 
 
 def _meeting(

@@ -1,24 +1,18 @@
 """Settings of speculative decoding."""
 
-import json
-from typing import Annotated, Any
+from typing import Annotated
 
 from pydantic import BeforeValidator, Field
 
 from capplan.planning.setting_groups import ENGINE, MOST_MS
-from capplan.setting_values import parts
+from capplan.setting_values import as_json, parts
 from capplan.settings import Settings, setting
-
-
-def _as_json(value: Any) -> Any:
-    """Return a mapping, as a scenario has it, as the flag's text."""
-    return json.dumps(value) if isinstance(value, dict) else value
 
 
 class SpeculationSettings(Settings):
     """Speculative decoding."""
 
-    speculative_config: Annotated[str | None, BeforeValidator(_as_json)] = setting(
+    speculative_config: Annotated[str | None, BeforeValidator(as_json)] = setting(
         None,
         ENGINE,
         "JSON",

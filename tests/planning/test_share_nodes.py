@@ -17,6 +17,7 @@ from capplan.planning.settings import PlanSettings
 from capplan.planning.share_nodes import APART, AT_ONCE, BY_HOUR, JOINT, share_nodes
 from capplan.planning.shared_fleet import OFF_PEAK, SPARES, STRANDED, in_cents
 from capplan.planning.shared_fleet_settings import SharedFleetSettings
+from tests.node_maps import survives
 from tests.planned_llms import DAY, PRICE, llm, price
 
 NEVER_FAILS = {"failures": 0}
@@ -147,7 +148,7 @@ def test_the_joint_peak_is_never_above_separate_ones(rows, size):
         count = int(pool.replicas[index, pool.peak_hour])
         assert count >= min(2, tenant.pool.replica_count)
         if count > 1:
-            assert pool.peak_map.survives(index, count)
+            assert survives(pool.peak_map, index, count)
 
 
 @given(st.lists(st.floats(0, 1e6), min_size=1, max_size=9))
@@ -275,8 +276,8 @@ def test_prompts_and_decoding_apart_outlive_a_node_each():
     (pool,) = fleet.pools
     assert fleet.joint_peak == fleet.separate == 2
     assert [tenant.name for tenant in pool.tenants] == ["a prefill", "a decode"]
-    assert pool.peak_map.survives(0, 2)
-    assert pool.peak_map.survives(1, 4)
+    assert survives(pool.peak_map, 0, 2)
+    assert survives(pool.peak_map, 1, 4)
     assert [line.who for line in fleet.bill] == ["a", "", "", ""]
 
 
