@@ -1,4 +1,4 @@
-"""The fewest replicas near a count that is about right, by looking next to it."""
+"""The fewest of which something holds, where it holds for all above as well."""
 
 from collections.abc import Callable
 
@@ -30,6 +30,31 @@ def fewest_near(holds: Callable[[int], bool], about: int, most: int) -> int | No
             if holds(high):
                 break
             step *= 2
+    return fewest_between(low, high, holds)
+
+
+def fewest_that(
+    holds: Callable[[int], bool], first: int, most: int, growth: float
+) -> int | None:
+    """Return the fewest of 1 to ``most`` that hold, as do all above; None for none.
+
+    From ``first`` on they grow by a factor, by one at least, until some hold.
+
+    Examples
+    --------
+    >>> fewest_that(lambda count: count >= 7, 2, 10, 1.5)
+    7
+    """
+    low, high = 0, first
+    while not holds(high):
+        if high == most:
+            return None
+        low, high = high, min(most, max(high + 1, int(high * growth)))
+    return fewest_between(low, high, holds)
+
+
+def fewest_between(low: int, high: int, holds: Callable[[int], bool]) -> int:
+    """Return the fewest that holds, by bisection; ``low`` does not, ``high`` does."""
     while high - low > 1:
         middle = (low + high) // 2
         if holds(middle):

@@ -206,21 +206,18 @@ class _Search:
 
     def _fewest(self, low: int, high: int, counts: Callable[[int], Counts]) -> int:
         """Return the fewest of a pool that meet the SLO; ``high`` do."""
-        while low < high:
-            middle = (low + high) // 2
-            if not self._is_beaten(counts(middle)) and self.meets(counts(middle)):
-                high = middle
-            else:
-                low = middle + 1
-        return high
+        return bisect_left(
+            range(high), True, low, key=lambda count: self._may_meet(counts(count))
+        )
 
-    def _is_beaten(self, counts: Counts) -> bool:
-        """Return whether counts that are no smaller are decided to miss the SLO."""
-        return any(
+    def _may_meet(self, counts: Counts) -> bool:
+        """Return whether counts meet the SLO, and none no smaller misses it."""
+        is_beaten = any(
             run.judgement.meets is False
             for (prompts, decoding), run in self._runs.items()
             if prompts >= counts[0] and decoding >= counts[1]
         )
+        return not is_beaten and self.meets(counts)
 
     def _along(self, prompts: int, step: int) -> None:
         """Try other counts for prompts, with the most for decoding that are better."""
@@ -231,7 +228,7 @@ class _Search:
             if prompts < self._at_least[0] or decoding < self._at_least[1]:
                 return
             counts = prompts, decoding
-            if not self._is_beaten(counts) and self.meets(counts):
+            if self._may_meet(counts):
                 self._best = prompts, self._fewest_decoding(prompts, decoding)
                 missed = 0
             else:

@@ -1,6 +1,5 @@
 """Fleets on the same requests: each simulated once, and its replica-hours."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -11,6 +10,7 @@ from capplan.errors import HostFullError
 from capplan.fleet.bills import signed
 from capplan.planning.autoscale_settings import AutoscaleSettings
 from capplan.planning.cost import alike, bills_of, of_provider, warn_of_doubts
+from capplan.planning.count_ladder import fewest_that
 from capplan.planning.deployments import changing
 from capplan.planning.load import OpenLoad
 from capplan.planning.replica_hours import Hours, ReplicaHours
@@ -180,29 +180,6 @@ class Cases:
         first = max(1, min(most, self.deployment.replica_count))
         fewest = fewest_that(attains, first, most, 1.5)
         return None if fewest is None else self.fixed(fewest)
-
-
-def fewest_that(
-    holds: Callable[[int], bool], first: int, most: int, growth: float
-) -> int | None:
-    """Return the fewest of 1 to ``most`` that hold, as do all above; None for none.
-
-    From ``first`` on they grow by a factor, by one at least, until some hold.
-
-    Examples
-    --------
-    >>> fewest_that(lambda count: count >= 7, 2, 10, 1.5)
-    7
-    """
-    low, high = 0, first
-    while not holds(high):
-        if high == most:
-            return None
-        low, high = high, min(most, max(high + 1, int(high * growth)))
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if holds(middle) else (middle, high)
-    return high
 
 
 def one_sample(load: OpenLoad) -> OpenLoad:

@@ -9,8 +9,9 @@ from capplan.deployment.changes import Change
 from capplan.deployment.pools import Deployment
 from capplan.errors import InputError
 from capplan.planning.autoscale_settings import AutoscaleSettings
+from capplan.planning.count_ladder import fewest_that
 from capplan.planning.deployments import changing, node_gpus
-from capplan.planning.fleet_cases import Cases, fewest_that, outcome_of
+from capplan.planning.fleet_cases import Cases, outcome_of
 from capplan.planning.known_to_policies import name_of
 from capplan.planning.run import Run
 from capplan.simulator.between import DIES

@@ -9,6 +9,7 @@ from capplan.deployment.configuration import Configuration
 from capplan.deployment.split import SizeBand
 from capplan.errors import InputError, collected_warnings
 from capplan.planning.candidates import cannot_serve
+from capplan.planning.count_ladder import fewest_between
 from capplan.planning.deployments import one_pool
 from capplan.planning.executors import side_by_side
 from capplan.planning.inputs import PlanInputs, Progress
@@ -112,9 +113,7 @@ def served(
             if high >= most:
                 return []
             low, high = high, min(most, high + max(1, high // 4))
-        while high - low > 1:
-            middle = (low + high) // 2
-            low, high = (low, middle) if pool.at(middle)[0] else (middle, high)
+        high = fewest_between(low, high, lambda count: pool.at(count)[0])
         rows_found = [Served(high, pool.at(high)[1])]
         for fewer in range(high - 1, max(0, high - 1 - _FEWER), -1):
             missed = pool.at(fewer)[1]

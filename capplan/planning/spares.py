@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from capplan.errors import InputError
+from capplan.planning.count_ladder import fewest_between
 
 FAILURES_PER_1000_NODE_DAYS = 3.79
 """Of a node with 8 GPUs, all causes: Llama 3's training on 16,384 H100s."""
@@ -131,16 +132,12 @@ def fewest_spares(node_count: int, away: float, availability: float) -> int:
     """
     if node_count == 0 or _is_up(node_count, 0, away, availability):
         return 0
-    low, high = 0, 1  # too few, and perhaps enough
+    high = 1
     while not _is_up(node_count, high, away, availability):
-        low, high = high, 2 * high
-    while high - low > 1:
-        middle = (low + high) // 2
-        if _is_up(node_count, middle, away, availability):
-            high = middle
-        else:
-            low = middle
-    return high
+        high *= 2
+    return fewest_between(
+        high // 2, high, lambda spares: _is_up(node_count, spares, away, availability)
+    )
 
 
 def _is_up(node_count: int, spares: int, away: float, availability: float) -> bool:

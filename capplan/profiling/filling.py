@@ -1,5 +1,7 @@
 """Choose prompt lengths so that a whole batch decodes at the same context."""
 
+from bisect import bisect_left
+
 
 def prompts_for_equal_context(
     batch: int, context: int, budget_tokens: int
@@ -29,15 +31,12 @@ def prompts_for_equal_context(
         )
     # The later the last prompt is assumed to end, the shorter all are, and the sooner
     # it does end: bisect for the iteration where both agree.
-    low, high = 0, batch * context
-    while low < high:
-        middle = (low + high) // 2
-        ends = _lengths(batch, context, budget_tokens, middle)[1]
-        if ends <= middle:
-            high = middle
-        else:
-            low = middle + 1
-    return _lengths(batch, context, budget_tokens, low)[0]
+    last = bisect_left(
+        range(batch * context),
+        True,
+        key=lambda last: _lengths(batch, context, budget_tokens, last)[1] <= last,
+    )
+    return _lengths(batch, context, budget_tokens, last)[0]
 
 
 def _lengths(
