@@ -13,6 +13,7 @@ from capplan.planning.break_even import MOST_S, break_even
 from capplan.planning.candidates import cannot_serve
 from capplan.planning.configuration import only_configuration
 from capplan.planning.deployments import changing, cold_start_of, one_pool
+from capplan.planning.executors import Interrupted
 from capplan.planning.fewest_replicas import fewest_replicas
 from capplan.planning.fleet_cases import Cases, Outcome, one_sample, since_s
 from capplan.planning.inputs import PlanInputs, Progress, unseen
@@ -29,7 +30,6 @@ from capplan.planning.perfect_fleet import cheapest, is_tuned
 from capplan.planning.prefix_caching import with_caching_as_used, without_states
 from capplan.planning.proof import bound_inputs, group_targets, sample_bound
 from capplan.planning.replica_load import replica_load
-from capplan.planning.replications import Interrupted
 from capplan.planning.scheduling import widest_iterations
 from capplan.planning.setting_groups import MOST_REPLICAS
 from capplan.planning.traffic import arriving, judged, read_requests

@@ -12,11 +12,11 @@ from functools import cache
 import numpy as np
 
 from capplan.errors import HostFullError, collected_warnings
+from capplan.planning.executors import Interrupted
 from capplan.planning.highest_rate import highest_rate
 from capplan.planning.inputs import PlanInputs, Progress
 from capplan.planning.judgement import counts_of
 from capplan.planning.replica_load import ReplicaLoad, at_rate, drawn_from, peak_per_s
-from capplan.planning.replications import Interrupted
 from capplan.planning.run import Run, judged_run
 from capplan.planning.settling import full_batch
 from capplan.simulator.sample import sample_of

@@ -13,6 +13,7 @@ from capplan.errors import HostFullError
 from capplan.planning.cautions import extrapolations
 from capplan.planning.configuration import with_budget
 from capplan.planning.deployments import one_pool
+from capplan.planning.executors import Interrupted
 from capplan.planning.fewest_replicas import (
     BAND_ABOVE,
     Fewest,
@@ -24,7 +25,6 @@ from capplan.planning.inputs import PlanInputs
 from capplan.planning.probe import Probe
 from capplan.planning.prospects import MOST_REPLICAS, Prospect
 from capplan.planning.quota import over_quota
-from capplan.planning.replications import Interrupted
 from capplan.planning.result import Candidate
 from capplan.planning.run import (
     BUDGET_REQUESTS,

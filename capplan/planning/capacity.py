@@ -22,13 +22,13 @@ from capplan.planning.configuration import configurations, runnable
 from capplan.planning.cost import usd_per_month
 from capplan.planning.deployments import one_pool
 from capplan.planning.excluded import Excluded
+from capplan.planning.executors import Interrupted
 from capplan.planning.highest_rate import STEP, highest_decided, highest_rate
 from capplan.planning.inputs import PlanInputs, Progress, unseen
 from capplan.planning.judgement import Judgement
 from capplan.planning.load import Load, OpenLoad, scaled
 from capplan.planning.prefix_caching import with_caching_as_used
 from capplan.planning.proof import bound_of
-from capplan.planning.replications import Interrupted
 from capplan.planning.run import BUDGET_REQUESTS, OF_FEW, Run, judged_run
 from capplan.planning.saturation import saturation
 from capplan.planning.setting_groups import MOST_REPLICAS

@@ -10,7 +10,7 @@ from capplan.errors import CapplanWarning
 from capplan.planning.candidates import run_of
 from capplan.planning.cautions import extrapolations
 from capplan.planning.excluded import Excluded
-from capplan.planning.executors import executor
+from capplan.planning.executors import Interrupted, executor
 from capplan.planning.fewest_pools import (
     Counts,
     FewestPools,
@@ -26,7 +26,6 @@ from capplan.planning.pool_parts import Part
 from capplan.planning.probe import Probe
 from capplan.planning.proof import bound_held
 from capplan.planning.prospects import CENTS, Prospect, feasible_of, price_of
-from capplan.planning.replications import Interrupted
 from capplan.planning.result import Candidate, Disaggregation
 from capplan.planning.run import Run
 from capplan.planning.speculation_worth import accepting

@@ -11,10 +11,10 @@ from capplan.planning.binding_setting import binding_setting
 from capplan.planning.compared_requests import Requests
 from capplan.planning.configuration import with_budget
 from capplan.planning.deployments import one_pool, two_pools
+from capplan.planning.executors import Interrupted
 from capplan.planning.highest_rate import highest_decided, highest_rate
 from capplan.planning.judgement import PERCENTILES
 from capplan.planning.predictions import predictions_matter
-from capplan.planning.replications import Interrupted
 from capplan.planning.run import (
     BUDGET_REQUESTS,
     Run,

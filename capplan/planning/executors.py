@@ -23,6 +23,10 @@ _REACH_S = 5.0
 """Time in which a Ray cluster must accept a connection. [s]"""
 
 
+class Interrupted(Exception):
+    """A simulation was stopped before anything was known."""
+
+
 @cache
 def _threads() -> ThreadPoolExecutor:
     """Return threads for the samples of all candidates, one per processor."""
@@ -143,7 +147,7 @@ def _twice(work: Callable[..., Result]) -> Callable[..., Result]:
     def attempt(shared: Any, task: Any) -> Result:
         try:
             return work(shared, task)
-        except CapplanError:
+        except (CapplanError, Interrupted):
             raise
         except Exception:
             try:

@@ -5,8 +5,8 @@ from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from capplan.planning.executors import Interrupted
 from capplan.planning.fewest_replicas import BAND_ABOVE
-from capplan.planning.replications import Interrupted
 from capplan.planning.run import Run
 from capplan.planning.setting_groups import MOST_REPLICAS
 

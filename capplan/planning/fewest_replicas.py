@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from capplan.errors import HostFullError
-from capplan.planning.replications import Interrupted
+from capplan.planning.executors import Interrupted
 from capplan.planning.run import Run
 
 _KV_FULL = 0.97

@@ -12,6 +12,7 @@ from capplan.planning.candidates import gpus_without_caching, run_of
 from capplan.planning.cost import fitting
 from capplan.planning.disaggregated import pools_accepting
 from capplan.planning.excluded import Excluded
+from capplan.planning.executors import Interrupted
 from capplan.planning.inputs import PlanInputs, Progress, configuration_of
 from capplan.planning.last_replica import last_replica
 from capplan.planning.one_hour import without_window
@@ -22,7 +23,6 @@ from capplan.planning.proof import certificate_of
 from capplan.planning.prospects import Prospect
 from capplan.planning.purchase import purchase
 from capplan.planning.replica_load import carried
-from capplan.planning.replications import Interrupted
 from capplan.planning.result import Candidate, Plan
 from capplan.planning.risk import risk_of
 from capplan.planning.spare_nodes import spares_of

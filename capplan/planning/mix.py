@@ -19,6 +19,7 @@ from capplan.errors import CapplanWarning
 from capplan.placement.mix import allocate_mix
 from capplan.planning.cost import usd_per_replica_h
 from capplan.planning.excluded import Excluded
+from capplan.planning.executors import Interrupted
 from capplan.planning.inputs import PlanInputs, Progress
 from capplan.planning.known_runs import KnownRuns
 from capplan.planning.mix_allocation import (
@@ -41,7 +42,6 @@ from capplan.planning.mix_pairs import (
 )
 from capplan.planning.mix_result import Kind, KindCapacity, Mix, MixBand
 from capplan.planning.prospects import MOST_REPLICAS, price_of
-from capplan.planning.replications import Interrupted
 from capplan.planning.result import Candidate, Plan
 from capplan.workload.slo import base_classes
 

@@ -11,12 +11,11 @@ from capplan.errors import InputError, collected_warnings
 from capplan.planning.candidates import cannot_serve
 from capplan.planning.count_ladder import fewest_between
 from capplan.planning.deployments import one_pool
-from capplan.planning.executors import side_by_side
+from capplan.planning.executors import Interrupted, side_by_side
 from capplan.planning.inputs import PlanInputs, Progress
 from capplan.planning.load import Load, OpenLoad
 from capplan.planning.mix_pairs import Served
 from capplan.planning.replica_load import replica_load
-from capplan.planning.replications import Interrupted
 from capplan.planning.run import judged_run
 from capplan.planning.saturation import saturation
 

@@ -4,8 +4,8 @@ from contextlib import suppress
 
 from capplan.errors import HostFullError
 from capplan.planning.candidates import run_of
+from capplan.planning.executors import Interrupted
 from capplan.planning.inputs import PlanInputs, Progress
-from capplan.planning.replications import Interrupted
 from capplan.planning.result import Candidate
 from capplan.planning.run import Run
 from capplan.planning.worst_windows import WithoutWindow

@@ -9,10 +9,10 @@ import numpy as np
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.pools import Deployment
 from capplan.errors import collected_warnings
+from capplan.planning.executors import Interrupted
 from capplan.planning.highest_rate import highest_rate
 from capplan.planning.inputs import PlanInputs, Progress
 from capplan.planning.load import OpenLoad, Saturations, scaled
-from capplan.planning.replications import Interrupted
 from capplan.planning.run import Run, judged_run
 from capplan.planning.saturation import saturation
 from capplan.planning.settings import PlanSettings

@@ -9,7 +9,7 @@ from itertools import count, pairwise
 import numpy as np
 
 from capplan.deployment.pools import Deployment
-from capplan.planning.executors import side_by_side
+from capplan.planning.executors import Interrupted, side_by_side
 from capplan.planning.judgement import (
     FEWEST,
     LOOKS,
@@ -50,10 +50,6 @@ _WINDOW_S = 300.0
 """Windows of a trace's own arrivals of which the busiest is told. [s]"""
 _STAYS_TO_FILL = 2.0
 """Stays, in the mean of the requests in the system, in which a fleet has filled."""
-
-
-class Interrupted(Exception):
-    """A simulation was stopped before anything was known."""
 
 
 def drawn_steadiness(load: Load, deployment: Deployment, slo: Slo) -> Steadiness:

@@ -13,10 +13,9 @@ from capplan.errors import CapplanWarning
 from capplan.planning.cost import node_count, nodes_of
 from capplan.planning.drawn_plan import Shared, drawn_plan
 from capplan.planning.draws import FULL_WEEK, draws_of
-from capplan.planning.executors import executor
+from capplan.planning.executors import Interrupted, executor
 from capplan.planning.inputs import PlanInputs, Progress
 from capplan.planning.load import OpenLoad
-from capplan.planning.replications import Interrupted
 from capplan.planning.result import Candidate
 from capplan.planning.risk_result import CountShare, DrawnPlan, Risk, RiskLevel
 from capplan.planning.swings import swings, worth_of_knowing

@@ -14,6 +14,7 @@ from capplan.errors import CapplanWarning, collected_warnings
 from capplan.planning.configuration import only_configuration
 from capplan.planning.cost import Cost, cost
 from capplan.planning.deployments import of_pools, simulated
+from capplan.planning.executors import Interrupted
 from capplan.planning.judged_windows import with_windows
 from capplan.planning.judgement import (
     Judgement,
@@ -28,7 +29,6 @@ from capplan.planning.predictions import predictions_matter
 from capplan.planning.prefix_caching import with_caching_as_used
 from capplan.planning.replica_hours import ReplicaHours, replica_hours
 from capplan.planning.replications import (
-    Interrupted,
     drawn_steadiness,
     first_looks,
     given_steadiness,

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from capplan.planning.executors import Interrupted
 from capplan.planning.fewest_pools import fewest_pools, one_fewer
-from capplan.planning.replications import Interrupted
 
 
 def run(counts, meets):

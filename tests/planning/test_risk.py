@@ -125,6 +125,20 @@ def test_without_its_first_day_any_day_stands_for_any(week):
     assert "--first-day is not given" in draws.inputs[0].how
 
 
+def test_draws_that_are_interrupted_are_left_out(week):
+    drawing = []
+
+    def progress(step, share=None):
+        drawing.extend([step] if step.startswith("drawing") else [])
+
+    settings = settings_of(week, draw="days")
+    found = plan(settings, progress, lambda: bool(drawing))
+
+    assert found.best.replica_count
+    assert found.risk is None
+    assert any("after 0 of 8 draws" in text for text in found.warnings)
+
+
 def test_the_draws_are_those_of_all_choices_of_days(week, tmp_path, monkeypatch):
     trace = write(tmp_path / "three.csv", [50, 100, 149])
     settings = settings_of(trace, draws=3000, draw="days")
