@@ -69,7 +69,7 @@ def _of_hours(settings: BudgetSettings, curve: DemandCurve) -> list[str]:
         )
     if curve.is_short:
         texts.append(
-            f"the requests span {curve.days:.3g} days: less than a week, so a weekday "
+            f"the requests span {curve.days_text}: less than a week, so a weekday "
             "or the weekend is not in them"
         )
     return texts

@@ -75,6 +75,7 @@ class Served:
 class Capacity(Shown):
     """What each fleet serves, by SLO in the order given, the most first."""
 
+    llm: str | None  # None of given iteration times
     rows: tuple[Served, ...]
     excluded: tuple[Excluded, ...]
     think: str  # of users
@@ -126,6 +127,7 @@ def capacity(
             text = "interrupted: fleets that were not loaded by then are left out"
             warnings.warn(text, CapplanWarning, stacklevel=2)
     return Capacity(
+        settings.llm,
         tuple(rows),
         tuple(row for row in tried if isinstance(row, Excluded)),
         think_text(*settings.think_time),

@@ -32,6 +32,11 @@ class DemandCurve:
         return 0.0 if self.is_typical else len(self.peak_per_s) / HOURS_PER_DAY
 
     @property
+    def days_text(self) -> str:
+        """Those days for people."""
+        return _days_text(self.days)
+
+    @property
     def is_short(self) -> bool:
         """Whether it does not show a whole week."""
         return not self.is_typical and len(self.peak_per_s) < HOURS_PER_WEEK
@@ -75,13 +80,12 @@ def curve_of_trace(trace: Trace, window_s: float) -> DemandCurve:
     counts = np.bincount((since_s // window_s).astype(np.int64))
     counts = np.resize(np.append(counts, np.zeros(per_hour)), hours * per_hour)
     windows = counts.reshape(hours, per_hour)
-    days = hours / HOURS_PER_DAY
     seen_s = np.clip(lasts_s - _HOUR_S * np.arange(hours), window_s, _HOUR_S)
     return DemandCurve(
         windows.max(axis=1) / window_s,
         windows.sum(axis=1) / seen_s,
         window_s,
-        f"{days:.3g} days of {trace.source}",
+        f"{_days_text(hours / HOURS_PER_DAY)} of {trace.source}",
     )
 
 
@@ -96,6 +100,11 @@ def most_of_each(values: np.ndarray, hours: int) -> np.ndarray:
     return np.array(
         [values[hour::hours].max() for hour in range(min(hours, len(values)))]
     )
+
+
+def _days_text(days: float) -> str:
+    text = f"{days:.3g}"
+    return f"{text} day" if text == "1" else f"{text} days"
 
 
 def _hours(lasts_s: float, window_s: float) -> int:

@@ -24,7 +24,7 @@ def warnings_of(fleet: SharedFleet) -> Iterator[str]:
             yield f"{llm.name}: as many replicas at all hours, for {llm.why_constant}"
         elif llm.curve.is_short:
             yield (
-                f"{llm.name}: its trace shows {llm.curve.days:.3g} days, not a week; "
+                f"{llm.name}: its trace shows {llm.curve.days_text}, not a week; "
                 "peaks of other days are not in the joint peak"
             )
     if sum(llm.curve is not None for llm in fleet.llms) > 1:

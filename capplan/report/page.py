@@ -122,3 +122,8 @@ class Page:
             *(name for name, table in self.csv.items() if table.rows),
         ]
         return format_list(names)
+
+
+def about(llm: str | None, gpu: str | None) -> str:
+    """Return whose a page is: the LLM and its GPU; of given times neither is known."""
+    return f"{llm} on {gpu}" if llm and gpu else llm or gpu or "given iteration times"

@@ -132,7 +132,10 @@ def test_what_is_served_of_a_day_with_a_peak_is_said_for_its_busiest_hour(tmp_pa
     mean_per_s = (len(times) - 1) / times[-1]
     peak_of_mean = row.busiest_hour_per_s / row.max_rate_per_s
     assert peak_of_mean == pytest.approx(0.4 / mean_per_s, rel=1e-3)
-    lead = capacity_page(capacity(CapacitySettings(**asked))).lead
+    page = capacity_page(capacity(CapacitySettings(**asked)))
+    lead = page.lead
+    assert ",," not in lead
+    assert page.about == f"{COMMON['llm']} on {COMMON['gpu']}"
     assert " requests/s in the mean" in lead
     assert f"{format_count(row.busiest_hour_per_s)} in the busiest hour" in lead
     assert drawn.busiest_hour_per_s is None

@@ -38,6 +38,7 @@ def test_a_day_and_less_than_a_window_is_a_day():
     curve = curve_of_trace(trace(np.arange(0, 24 * 3600 + 300, 30.0)), 600.0)
 
     assert len(curve.peak_per_s) == 24
+    assert curve.source.startswith("1 day of ")
 
 
 def test_less_than_a_day_tells_no_hours():

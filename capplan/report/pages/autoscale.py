@@ -23,7 +23,7 @@ from capplan.report.columns import (
     format_share,
 )
 from capplan.report.money import in_its_currency
-from capplan.report.page import Fact, Page, Section, Table, Tile
+from capplan.report.page import Fact, Page, Section, Table, Tile, about
 from capplan.report.render.json_text import plain
 from capplan.report.window_sentences import window_length
 from capplan.units import format_duration, format_usd
@@ -139,7 +139,7 @@ def autoscale_page(result: Autoscaled) -> Page:
     return Page(
         "autoscale",
         _headline(result),
-        f"on {configuration.gpu or 'given iteration times'}",
+        about(result.settings.llm, configuration.gpu),
         [
             Section("Autoscalers against a fixed fleet", _facts(result), [table]),
             Section("While replicas are gone", tables=[lost]),

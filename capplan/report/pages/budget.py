@@ -108,7 +108,7 @@ def _seen(budget: Budget) -> str:
     if curve.is_typical:
         return f"On {curve.source}, not on hours of your own: "
     if curve.is_short:
-        return f"From {curve.days:.3g} days of requests, which are no whole week: "
+        return f"From {curve.days_text} of requests, which are no whole week: "
     return ""
 
 

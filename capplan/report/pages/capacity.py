@@ -7,7 +7,7 @@ from typing import Any
 from capplan.planning.capacity import Capacity, Served
 from capplan.report import sentences
 from capplan.report.columns import at, column, ends, format_count
-from capplan.report.page import Fact, Page, Section, Table
+from capplan.report.page import Fact, Page, Section, Table, about
 from capplan.units import format_usd
 
 SCHEMA = "capplan.capacity/2"
@@ -82,7 +82,7 @@ def capacity_page(capacity: Capacity) -> Page:
     return Page(
         "capacity",
         sentences.pools(best.deployment),
-        f"on {best.pool.configuration.gpu or 'given iteration times'}",
+        about(capacity.llm, best.pool.configuration.gpu),
         [Section("What each fleet serves", facts, [table])],
         values=partial(capacity_values, capacity),
         csv={"capacity.csv": table},
@@ -97,13 +97,14 @@ def _lead(best: Served) -> str:
         return f"Serves nothing within {best.slo_text}: {best.reason}."
     low, high = best.max_rate_per_s_interval or (best.max_rate_per_s, math.inf)
     missed = f" (not {format_count(high)})" if math.isfinite(high) else ""
-    users = "" if best.max_users is None else f", or {best.max_users:,} users,"
     peak, usd = best.busiest_hour_per_s, best.usd_per_month
-    at_peak = "" if peak is None else f", {format_count(peak)} in the busiest hour,"
+    alike = [] if peak is None else [f"{format_count(peak)} in the busiest hour"]
+    alike += [] if best.max_users is None else [f"or {best.max_users:,} users"]
+    also = "".join(f", {text}" for text in alike) + "," * bool(alike)
     mean = "" if peak is None else " in the mean"
     costs = "" if usd is None else f" It costs {format_usd(usd)} a month."
     return (
-        f"Serves {format_count(low)} requests/s{mean}{missed}{at_peak}{users} "
+        f"Serves {format_count(low)} requests/s{mean}{missed}{also} "
         f"within {best.slo_text}; asked {best.attainment_text}.{costs}"
     )
 
