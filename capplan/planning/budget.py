@@ -69,9 +69,12 @@ def budget(settings: BudgetSettings, progress: Progress | None = None) -> Budget
     with collected_warnings() as texts:
         show = progress or unseen
         plans: Plans = {}
-        result = _Work(plans, settings, show, AS_ASKED).result()
-        work = lambda *under: _Work(plans, *under).result()  # noqa: E731
-        rows = scenario_rows(settings, result, work, show)
+
+        def budgeted(asked: BudgetSettings, show: Progress, under: Scenario) -> Budget:
+            return _Work(plans, asked, show, under).result()
+
+        result = budgeted(settings, show, AS_ASKED)
+        rows = scenario_rows(settings, result, budgeted, show)
     return replace(result, scenarios=rows, warnings=tuple(texts))
 
 
@@ -113,8 +116,7 @@ class _Work:
         """Return the budget."""
         settings = self._settings
         rates = rates_to_simulate(self._curve, self._factors, settings.anchors)
-        given = rates, settings.at_rate, self._show, self._plans
-        candidates, notes = planned_at(*given)
+        candidates, notes = planned_at(rates, settings.at_rate, self._show, self._plans)
         for note in notes:
             if NOT_BOUGHT in note:
                 continue  # of a plan; a budget looks at offers of other kinds too

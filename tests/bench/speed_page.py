@@ -11,23 +11,29 @@ import shlex
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from statistics import median
 
 ROOT = Path(__file__).resolve().parents[2]
+# The paths come first: what is imported after them is in no package.
 sys.path[:0] = [str(ROOT), str(Path(__file__).parent), str(ROOT / "tests/simulator")]
 
 import numpy as np  # noqa: E402
 from frozen_kernel import serve  # noqa: E402
-from test_simulator_speed import SLO, machine, scheduled_by, sharegpt  # noqa: E402
+from test_simulator_speed import (  # noqa: E402
+    SLO,
+    machine,
+    processor_s,
+    scheduled_by,
+    short_requests,
+)
 from test_speed_guard import ENGINE, RATE_PER_S, TABLES, TIMES  # noqa: E402
 from test_speed_guard import requests as drawn  # noqa: E402
 
 from capplan.deployment.pools import Deployment  # noqa: E402
-from capplan.simulator.schedulers import SCHEDULERS, parse_scheduler  # noqa: E402
+from capplan.simulator.schedulers import SCHEDULERS  # noqa: E402
 from capplan.simulator.simulate import simulate  # noqa: E402
 from capplan.workload.trace import Trace  # noqa: E402
 from tests.deployments import fleet_of  # noqa: E402
@@ -121,18 +127,11 @@ def beside(trace: Trace, fleet: Deployment, **known: object) -> tuple[float, flo
     for _ in range(5):
         kernel_s = min(
             kernel_s,
-            spent(lambda: serve(arrival_s, prompt, output, 8, np.array(TIMES))),
+            processor_s(lambda: serve(arrival_s, prompt, output, 8, np.array(TIMES))),
         )
-        core_s = min(core_s, spent(lambda: simulate(trace, fleet, **known)))
+        core_s = min(core_s, processor_s(lambda: simulate(trace, fleet, **known)))
     per_s = len(trace) / core_s
     return per_s, per_s * kernel_s / len(arrival_s)
-
-
-def spent(call: Callable[[], object]) -> float:
-    """Return the processor time of a call. [s]"""
-    start = time.process_time()
-    call()
-    return time.process_time() - start
 
 
 def core() -> Iterator[str]:
@@ -160,15 +159,9 @@ def core() -> Iterator[str]:
 
 def policies() -> Iterator[str]:
     """Yield a row for each scheduler."""
-    serve(*drawn(100), 8, np.array(TIMES))  # compiles
-    given = sharegpt(200_000, RATE_PER_S)
-    fits = given.prompt_tokens + given.output_tokens <= 4096
-    trace = given.select(np.flatnonzero(fits))
-    latency = TABLES.reaching(ENGINE.kv_capacity_tokens)
+    trace = short_requests(200_000, RATE_PER_S)
     for name in SCHEDULERS:
-        room = ":max_len=4096" if "max_len" in parse_scheduler(name).settings else ""
-        fleet = fleet_of(latency, scheduled_by(name + room), 8)
-        per_s, ratio = beside(trace, fleet, slo=SLO)
+        per_s, ratio = beside(trace, scheduled_by(name, TABLES)[1], slo=SLO)
         yield f"| `{name}` | {per_s / 1e6:.2f} M | {ratio:.2f} |"
 
 

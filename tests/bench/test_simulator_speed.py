@@ -221,29 +221,27 @@ def test_two_threads(capacity):
     report("the same twice, two threads", 800_000, two_s, note)
 
 
-def scheduled_by(name):
-    engine = replace(LIMITS, scheduler=parse_scheduler(name))
-    return without_unsupported(engine)
+def short_requests(n, rate_per_s):
+    """Return those of n requests that every scheduler serves."""
+    given = sharegpt(n, rate_per_s)
+    return given.select(given.prompt_tokens + given.output_tokens <= 4096)
+
+
+def scheduled_by(name, latency=TABLES):
+    """Return a scheduler as it is asked for, and a fleet of 8 replicas that has it."""
+    room = ":max_len=4096" if "max_len" in parse_scheduler(name).settings else ""
+    engine = replace(LIMITS, scheduler=parse_scheduler(name + room))
+    # Without a token budget iterations are longer than the tables.
+    reaching = latency.reaching(LIMITS.kv_capacity_tokens)
+    return name + room, fleet_of(reaching, without_unsupported(engine), 8)
 
 
 def test_speed_of_each_scheduler(capacity):
-    given = sharegpt(200_000, 0.5 * capacity * 8)
-    fits = given.prompt_tokens + given.output_tokens <= 4096
-    trace = Trace(
-        given.prompt_tokens[fits], given.output_tokens[fits], given.arrival_s[fits]
-    )
-    # Without a token budget iterations are longer than the tables.
-    latency = TABLES.reaching(LIMITS.kv_capacity_tokens)
+    trace = short_requests(200_000, 0.5 * capacity * 8)
     for name in SCHEDULERS:
-        room = ":max_len=4096" if "max_len" in parse_scheduler(name).settings else ""
-        took_s = seconds(
-            lambda asked=name + room: simulate(
-                trace,
-                fleet_of(latency, scheduled_by(asked), 8),
-                slo=SLO,
-            )
-        )
-        report(f"{name}{room}, 8 replicas, 50 % load", len(trace), took_s)
+        asked, fleet = scheduled_by(name)
+        took_s = seconds(lambda given=fleet: simulate(trace, given, slo=SLO))
+        report(f"{asked}, 8 replicas, 50 % load", len(trace), took_s)
 
 
 def test_event_jumps_against_single_steps(capacity):

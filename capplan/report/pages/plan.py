@@ -18,7 +18,7 @@ from capplan.report.columns import (
     format_share,
 )
 from capplan.report.money import in_its_currency
-from capplan.report.page import FILES, Fact, Page, Section, Table, Tile
+from capplan.report.page import FILES, Fact, Page, Section, Table, Tile, about
 from capplan.report.pages import purchase
 from capplan.report.pages.apart import apart_sections, one_fewer, verdict
 from capplan.report.pages.candidates import COLUMNS, candidate_values, plan_columns
@@ -68,7 +68,7 @@ def plan_page(plan: Plan) -> Page:
     return Page(
         "plan",
         plan.status.capitalize() if run is None else sentences.pools(run.deployment),
-        plan.llm if best is None else f"{plan.llm} on {best.gpu}",
+        about(plan.llm, None if best is None else best.gpu),
         lead=_lead(plan),
         tiles=() if best is None or run is None else _tiles(plan, best, run),
         warnings=plan.warnings,
