@@ -25,6 +25,7 @@ def test_lengths_have_the_quantiles_of_the_artifacts_law(study, mean, median, p9
     assert np.quantile(tokens, 0.99) == pytest.approx(p99, rel=0.1)
 
 
+@pytest.mark.thorough
 def test_migration_and_dispatch_by_freeness_keep_the_papers_order(study):
     trace = study.requests(0, 512, 512, 2.9, count=3000)
 

@@ -104,6 +104,7 @@ def base_at(base, rows, arrivals):
     )
 
 
+@pytest.mark.thorough
 def test_requests_refused_above_the_limit_leave_the_rest_within_the_slo(classed):
     limits = classed.beyond_peak.gateway.in_flight_by_class
     run, settings = classed.best.run, PlanSettings(**classed.settings)

@@ -152,6 +152,7 @@ def test_what_does_not_come_and_go_is_not_simulated_on_the_trace(monkeypatch):
     assert len(found.months) == 1
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "given",
     [

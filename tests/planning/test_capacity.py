@@ -106,6 +106,7 @@ def test_fleets_are_as_large_as_their_size_says():
     ).is_failure
 
 
+@pytest.mark.thorough
 def test_a_fleet_for_a_budget_shows_its_bill_on_a_narrow_terminal():
     settings = CapacitySettings(**COMMON, max_usd_per_month=9000)
     page = capacity_page(capacity(settings))
@@ -117,6 +118,7 @@ def test_a_fleet_for_a_budget_shows_its_bill_on_a_narrow_terminal():
     assert "$8,760 \n" in out.getvalue()
 
 
+@pytest.mark.thorough
 def test_what_is_served_of_a_day_with_a_peak_is_said_for_its_busiest_hour(tmp_path):
     # 360 requests an hour, 1,440 in the second hour of three; 0.2/s in the mean.
     times = [*range(0, 3600, 10), *(3600 + 2.5 * i for i in range(1440))]

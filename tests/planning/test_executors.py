@@ -15,8 +15,8 @@ from capplan.planning.executors import EXECUTORS, executor
 
 COST = "--latency-ms 10,0.05,0,0.1,0.0001 --kv-blocks 2000 --max-num-seqs 64"
 PLAN = (
-    f"plan --workload sharegpt --rate 1 --llm Llama-3.1-8B --slo ttft=1s,tpot=30ms "
-    f"{COST}"
+    "plan --workload sharegpt --rate 1 --llm Llama-3.1-8B --gpu H100-SXM,L40S "
+    f"--slo ttft=1s,tpot=30ms {COST}"
 )
 WAYS = [
     pytest.param(name, marks=[pytest.mark.slow] if name == "ray" else [])

@@ -95,6 +95,7 @@ def test_requests_of_the_longest_context_are_those_that_vllm_logs():
     assert engine.requests_at_max_model_len == pytest.approx(60.03, abs=0.005)
 
 
+@pytest.mark.thorough
 def test_the_mean_lengths_of_a_plan_are_those_of_its_workload():
     mix = "synthetic:prompt=lognormal(median=200,sigma=1),output=50,n=700"
     workload = read_requests(SimulateSettings(workload=mix, **COST))

@@ -262,6 +262,7 @@ def compared(seed, folder):
     )
 
 
+@pytest.mark.thorough
 def test_the_long_run_counts_every_stream_after_its_beginning(tmp_path):
     asked = scenario(seed=8, folder=tmp_path)
     truth = LongRun(asked, memory_s=20.0)

@@ -314,6 +314,7 @@ def test_the_bound_of_drawn_arrivals_is_below_a_mix_of_kinds_unlike_in_speed():
     assert alone.usd_per_h <= plan.best.cost.usd_per_h
 
 
+@pytest.mark.thorough
 def test_a_mix_of_drawn_arrivals_tells_what_each_pool_serves():
     given = drawn(inputs())
 
@@ -376,6 +377,7 @@ def test_a_search_that_is_interrupted_answers_with_the_mix_it_knows(case):
     assert mix.cost.usd_per_h >= whole.cost.usd_per_h
 
 
+@pytest.mark.thorough
 def test_many_classes_have_fewer_bands_each():
     prompts = np.arange(1, 6001) % 500 + 1
     trace = Trace(

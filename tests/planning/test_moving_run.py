@@ -44,6 +44,7 @@ def test_prompts_and_decoding_apart_take_two_pools():
     assert "--tensor-parallel-size 2" in run.prefill_launch.line
 
 
+@pytest.mark.thorough
 def test_the_slower_pool_says_what_two_pools_complete():
     # An answer of 600 tokens takes its seat long; a prompt of 300 takes 7 ms.
     asked = {"workload": "synthetic:prompt=300,output=600,n=300", "rate": 10}

@@ -73,6 +73,7 @@ def test_of_less_than_a_year_no_year_is_told(planned):
     assert row.usd is not None
 
 
+@pytest.mark.thorough
 @given(st.floats(0.5, 3.0), st.floats(0.5, 2.0))
 def test_more_traffic_or_higher_prices_never_cost_less(scale, price):
     with pytest.MonkeyPatch.context() as patch:
