@@ -76,7 +76,8 @@ class RequestSettings(Settings):
         None,
         WORKLOAD,
         "NAME|FILE",
-        "Shipped workload, or a .yaml of one; see workloads/.",
+        "Shipped workload, a .yaml of one (see workloads/), a config of "
+        "inference-perf, or a folder of ServeGen's clients.",
     )
     input_len: MeanLength = setting(
         None,

@@ -4,6 +4,7 @@ A process is a function ``arrive(n, rate_per_s, parameters, rng)`` that returns 
 arrivals of n requests; to add one, write it and list it in ``ARRIVALS``.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -21,6 +22,7 @@ MOST_RATE_PER_S = 1e5
 """Arrival rate that a trace may be given. [requests/s]"""
 
 _MOST_CV = 100.0
+_MOST_SHAPE = 10.0
 _MOST_SIGMA = 5.0
 _STEPS_PER_REQUEST = 100.0
 _REQUESTS_PER_STEP = 1e5
@@ -55,6 +57,19 @@ def gamma(
         )
     shape = 1 / cv**2
     return np.cumsum(rng.gamma(shape, 1 / (shape * rate_per_s), n))
+
+
+def weibull(
+    n: int, rate_per_s: float, parameters: Parameters, rng: np.random.Generator
+) -> np.ndarray:
+    """Return arrivals with Weibull gaps of a ``shape``; 1 is Poisson. [s]"""
+    shape = parameters["shape"][0]
+    if not 1 / _MOST_SHAPE <= shape <= _MOST_SHAPE:
+        raise InputError(
+            f"arrivals weibull: shape is {shape:g}; expected {1 / _MOST_SHAPE:g} to "
+            f"{_MOST_SHAPE:g}"
+        )
+    return np.cumsum(rng.weibull(shape, n) / (math.gamma(1 + 1 / shape) * rate_per_s))
 
 
 def constant(
@@ -117,6 +132,7 @@ def cox(
 ARRIVALS = {
     "poisson": Arrivals(poisson),
     "gamma": Arrivals(gamma, ("cv",)),
+    "weibull": Arrivals(weibull, ("shape",)),
     "constant": Arrivals(constant),
     "cox": Arrivals(cox, ("sigma", "tau_s")),
 }
@@ -167,6 +183,14 @@ class ArrivalProcess:
         """Return the arrivals of ``n`` requests from time 0, shape (n,). [s]"""
         _check_rate(rate_per_s)
         return ARRIVALS[self.name].arrive(n, rate_per_s, self.parameters, rng)
+
+    def within_s(self, n: int, window_s: float, rng: np.random.Generator) -> np.ndarray:
+        """Return ``n`` arrivals whose gaps fill a window from time 0, shape (n,). [s]
+
+        The gaps of the process are scaled, the last one reaches the window's end.
+        """
+        drawn_s = self.arrivals_s(n + 1, (n + 1) / window_s, rng)
+        return drawn_s[:-1] * (window_s / max(float(drawn_s[-1]), 1e-300))
 
 
 def parse_arrivals(text: str) -> ArrivalProcess:

@@ -15,6 +15,7 @@ import numpy as np
 from capplan.errors import InputError
 from capplan.input_file import parse_yaml, read_text
 from capplan.shipped import shipped
+from capplan.workload import inference_perf, servegen
 from capplan.workload.readers import read_trace
 from capplan.workload.synthesis import synthesise
 from capplan.workload.trace import Trace
@@ -121,6 +122,8 @@ def _found(text: str | Path, seed: int) -> Trace | Path:
     if name.startswith("synthetic:"):
         return synthesise(name, np.random.default_rng(seed))
     path = Path(text)
+    if name.startswith(servegen.PREFIX) or servegen.is_folder(path):
+        return servegen.drawn(name, np.random.default_rng(seed))
     if not (name and path.exists()):  # an empty path is this folder
         names = shipped_workload_names()
         if name in names:
@@ -136,6 +139,8 @@ def _found(text: str | Path, seed: int) -> Trace | Path:
             raise InputError(f"{name} is not installed; pip install {name}")
         path = Path(spec.submodule_search_locations[0]) / file
     if path.suffix in (".yaml", ".yml"):
+        if inference_perf.is_config(fields := read_yaml(path)):
+            return inference_perf.drawn(path, fields, np.random.default_rng(seed))
         return read_workload(path)
     beside = path.with_name(path.name.split(".")[0] + ".yaml")
     if beside.is_file() and read_yaml(beside).get("file") == path.name:

@@ -1,5 +1,6 @@
 """Arrival processes keep their rate and their burstiness; rescaling keeps the shape."""
 
+import math
 import re
 
 import numpy as np
@@ -20,9 +21,12 @@ from capplan.workload.trace import Trace
 PROCESSES = {
     "poisson": "poisson",
     "gamma": "gamma:cv=2",
+    "weibull": "weibull:shape=0.7",
     "constant": "constant",
     "cox": "cox:sigma=0.2/0.3,tau_s=0.5/2",
 }
+
+CV_OF_WEIBULL = math.sqrt(math.gamma(1 + 2 / 0.7) / math.gamma(1 + 1 / 0.7) ** 2 - 1)
 
 
 def assert_mean(replications, expected, z=4.0):
@@ -65,11 +69,15 @@ def test_the_mean_rate_is_the_one_asked_for(text):
         counts.append((arrival_s < horizon_s).sum())
 
     # A renewal process seen from one of its points counts (cv² - 1)/2 more.
-    extra = (2.0**2 - 1) / 2 if text.startswith("gamma") else 0
+    cv = {"gamma": 2.0, "weibull": CV_OF_WEIBULL}.get(text.partition(":")[0], 1.0)
+    extra = (cv**2 - 1) / 2
     assert_mean(counts, rate * horizon_s + extra)
 
 
-@pytest.mark.parametrize(("text", "cv"), [("poisson", 1), ("gamma:cv=2", 2)])
+@pytest.mark.parametrize(
+    ("text", "cv"),
+    [("poisson", 1), ("gamma:cv=2", 2), ("weibull:shape=0.7", CV_OF_WEIBULL)],
+)
 def test_gaps_vary_as_the_process_says(text, cv):
     process = parse_arrivals(text)
 
@@ -92,6 +100,22 @@ def test_gamma_of_cv_one_is_poisson():
     reached = np.arange(1, n) / (n - 1)
 
     assert np.abs(reached - (1 - np.exp(-2.0 * gaps))).max() < 1.95 / np.sqrt(n)
+
+
+@pytest.mark.parametrize("text", PROCESSES.values(), ids=PROCESSES)
+@settings(deadline=None, max_examples=25)
+@given(n=st.integers(1, 50), window_s=st.floats(1, 1e4), seed=st.integers(0, 99))
+def test_arrivals_within_a_window_are_as_many_as_asked(text, n, window_s, seed):
+    rng = np.random.default_rng(seed)
+    if text.startswith("cox"):
+        window_s = n / 20.0  # at other rates its steps are refused
+
+    arrival_s = parse_arrivals(text).within_s(n, window_s, rng)
+
+    assert arrival_s.shape == (n,)
+    assert arrival_s[0] >= 0
+    assert arrival_s[-1] < window_s
+    assert (np.diff(arrival_s) >= 0).all()
 
 
 def test_constant_arrivals_are_evenly_apart():
@@ -167,7 +191,7 @@ def test_rescaling_needs_times_that_differ(arrival_s):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("weibull", "unknown arrivals 'weibull'; expected poisson, gamma"),
+        ("pareto", "unknown arrivals 'pareto'; expected poisson, gamma"),
         ("gamma", "arrivals gamma take cv; given: nothing"),
         ("gamma:cv", "'cv' is no parameter"),
         ("gamma:cv=two", "'cv=two' is no parameter"),

@@ -1,0 +1,151 @@
+"""Draw requests as ServeGen does, from a folder of its clients.
+
+https://github.com/alibaba/ServeGen at f891d118: ``chunk-N-trace.csv`` has the windows
+of a client, ``chunk-N-dataset.json`` the lengths of its requests; drawn as in
+``servegen/construct.py``, at the clients' own rates. A request's prompt and answer are
+the same quantile of theirs, since ServeGen draws one random number for both.
+"""
+
+import re
+from itertools import pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from capplan.errors import InputError
+from capplan.input_file import parse_json, read_text
+from capplan.workload.arrivals import ArrivalProcess
+from capplan.workload.readers.ordering import Notes, ordered_trace
+from capplan.workload.trace import MAX_TOKENS, MOST_REQUESTS, Trace
+
+PREFIX = "servegen:"
+_GIVEN = re.compile(r"(.+?)(?:,start=(\d+))?(?:,end=(\d+))?")
+_LAST_WINDOW_S = 600.0
+"""Length of a window that is the only one; others end where the next begins. [s]"""
+_KEYS = ("input_tokens", "output_tokens")
+
+
+class _Window(NamedTuple):
+    of_s: float  # begin of the client's window, by which its lengths are found
+    start_s: float  # of its part in the span
+    length_s: float
+    requests: int
+    process: ArrivalProcess
+
+
+def is_folder(path: Path) -> bool:
+    """Return whether a path is a folder of clients."""
+    return path.is_dir() and any(path.glob("chunk-*-trace.csv"))
+
+
+def drawn(text: str, rng: np.random.Generator) -> Trace:
+    """Return the requests written as ``servegen:FOLDER,start=72000,end=75600``.
+
+    ``start`` and ``end`` are seconds of the folder's clock; by default all of it.
+    """
+    given = _GIVEN.fullmatch(text.removeprefix(PREFIX))
+    folder = Path(given[1]) if given else Path()
+    if given is None or not is_folder(folder):
+        raise InputError(
+            f"{text}: no chunk-*-trace.csv in {folder}; expected ServeGen's "
+            f"clients, as in {PREFIX}data/language/m-small,start=72000,end=75600"
+        )
+    start_s, end_s = float(given[2] or 0), float(given[3] or np.inf)
+    clients = [
+        (path, _windows(path, start_s, end_s))
+        for path in sorted(folder.glob("chunk-*-trace.csv"), key=_number)
+    ]
+    count = sum(window.requests for _, windows in clients for window in windows)
+    if not 1 <= count <= MOST_REQUESTS:
+        raise InputError(
+            f"{text}: {count:,} requests; expected 1 to {MOST_REQUESTS:,}: name other "
+            f"times, as in {PREFIX}{folder},start=72000,end=75600"
+        )
+    parts = [_client(path, windows, rng) for path, windows in clients if windows]
+    requests = np.concatenate(parts, axis=1)
+    at_s, prompt, output = requests[:, np.argsort(requests[0], kind="stable")]
+    notes = Notes(folder)
+    notes.add(f"drawn from the windows of {len(parts):,} clients", warn=False)
+    return ordered_trace(
+        notes,
+        at_s - start_s,
+        prompt_tokens=prompt.astype(np.int64),
+        output_tokens=output.astype(np.int64),
+    )
+
+
+def _number(path: Path) -> int:
+    return int("0" + re.sub(r"\D", "", path.name))
+
+
+def _windows(path: Path, start_s: float, end_s: float) -> list[_Window]:
+    """Return the windows of a client that have requests in a span."""
+    rows = [line.split(",") for line in read_text(path).split()]
+    try:
+        starts_s = [float(row[0]) for row in rows]
+        step_s = min((b - a for a, b in pairwise(starts_s)), default=_LAST_WINDOW_S)
+        ends_s = [*starts_s[1:], starts_s[-1] + step_s]
+        found = []
+        for (_, rate, _, name, shape, _), of_s, next_s in zip(
+            rows, starts_s, ends_s, strict=True
+        ):
+            begin_s, length_s = (
+                max(of_s, start_s),
+                min(next_s, end_s) - max(of_s, start_s),
+            )
+            count = round(float(rate) * max(length_s, 0.0))
+            if name and count:
+                process = _process(name, float(shape))
+                found.append(_Window(of_s, begin_s, length_s, count, process))
+    except (ValueError, TypeError, IndexError, OverflowError):
+        raise InputError(
+            f"{path}: not the windows of a client; expected lines of a start, a rate, "
+            "a CV, Gamma or Weibull, its shape and its scale"
+        ) from None
+    return found
+
+
+def _process(name: str, shape: float) -> ArrivalProcess:
+    """Return the process that a window's pattern names."""
+    if name == "Weibull":
+        return ArrivalProcess("weibull", {"shape": (shape,)})
+    if name != "Gamma":
+        raise ValueError(name)
+    return ArrivalProcess("gamma", {"cv": (min(max(shape**-0.5, 0.01), 100.0),)})
+
+
+def _client(path: Path, windows: list[_Window], rng: np.random.Generator) -> np.ndarray:
+    """Return arrivals [s], prompts and answers [tokens] of a client, shape (3, n)."""
+    file = path.with_name(path.name.replace("-trace.csv", "-dataset.json"))
+    fields = parse_json(file, read_text(file))
+    parts = []
+    try:
+        of = {float(k): lengths for k, lengths in fields.items() if _has_all(lengths)}
+        for window in windows:
+            at_s = window.process.within_s(window.requests, window.length_s, rng)
+            lengths = of[max(begin_s for begin_s in of if begin_s <= window.of_s)]
+            quantile = rng.random(window.requests)
+            tokens = (_tokens(lengths[key], quantile) for key in _KEYS)
+            parts.append(np.array([window.start_s + at_s, *tokens]))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise InputError(
+            f"{file}: lacks lengths of a window of {path.name}; expected input_tokens "
+            'and output_tokens such as "{512: 0.25, 700: 0.75}", no images'
+        ) from None
+    return np.concatenate(parts, axis=1)
+
+
+def _has_all(lengths: dict[str, str]) -> bool:
+    """Return whether no distribution is empty: those before count there."""
+    return all(text.strip(" {}") for text in lengths.values())
+
+
+def _tokens(text: str, quantile: np.ndarray) -> np.ndarray:
+    """Return the lengths at quantiles of ``{tokens: probability, ...}``, at least 1."""
+    pairs = np.array(re.split("[:,]", text.strip(" {}")), float).reshape(-1, 2)
+    tokens, share = pairs[np.argsort(pairs[:, 0])].T
+    if not (0 <= tokens[0] <= tokens[-1] <= MAX_TOKENS and share.min() >= 0):
+        raise ValueError(text)
+    place = np.searchsorted(np.cumsum(share), quantile * share.sum())
+    return np.maximum(tokens[np.minimum(place, len(tokens) - 1)], 1)
