@@ -99,3 +99,31 @@ def test_a_split_over_answers_needs_predictions():
 
     with pytest.raises(InputError, match="--predictor"):
         split.pools_of(Trace([1], [1]))
+
+
+@given(lengths, lengths, st.lists(st.integers(0, 2), min_size=60, max_size=60))
+def test_requests_of_a_band_are_dealt_in_turn_as_one_after_the_other(
+    prompts, outputs, classes
+):
+    n = min(len(prompts), len(outputs)) + 2
+    answers = np.array([1, 1, *outputs][:n])
+    trace = Trace(
+        [1, 1, *prompts][:n],
+        answers,
+        request_class=np.array([0, 1, *classes][:n]),
+        class_names=("chat/ttft=1s", "code", "chat/ttft=2s"),
+        predicted_output_tokens=answers,
+    )
+    bands = bands_of(trace, 3, 2, least_requests=4)
+    split = Split(bands, tuple((1 + k % 3, k % 2) for k in range(len(bands))))
+    taken = [0] * len(bands)
+    expected = []
+
+    for row in range(n):
+        one = trace.select(slice(row, row + 1))
+        band = next(k for k, each in enumerate(bands) if each.holds(one)[0])
+        turn = dealt(split.parts[band])
+        expected.append(turn[taken[band] % len(turn)])
+        taken[band] += 1
+
+    assert split.pools_of(trace).tolist() == expected

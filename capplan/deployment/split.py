@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property, partial
 from itertools import pairwise
 
 import numpy as np
@@ -28,17 +28,23 @@ class SizeBand:
 
     def holds(self, trace: Trace) -> np.ndarray:
         """Return which requests are of the band, shape (n,), bool."""
+        found = np.zeros(len(trace), bool)
+        rows, lengths = _of_class(trace, self.class_name)
+        found[rows] = self.fits(*lengths)
+        return found
+
+    def fits(self, prompts: np.ndarray, predicted: np.ndarray | None) -> np.ndarray:
+        """Return which lengths of requests of its class are of the band, bool."""
         low, high = self.prompt_tokens
-        rows = (trace.prompt_tokens >= low) & (trace.prompt_tokens <= high)
+        rows = (prompts >= low) & (prompts <= high)
         if self.output_tokens is not None:
-            predicted = _predicted(trace)
+            if predicted is None:
+                raise InputError(
+                    "the split looks at predicted answers and the requests have none; "
+                    "give --predictor"
+                )
             low, high = self.output_tokens
             rows &= (predicted >= low) & (predicted <= high)
-        if self.class_name:
-            names, base = base_classes(trace.class_names)
-            if self.class_name not in names:
-                return np.zeros(len(trace), bool)
-            rows &= base[trace.request_class] == names.index(self.class_name)
         return np.asarray(rows)
 
 
@@ -84,9 +90,11 @@ class Split:
             When a request is of no band.
         """
         pools = np.full(len(trace), -1, np.int64)
+        of_class = cache(partial(_of_class, trace))
         for band, turn in zip(self.bands, self.turns, strict=True):
-            rows = np.flatnonzero(band.holds(trace))
-            pools[rows] = turn[np.arange(len(rows)) % len(turn)]
+            rows, lengths = of_class(band.class_name)
+            rows = rows[band.fits(*lengths)]
+            pools[rows] = np.resize(turn, len(rows))
         if (pools < 0).any():
             row = int(np.flatnonzero(pools < 0)[0])
             raise InputError(
@@ -138,7 +146,7 @@ def bands_of(
             if trace.predicted_output_tokens is None:
                 bands.append(band)
                 continue
-            predicted = _predicted(trace)[band.holds(trace)]
+            predicted = trace.predicted_output_tokens[band.holds(trace)]
             bands += [
                 SizeBand(class_name, (low, high), outputs)
                 for outputs in _ranges(predicted, output_bands, least_requests)
@@ -158,10 +166,17 @@ def _ranges(
     return [(low + 1, high) for low, high in pairwise([0, *inner, MAX_TOKENS])]
 
 
-def _predicted(trace: Trace) -> np.ndarray:
-    if trace.predicted_output_tokens is None:
-        raise InputError(
-            "the split looks at predicted answers and the requests have none; give "
-            "--predictor"
-        )
-    return trace.predicted_output_tokens
+def _of_class(
+    trace: Trace, name: str
+) -> tuple[np.ndarray, tuple[np.ndarray, np.ndarray | None]]:
+    """Return the rows of a class, of any where it has no name, and their lengths."""
+    rows = np.arange(len(trace))
+    if name:
+        names, base = base_classes(trace.class_names)
+        index = names.index(name) if name in names else -1
+        rows = np.flatnonzero((base == index)[trace.request_class])
+    predicted = trace.predicted_output_tokens
+    return rows, (
+        trace.prompt_tokens[rows],
+        None if predicted is None else predicted[rows],
+    )

@@ -64,7 +64,11 @@ def pruned(prospect: Prospect, reason: str) -> Candidate:
 
 
 def run_of(
-    inputs: PlanInputs, deployment: Deployment, *, thorough: bool = False
+    inputs: PlanInputs,
+    deployment: Deployment,
+    *,
+    thorough: bool = False,
+    metrics: tuple[str, ...] = ("ttft_s", "tpot_s", "e2e_s"),
 ) -> Run:
     """Simulate a deployment and judge it.
 
@@ -77,7 +81,7 @@ def run_of(
         inputs.slo,
         deployment,
         seed=inputs.settings.seed,
-        metrics=("ttft_s", "tpot_s", "e2e_s"),
+        metrics=metrics,
         budget_requests=BUDGET_REQUESTS * (THOROUGH if thorough else few),
         stopped=inputs.stopped,
         simulate_with=inputs.simulate_with,

@@ -104,7 +104,7 @@ class MixFleet:
     def at(self, counts: tuple[int, ...]) -> MixRun:
         """Return a fleet, simulated once."""
         if counts not in self._known:
-            run = run_of(self._inputs, self.deployment(counts))
+            run = run_of(self._inputs, self.deployment(counts), metrics=())
             self._known[counts] = MixRun(counts, run)
         return self._known[counts]
 
@@ -159,14 +159,17 @@ class MixFleet:
         return with_count(high)
 
     def surest(self) -> MixRun | None:
-        """Return the best with more samples; the next where they decide against it."""
-        while (found := self.best) is not None:
-            run = run_of(self._inputs, self.deployment(found.counts), thorough=True)
-            sure = MixRun(found.counts, run)
-            self._known[found.counts] = sure
-            if sure.meets:
-                return sure
-        return None
+        """Return the best with the samples that decide it; the next where they do not.
+
+        More are taken where more were wanted: others are those that it has.
+        """
+        while (found := self.best) is not None and found.run.judgement.spent:
+            deployment = self.deployment(found.counts)
+            run = run_of(self._inputs, deployment, thorough=True, metrics=())
+            self._known[found.counts] = found = MixRun(found.counts, run)
+            if found.meets:
+                break
+        return found
 
     def pools(self, found: MixRun, allocated: tuple[int, ...]) -> tuple[MixPool, ...]:
         """Return what is told of the pools of a fleet."""

@@ -15,6 +15,7 @@ from capplan.deployment.split import SizeBand, Split
 from capplan.errors import CapplanWarning, InputError
 from capplan.fleet.price import Price
 from capplan.latency.contract import linear_tables
+from capplan.planning import mix_fleet
 from capplan.planning.candidates import evaluate, run_of
 from capplan.planning.cost import usd_per_h
 from capplan.planning.inputs import PlanInputs, unseen
@@ -23,7 +24,7 @@ from capplan.planning.load import OpenLoad
 from capplan.planning.mix import mix_of
 from capplan.planning.mix_allocation import SLICES
 from capplan.planning.mix_bound import bound_of_mix
-from capplan.planning.mix_fleet import MIN_REPLICAS
+from capplan.planning.mix_fleet import MIN_REPLICAS, MixFleet
 from capplan.planning.mix_result import Mix
 from capplan.planning.proof import bound_of
 from capplan.planning.prospects import Prospect, feasible_of, price_of
@@ -132,6 +133,25 @@ def test_the_mix_costs_what_the_cheapest_of_all_simulated_ones_costs(case):
     cheapest = cheapest_of_all(given, SMALL, LARGE, plan.best.cost.usd_per_h)
 
     assert mix.cost.usd_per_h == cheapest
+
+
+def test_a_fleet_that_its_samples_decide_is_not_simulated_again(monkeypatch):
+    given = inputs()
+    load = replace(given.load, process="poisson", rate_per_s=250.0, request_count=4000)
+    given = replace(given, load=load)
+    bands = (SizeBand("", (1, SHORT)), SizeBand("", (SHORT + 1, MAX_TOKENS)))
+    split = Split(bands, ((1, 0), (0, 1)))
+    fleet = MixFleet(given, [SMALL, LARGE], split, math.inf)
+    found = fleet.at((16, 8))
+    again = run_of(given, fleet.deployment((16, 8)), thorough=True)
+    monkeypatch.setattr(mix_fleet, "run_of", None)
+
+    surest = fleet.surest()
+
+    assert surest is found
+    assert not found.run.judgement.spent
+    assert found.run.judgement.sample_count == again.judgement.sample_count > 1
+    assert found.run.judgement.attainment == again.judgement.attainment
 
 
 def test_the_bound_is_below_the_mix_and_not_above_the_cheapest_kind_alone(case):
