@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from capplan.calibration.closed_loop import SweepPoint
+from capplan.calibration.load_test import SweepPoint
 from capplan.calibration.target import Target
 from capplan.csv_file import cell_number, refuse_outliers
 from capplan.errors import InputError

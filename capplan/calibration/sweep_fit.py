@@ -1,7 +1,7 @@
 """Fit an engine's own time to load tests: factors on its kernels, and times beside.
 
-Load tests give means per concurrency. Each is simulated as a closed loop, so what is
-fitted is the time that makes the simulated users wait as long as the real ones.
+Load tests give means per number of users or rate. Each is simulated, so what is fitted
+is the time that makes the simulated users wait as long as the real ones.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import optimize
 
-from capplan.calibration.closed_loop import ClosedLoop, SweepPoint, closed_loop
+from capplan.calibration.load_test import LoadTest, SweepPoint, load_test
 from capplan.deployment.engine import EngineSettings
 from capplan.latency.contract import LatencyTables
 from capplan.latency.engine_time import EngineTime
@@ -36,6 +36,9 @@ _TTFT_NOISE = 0.1
 _BURST_TPOT_NOISE = 0.3  # where all ask at once, TPOT is that of the order of prompts
 _STEP = 0.03
 _TAKEN = 2
+_SEARCH = {"xtol": 3e-3, "ftol": 1e-3, "max_nfev": 10}
+_SEARCH_AT_A_RATE = {"xtol": 1e-4, "ftol": 1e-4, "max_nfev": 40}
+"""When a search ends: near saturation times bend, so that first steps overshoot."""
 _SHIFT = 1.0  # steps are relative to the values, and from 0 there would be none
 
 
@@ -46,18 +49,20 @@ class Served(NamedTuple):
     tables: LatencyTables
     engine: EngineSettings
 
-    def simulated(self, time: EngineTime, seed: int = 0) -> ClosedLoop:
+    def simulated(self, time: EngineTime, seed: int = 0) -> LoadTest:
         """Return the test as an engine with this time of its own would serve it."""
-        return closed_loop(time.applied(self.tables), self.engine, self.point, seed)
+        return load_test(time.applied(self.tables), self.engine, self.point, seed)
 
-    def errors(self, loop: ClosedLoop) -> list[float]:
+    def errors(self, loop: LoadTest) -> list[float]:
         """Return log(simulated ÷ measured) of what the test states, over its noise."""
         point = self.point
         tpot_noise = _BURST_TPOT_NOISE if point.is_burst else _TPOT_NOISE
+        # What arrives at a rate leaves at that rate, whatever the engine's time.
+        per_s = None if point.rate_per_s else point.output_tokens_per_s
         pairs = (
             (loop.tpot_s, point.tpot_s, tpot_noise),
             (loop.ttft_s, point.ttft_s, _TTFT_NOISE),
-            (loop.output_tokens_per_s, point.output_tokens_per_s, _RATE_NOISE),
+            (loop.output_tokens_per_s, per_s, _RATE_NOISE),
         )
         return [
             float(np.log(max(simulated, 1e-9) / measured)) / noise
@@ -76,24 +81,33 @@ class SweepFit(NamedTuple):
 
 
 class _Slopes:
-    """Derivatives by differences, taken at the first points only.
+    """Derivatives by differences; those that take simulations at the first points only.
 
     They change little along the way, and each takes a simulation of every test for
     every value. A simulated schedule is discrete, so differences are over long steps.
+    Those of values in front of the loop take none, and are taken at every point.
     """
 
-    def __init__(self, residuals: Callable[[np.ndarray], np.ndarray]) -> None:
-        self._residuals = residuals
-        self._taken: list[np.ndarray] = []
+    def __init__(
+        self, residuals: Callable[[np.ndarray], np.ndarray], in_loop: np.ndarray
+    ) -> None:
+        self._residuals, self._in_loop = residuals, in_loop
+        self._taken = 0
+        self._last: np.ndarray = np.zeros((0, 0))
 
     def at(self, values: np.ndarray) -> np.ndarray:
         """Return the derivatives near values, shape (residuals, values)."""
-        if len(self._taken) < _TAKEN:
-            here = self._residuals(values)
-            steps = np.diag(_STEP * np.maximum(values, _SHIFT))
-            moved = [self._residuals(values + step) - here for step in steps]
-            self._taken.append(np.array(moved).T / np.diag(steps))
-        return self._taken[-1]
+        here = self._residuals(values)
+        anew = self._taken < _TAKEN
+        self._taken += 1
+        slopes: np.ndarray = np.zeros((len(here), len(values)))
+        slopes = slopes if anew else self._last.copy()
+        for column in np.flatnonzero(np.ones(len(values)) if anew else ~self._in_loop):
+            step = np.zeros(len(values))
+            step[column] = _STEP * max(values[column], _SHIFT)
+            slopes[:, column] = (self._residuals(values + step) - here) / step[column]
+        self._last = slopes
+        return slopes
 
 
 def fit_engine_time(
@@ -120,13 +134,13 @@ def fit_engine_time(
     free = np.array([name not in fixed for name in NAMES])
 
     @cache
-    def simulated(in_loop: tuple[float, ...]) -> list[ClosedLoop]:
+    def simulated(in_loop: tuple[float, ...]) -> list[LoadTest]:
         others = dict.fromkeys(NAMES[_IN_LOOP:], 0.0)
         values = dict(zip(NAMES, in_loop, strict=False))
         time = prior.model_copy(update=others | values)
         return [test.simulated(time) for test in served]
 
-    def loops(time: EngineTime) -> list[ClosedLoop]:
+    def loops(time: EngineTime) -> list[LoadTest]:
         """Return what the users of each test see."""
         found = []
         in_loop = tuple(getattr(time, name) for name in NAMES[:_IN_LOOP])
@@ -149,7 +163,8 @@ def fit_engine_time(
 
     low = np.array([_LEAST_FACTOR, _LEAST_FACTOR, 0.0, 0.0, 0.0, 0.0]) / _UNITS
     high = np.array([_MOST_FACTOR, _MOST_FACTOR, *[np.inf] * 4]) / _UNITS
-    slopes = _Slopes(residuals)
+    at_a_rate = any(test.point.rate_per_s is not None for test in served)
+    slopes = _Slopes(residuals, (np.arange(len(NAMES)) < _IN_LOOP)[free])
     solution = optimize.least_squares(
         residuals,
         (np.clip(first / _UNITS, low + 1e-3, high) + _SHIFT)[free],
@@ -158,9 +173,7 @@ def fit_engine_time(
         f_scale=2.0,
         jac=slopes.at,
         x_scale=1.0,
-        xtol=3e-3,
-        ftol=1e-3,
-        max_nfev=10,
+        **(_SEARCH_AT_A_RATE if at_a_rate else _SEARCH),
     )
     errors, determined = _certainty(np.asarray(solution.jac), free)
     time = time_of(np.asarray(solution.x))

@@ -1,4 +1,4 @@
-"""Calibrate a profile with load tests that state means per concurrency."""
+"""Calibrate a profile with load tests that state means per number of users or rate."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from capplan.calibration.closed_loop import SweepPoint
+from capplan.calibration.load_test import SweepPoint
 from capplan.calibration.sweep_fit import Served, SweepFit, fit_engine_time
 from capplan.calibration.sweep_score import score, served_error
 from capplan.deployment.engine import EngineSettings
@@ -35,7 +35,8 @@ class SweepProfile(NamedTuple):
     profile: Profile
     points: list[SweepPoint]
     fit: SweepFit
-    held_out: np.ndarray  # (points,): simulated ÷ measured, its concurrency left out
+    held_out: np.ndarray  # (points,): simulated ÷ measured, its load left out
+    notes: tuple[str, ...] = ()  # what the files state, and what was left out
 
 
 def fit_sweep(
@@ -50,12 +51,12 @@ def fit_sweep(
     """Return the profile on which the simulated users wait as long as the real ones.
 
     A factor on the base's kernels, the time of an iteration and that of a running
-    request are fitted; each concurrency is also predicted from the others. ``kv_times``
+    request are fitted; each load is also predicted from the others. ``kv_times``
     is the KV that attention reads over the base's. [bytes/byte]
     """
     for point in points:
         _check_little(point, base.tp, source)
-    most = max(point.concurrency for point in points)
+    most = max(point.concurrency or engine.max_num_seqs for point in points)
     tokens, front_s = engine.max_num_batched_tokens, base.request_s
     kernels = tables(base.decode, base.fused, most, tokens, request_s=front_s)
     kernels = kernels.reading(kv_times)
@@ -72,8 +73,8 @@ def fit_sweep(
     if off > _NEAR:
         raise InputError(
             f"{source}: no time of an engine comes near these load tests, which do "
-            "not change with their users as a batch does; expected means per "
-            "concurrency, up to a full batch"
+            "not change with their load as a batch does; expected means per number "
+            "of users or rate, up to a full batch"
         )
     time = fit.time.model_copy(
         update={"source": source, "served": _error(points, held_out)}
@@ -83,21 +84,30 @@ def fit_sweep(
 
 
 def _check_little(point: SweepPoint, tp: int, source: str) -> None:
-    """Refuse a throughput that users who wait so long cannot reach."""
+    """Refuse a throughput that users who wait so long, or a rate, cannot reach."""
     if point.output_tokens_per_s is None or point.tpot_s is None:
         return
-    e2e_s = (point.ttft_s or 0.0) + point.tpot_s * max(point.mean_osl - 1, 1)
-    users = point.output_tokens_per_s / point.mean_osl * e2e_s
-    share = users / point.concurrency
+    given = f"{source}: {point.output_tokens_per_s:g} output tokens/s"
+    done_per_s = point.output_tokens_per_s / point.mean_osl
     low, high = _LITTLE
+    if point.rate_per_s is not None:
+        if done_per_s > high * point.rate_per_s:
+            raise InputError(
+                f"{given} of {point.mean_osl:g} tokens each are {done_per_s:.3g} "
+                f"requests/s; expected the rate, {point.rate_per_s:g}"
+            )
+        return
+    assert point.concurrency is not None
+    e2e_s = (point.ttft_s or 0.0) + point.tpot_s * max(point.mean_osl - 1, 1)
+    users = done_per_s * e2e_s
+    share = users / point.concurrency
     if low <= share <= high:
         return
     is_per_gpu = low <= share * tp <= high
     hint = f"; is it per GPU? times TP {tp} it fits" if is_per_gpu else ""
     raise InputError(
-        f"{source}: {point.output_tokens_per_s:g} output tokens/s at a TPOT of "
-        f"{point.tpot_s * 1e3:.4g} ms are {users:.3g} requests at once by Little's "
-        f"law; expected the concurrency, {point.concurrency}{hint}"
+        f"{given} at a TPOT of {point.tpot_s * 1e3:.4g} ms are {users:.3g} requests at "
+        f"once by Little's law; expected the concurrency, {point.concurrency}{hint}"
     )
 
 
@@ -120,26 +130,26 @@ def _check_units(
 
 
 def _left_out(served: Sequence[Served], prior: EngineTime) -> np.ndarray:
-    """Return simulated ÷ measured of each test by the fit to other concurrencies."""
-    users = np.array([test.point.concurrency for test in served])
+    """Return simulated ÷ measured of each test by the fit to other loads."""
     ratio = np.full(len(served), np.nan)
-    for one in np.unique(users):
-        others = [test for test in served if test.point.concurrency != one]
+    for load in {test.point.load for test in served}:
+        others = [test for test in served if test.point.load != load]
         time = fit_engine_time(others, prior).time
-        for row in np.flatnonzero(users == one).tolist():
-            ratio[row] = served[row].simulated(time).slower(served[row].point)
+        for row, test in enumerate(served):
+            if test.point.load == load:
+                ratio[row] = test.simulated(time).slower(test.point)
     return ratio
 
 
 def _error(points: list[SweepPoint], held_out: np.ndarray) -> ServedError | None:
-    """Return the error on concurrencies left out; None of fewer than three shapes."""
+    """Return the error on loads left out; None of fewer than three shapes."""
     scores = []
-    for shape in sorted({(point.isl, point.osl) for point in points}):
-        rows = [at for at, p in enumerate(points) if (p.isl, p.osl) == shape]
+    for shape in sorted({point.curve for point in points}):
+        rows = [at for at, p in enumerate(points) if p.curve == shape]
         seen_s = [points[at].tpot_s for at in rows]
         if len(rows) < 3 or any(value is None for value in seen_s):
             continue
         measured_s = np.array(seen_s, np.float64)
-        users = [points[at].concurrency for at in rows]
-        scores.append(score(users, measured_s, measured_s * held_out[rows]))
+        loads = [points[at].rate_per_s or points[at].concurrency or 0 for at in rows]
+        scores.append(score(loads, measured_s, measured_s * held_out[rows]))
     return served_error(scores) if len(scores) >= _FEWEST_SHAPES else None

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from served_sets import OTHER_CLUSTER
 from served_sweeps import FAMILIES, Sweep, base_of
 
-from capplan.calibration.closed_loop import ClosedLoop
+from capplan.calibration.load_test import LoadTest
 from capplan.calibration.sweep_fit import NAMES, Served, fit_engine_time
 from capplan.calibration.sweep_score import SweepScore, score
 from capplan.errors import InputError
@@ -75,7 +75,7 @@ class Found(NamedTuple):
 
     case: Case
     row: EngineRow
-    loops: tuple[ClosedLoop, ...]
+    loops: tuple[LoadTest, ...]
 
     @property
     def keys(self) -> list[Key]:

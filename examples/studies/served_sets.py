@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from capplan.calibration.closed_loop import SweepPoint
+from capplan.calibration.load_test import SweepPoint
 from capplan.errors import InputError
 from capplan.latency.importers.identity import GPU_NAMES
 from capplan.llm.architecture import Architecture

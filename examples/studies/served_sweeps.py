@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from served_sets import load_tests
 
-from capplan.calibration.closed_loop import SweepPoint
+from capplan.calibration.load_test import SweepPoint
 from capplan.calibration.sweep_fit import Served
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.replica import replica

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from capplan.calibration.closed_loop import SweepPoint, closed_loop
+from capplan.calibration.load_test import SweepPoint, load_test
 from capplan.deployment.engine import EngineSettings
 from capplan.latency.catalog import find_profile
 from capplan.latency.engine_rows import EngineName, engine_time
@@ -25,7 +25,7 @@ def seen_s(gpu, tp, users, time=TRUE):
     base = find_profile("gpt-oss-120b", gpu, tp)
     kernels = tables(base.decode, base.fused, max(USERS), 8192)
     point = POINT._replace(concurrency=users)
-    return closed_loop(time.applied(kernels), EngineSettings(), point).tpot_s
+    return load_test(time.applied(kernels), EngineSettings(), point).tpot_s
 
 
 def run(monkeypatch, *arguments, name="served_accuracy.py"):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from capplan.calibration.closed_loop import SweepPoint
+from capplan.calibration.load_test import SweepPoint
 from capplan.calibration.sweep_file import read_sweep
 from capplan.errors import InputError
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from capplan.calibration.closed_loop import SweepPoint
+from capplan.calibration.load_test import SweepPoint
 from capplan.calibration.sweep_fit import NAMES, Served, fit_engine_time
 from capplan.calibration.sweep_score import score, served_error, users_within
 from capplan.deployment.engine import EngineSettings

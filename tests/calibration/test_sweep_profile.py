@@ -1,14 +1,18 @@
 """``capplan fit --from SWEEP --onto PROFILE``: means per concurrency."""
 
+import numpy as np
 import pytest
 
-from capplan.calibration.closed_loop import SweepPoint, closed_loop
+import capplan
+from capplan.calibration.load_test import SweepPoint, load_test
+from capplan.calibration.sweep_profile import fit_sweep
 from capplan.cli.main import exit_code
 from capplan.deployment.engine import EngineSettings
 from capplan.latency.catalog import find_profile
 from capplan.latency.engine_time import EngineTime
-from capplan.latency.profile_file import load_profile
+from capplan.latency.profile_file import load_profile, save_profile
 from capplan.latency.terms import tables
+from capplan.latency.with_engine import calibrated, with_engine_time
 
 TRUE = EngineTime(factor=1.15, iteration_s=1.5e-3, per_request_s=6e-5, source="")
 USERS = (4, 8, 16, 32, 64)
@@ -19,7 +23,7 @@ def served(users=USERS, isl=1024, osl=128):
     base = find_profile("Llama-3.1-8B", "H100-SXM", 1)
     kernels = TRUE.applied(tables(base.decode, base.fused, max(users), 8192))
     return [
-        (point := SweepPoint(isl, osl, count), closed_loop(kernels, ENGINE, point))
+        (point := SweepPoint(isl, osl, count), load_test(kernels, ENGINE, point))
         for count in users
     ]
 
@@ -59,11 +63,53 @@ def test_half_of_a_sweep_predicts_the_other_half(tmp_path, capsys):
     assert profile.how == "calibrated"
     kernels = tables(profile.decode, profile.fused, 64, 8192)
     for point, seen in served((8, 32)):
-        loop = closed_loop(profile.engine_time.applied(kernels), ENGINE, point)
+        loop = load_test(profile.engine_time.applied(kernels), ENGINE, point)
         assert loop.tpot_s == pytest.approx(seen.tpot_s, rel=0.02)
         assert loop.output_tokens_per_s == pytest.approx(
             seen.output_tokens_per_s, rel=0.03
         )
+
+
+def simulated_at(rate_per_s, profile):
+    """Return the mean of load tests that ``simulate`` made at a rate, as one."""
+    asked = {"input_len": "1024", "output_len": "128", "llm": "Llama-3.1-8B"}
+    asked |= {"gpu": "H100-SXM", "tp": 1, "replicas": 1, "slo": "ttft=10s"}
+    tables = [
+        capplan.simulate(
+            **asked, rate=rate_per_s, profiles=str(profile), seed=seed
+        ).simulation.table
+        for seed in range(1, 6)
+    ]
+    tpot_s, ttft_s = (
+        float(np.mean([getattr(table, name) for table in tables]))
+        for name in ("tpot_s", "ttft_s")
+    )
+    point = SweepPoint(1024, 128, None, tpot_s, ttft_s)
+    return point._replace(requests=len(tables[0].ttft_s), rate_per_s=rate_per_s)
+
+
+SLOWER = TRUE.model_copy(update={"request_s": 0.02, "prompt_token_s": 2e-5})
+
+
+@pytest.mark.parametrize(
+    "time", [None, pytest.param(SLOWER, marks=pytest.mark.thorough)]
+)
+def test_a_sweep_simulated_at_rates_gives_its_profile_back_within_2_percent(
+    time, tmp_path
+):
+    base = find_profile("Llama-3.1-8B", "H100-SXM", 1)
+    right = with_engine_time(base, False) if time is None else calibrated(base, time)
+    save_profile(right, tmp_path / "right.yaml")
+    seen = [simulated_at(r, tmp_path / "right.yaml") for r in (2, 6, 10, 14, 18)]
+
+    fitted = fit_sweep(seen, base, ENGINE, False, source="simulated")
+
+    save_profile(fitted.profile, tmp_path / "found.yaml")
+    for rate in (4, 12, 16):
+        measured = simulated_at(rate, tmp_path / "right.yaml")
+        found = simulated_at(rate, tmp_path / "found.yaml")
+        assert found.tpot_s == pytest.approx(measured.tpot_s, rel=0.02)
+        assert found.ttft_s == pytest.approx(measured.ttft_s, rel=0.03)
 
 
 @pytest.mark.thorough

@@ -15,7 +15,7 @@ from capplan.report.pages.rank_profiles import decodes_table, part_errors
 from capplan.report.profile_charts import profile_figures
 
 if TYPE_CHECKING:
-    from capplan.calibration.closed_loop import SweepPoint
+    from capplan.calibration.load_test import SweepPoint
     from capplan.calibration.served_fit import ServedFit
     from capplan.calibration.sweep_profile import SweepProfile
 
