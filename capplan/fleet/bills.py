@@ -278,9 +278,10 @@ def _cover(items: tuple[tuple[int, int, int], ...], units: int) -> list[int]:
     stages = _least(items, most)
     taken, left = [0] * len(items), units
     for index in range(len(items) - 1, -1, -1):
-        while left > 0 and stages[index + 1][left] != stages[index][left]:
-            taken[index] += 1
-            left = max(0, left - items[index][0])
+        each = slice(left, 0, -items[index][0])  # left after one more of them
+        same = np.append(stages[index + 1][each] == stages[index][each], True)
+        taken[index] = int(same.argmax())
+        left = max(0, left - items[index][0] * taken[index])
     return taken
 
 
