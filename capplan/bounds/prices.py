@@ -20,6 +20,8 @@ _EXACT_TOKENS = 24
 _ENDLESS_CONTEXT = 1e12
 """Stands for an unlimited context where infinity cannot be multiplied by 0. [tokens]"""
 _MARGIN_S = 1e-12
+_AT_ONCE = 2**14
+"""Iterations that are evaluated at once."""
 
 
 class IterationPrices(NamedTuple):
@@ -194,43 +196,48 @@ def prove_prefill_price(
         return prices
     largest = min(bounds.batch, bounds.tokens - 1)
     if token_step is None:
-        b = np.append(0, _spread(largest, 16))
+        batches = np.append(0, _spread(largest, 16))
         first = last = _spread(bounds.tokens, 24)
     else:
-        b = np.arange(largest + 1)
+        batches = np.arange(largest + 1)
         edges = _token_blocks(bounds.tokens, token_step)
         first, last = edges[:-1], edges[1:] - 1
-    # Beside b decodes there is room for tokens - b of prompts.
-    last = np.minimum(last[None, :], (bounds.tokens - b)[:, None])
     base_s = tables.fused_s[: bounds.tokens + 1]
     base_s = np.minimum.accumulate(base_s[::-1])[::-1]  # over n' >= n
-    own_s = tables.fused_decode_s[b] - prices.fixed_s - prices.decode_s * b
-    without_context_s = (
-        base_s[np.minimum(b[:, None] + first[None, :], bounds.tokens)] + own_s[:, None]
-    )
-    slope_s = tables.fused_context_s[b] - prices.context_s
-    without_context_s[first[None, :] > last] = np.inf  # no such iteration
-    tokens = np.maximum(last, 1).astype(np.float64)
     least_s = np.inf
-    for low, high, above_cap in _context_ranges(b, bounds, context_cap, pieces):
-        context_slack_s = np.minimum(slope_s * low, slope_s * high)
-        over_s = without_context_s + context_slack_s[:, None]
-        np.maximum(over_s, 0.0, out=over_s)
-        spread_s = prices.decode_s * b + prices.context_s * (
-            np.minimum(high, b * context_cap)
+    # What does not fit the processor's cache takes thrice as long: a part at a time.
+    parts = -(-len(batches) * len(first) // _AT_ONCE)
+    for b in np.array_split(batches, parts):
+        # Beside b decodes there is room for tokens - b of prompts.
+        most = np.minimum(last[None, :], (bounds.tokens - b)[:, None])
+        own_s = tables.fused_decode_s[b] - prices.fixed_s - prices.decode_s * b
+        without_context_s = (
+            base_s[np.minimum(b[:, None] + first[None, :], bounds.tokens)]
+            + own_s[:, None]
         )
-        # Below the cap V = D, and 1 - V / (D + P) falls with D; above, it rises.
-        decode_s = prices.decode_s * b + prices.context_s * (low if above_cap else high)
-        # In place, what does not fit the processor's cache takes thrice as long:
-        # value = over + tpot_share * fixed * max(1 - spread / total, 0)
-        value_s = np.maximum(decode_s[:, None] + over_s, 1e-300)
-        np.divide(spread_s[:, None], value_s, out=value_s)
-        np.subtract(1, value_s, out=value_s)
-        np.maximum(value_s, 0.0, out=value_s)
-        value_s *= tpot_share * prices.fixed_s
-        value_s += over_s
-        value_s /= tokens
-        least_s = min(least_s, float(value_s.min()))
+        slope_s = tables.fused_context_s[b] - prices.context_s
+        without_context_s[first[None, :] > most] = np.inf  # no such iteration
+        tokens = np.maximum(most, 1).astype(np.float64)
+        for low, high, above_cap in _context_ranges(b, bounds, context_cap, pieces):
+            context_slack_s = np.minimum(slope_s * low, slope_s * high)
+            over_s = without_context_s + context_slack_s[:, None]
+            np.maximum(over_s, 0.0, out=over_s)
+            spread_s = prices.decode_s * b + prices.context_s * (
+                np.minimum(high, b * context_cap)
+            )
+            # Below the cap V = D, and 1 - V / (D + P) falls with D; above, it rises.
+            decode_s = prices.decode_s * b + prices.context_s * (
+                low if above_cap else high
+            )
+            # In place: value = over + tpot_share * fixed * max(1 - spread / total, 0)
+            value_s = np.maximum(decode_s[:, None] + over_s, 1e-300)
+            np.divide(spread_s[:, None], value_s, out=value_s)
+            np.subtract(1, value_s, out=value_s)
+            np.maximum(value_s, 0.0, out=value_s)
+            value_s *= tpot_share * prices.fixed_s
+            value_s += over_s
+            value_s /= tokens
+            least_s = min(least_s, float(value_s.min()))
     return prices._replace(prefill_s=max(least_s * (1 - 1e-9), prices.prefill_s))
 
 

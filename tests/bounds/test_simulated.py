@@ -270,7 +270,7 @@ def check_bound_of(trace, tables, engine, slo):
 
 
 @pytest.mark.parametrize("seed", range(25))
-def test_no_iteration_takes_less_than_the_proven_prices(seed):
+def test_no_iteration_takes_less_than_the_proven_prices(seed, monkeypatch):
     generator = np.random.default_rng(seed)
     tables = random_tables(generator)
     engine = EngineSettings(TOKENS, BATCH, 4, int(generator.integers(20, 400)))
@@ -281,6 +281,10 @@ def test_no_iteration_takes_less_than_the_proven_prices(seed):
 
     prices = prove_prefill_price(tables, limits, fitted, share, cap)
 
+    monkeypatch.setattr(
+        "capplan.bounds.prices._AT_ONCE", int(generator.integers(200, 900))
+    )
+    assert prove_prefill_price(tables, limits, fitted, share, cap) == prices
     b = generator.integers(0, min(BATCH, limits.batch) + 1, 4000)
     new = generator.integers(1, TOKENS - BATCH + 1, 4000)
     most = np.minimum(limits.context, 60.0 * b)
