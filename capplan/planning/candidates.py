@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from typing import NamedTuple
 
 from capplan.deployment.configuration import Configuration
@@ -69,6 +69,7 @@ def run_of(
     *,
     thorough: bool = False,
     metrics: tuple[str, ...] = ("ttft_s", "tpot_s", "e2e_s"),
+    only_whether: bool = False,
 ) -> Run:
     """Simulate a deployment and judge it.
 
@@ -84,15 +85,21 @@ def run_of(
         metrics=metrics,
         budget_requests=BUDGET_REQUESTS * (THOROUGH if thorough else few),
         stopped=inputs.stopped,
+        only_whether=only_whether,
         simulate_with=inputs.simulate_with,
     )
 
 
 def _run_with(
-    inputs: PlanInputs, configuration: Configuration, router: str, replica_count: int
+    inputs: PlanInputs,
+    configuration: Configuration,
+    router: str,
+    replica_count: int,
+    *,
+    only_whether: bool = False,
 ) -> Run:
     deployment = one_pool(inputs.settings, configuration, replica_count, router)
-    return run_of(inputs, deployment)
+    return run_of(inputs, deployment, only_whether=only_whether)
 
 
 def evaluate(
@@ -116,7 +123,7 @@ def evaluate(
         max_replicas = best.run.replica_count - 1
         if max_replicas < at_least:
             continue
-        better = _up_to(run_with, at_least, max_replicas)
+        better = _up_to(run_with, at_least, max_replicas, told=False)
         if better.run is not None:
             best, chosen = better, router
     if best.run is None and inputs.best_only and not best.interrupted:
@@ -135,7 +142,8 @@ def _first(
         return fewest_replicas(run_with, at_least, max_replicas, settled_by)
     within = Fewest(None)
     if max_replicas >= at_least:
-        within = _up_to(run_with, at_least, max_replicas)
+        told = not inputs.best_only
+        within = _up_to(run_with, at_least, max_replicas, told=told)
     if within.too_close and inputs.likely is not None:
         within = _above(run_with, within, max_replicas)
     if within.run is not None or within.interrupted or inputs.best_only:
@@ -269,7 +277,7 @@ def tune(inputs: PlanInputs, tuning: Tuning) -> Tuned:
         if refusal(inputs.load.base, configuration.engine):
             continue  # a prompt that is not cut is longer
         run_with = partial(_run_with, inputs, configuration, tuning.router)
-        better = _up_to(run_with, at_least, max_replicas)
+        better = _up_to(run_with, at_least, max_replicas, told=False)
         if better.run is not None:
             max_replicas = better.run.replica_count - 1
             tuned = replace(prospect, configuration=configuration)
@@ -312,18 +320,26 @@ def gpus_with(
     return candidate.gpu_count
 
 
-def _up_to(run_with: Callable[[int], Run], at_least: int, max_replicas: int) -> Fewest:
-    """Return the fewest replicas up to a count; no run where it is not decided."""
-    run_with = cache(run_with)  # the search may come to this count again
+def _up_to(
+    run_with: Callable[..., Run], at_least: int, max_replicas: int, *, told: bool
+) -> Fewest:
+    """Return the fewest replicas up to a count; no run where it is not decided.
+
+    Where that count misses the SLO, its figures are complete if they are ``told``.
+    """
     try:
-        run = run_with(max_replicas)
+        run = run_with(max_replicas, only_whether=not told)
     except Interrupted:
         return Fewest(None, interrupted=True)
     except HostFullError:
         return Fewest(None)
     meets = run.judgement.meets
-    if meets:
-        fewest = fewest_replicas(run_with, at_least, max_replicas)
+    if meets:  # the search comes to this count again
+        fewest = fewest_replicas(
+            lambda count: run if count == max_replicas else run_with(count),
+            at_least,
+            max_replicas,
+        )
         if fewest.decided:
             return fewest
     return Fewest(None, (run,), too_close=() if meets is False else (max_replicas,))

@@ -43,7 +43,7 @@ from capplan.planning.traffic import is_streamed, judged_traffic
 from capplan.planning.work import Work, work_of
 from capplan.simulator.fleet import Stopped
 from capplan.simulator.request_times import METRICS
-from capplan.simulator.sample import sample_of
+from capplan.simulator.sample import Sample, sample_of
 from capplan.simulator.simulate import simulate
 from capplan.simulator.sketches import Finished
 from capplan.simulator.table import finished_part
@@ -198,6 +198,7 @@ def judged_run(
     first_only: bool = False,
     stopped: Stopped | None = None,
     by_then: bool = False,
+    only_whether: bool = False,
     simulate_with: Simulate = simulate,
 ) -> Run:
     """Simulate a deployment and judge it.
@@ -207,7 +208,8 @@ def judged_run(
     its length that start empty decide that the SLO is missed, by these. ``first`` is
     the first sample where it was simulated already. When ``stopped`` says so,
     Interrupted is raised; with ``by_then`` only before there is a sample, else the
-    samples simulated by then are judged.
+    samples simulated by then are judged. With ``only_whether`` the run is of no use
+    where the SLO is missed: then it has no utilisation.
     ``simulate_with`` may know simulations of other plans.
     """
     if deployment.split is not None:
@@ -229,6 +231,8 @@ def judged_run(
     judgement: Judgement | None = None
     if deployment.is_changing:  # what it does now is not what it will do
         steadiness = Steadiness()
+    elif only_whether and slo is not None and _misses(load, alone, slo, names):
+        steadiness = Steadiness(drawn=load.is_resampled)
     elif slo is not None and load.is_resampled and not first.interrupted:
         steadiness = drawn_steadiness(load, deployment, slo)
         short = first_only or steadiness.overloaded or is_hopeless(alone, slo, names)
@@ -268,6 +272,13 @@ def judged_run(
         first,
         judgement,
     )
+
+
+def _misses(load: Load, first: Sample, slo: Slo, names: tuple[str, ...]) -> bool:
+    """Return whether a first sample misses the SLO whatever the utilisation."""
+    if load.is_resampled:
+        return is_hopeless(first, slo, names)
+    return verdict([first], slo, names, Steadiness()) is False
 
 
 def simulate_deployment(

@@ -263,12 +263,23 @@ def test_a_smaller_token_budget_is_taken_where_it_saves_replicas():
     assert better.configuration.engine == better.run.configuration.engine
 
 
+def test_what_a_budget_that_misses_completes_at_most_is_not_measured(monkeypatch):
+    def fleet_saturation(*of):
+        raise AssertionError("a utilisation that nobody is told")
+
+    monkeypatch.setattr(
+        "capplan.planning.replications.fleet_saturation", fleet_saturation
+    )
+
+    assert tune(inputs(), Tuning(prospect(1), "jsq", 1)) == (None, (), None)
+
+
 def test_without_a_replica_to_save_the_token_budget_stays():
     assert tune(inputs(), Tuning(prospect(1), "jsq", 0)) == (None, (), None)
 
 
 def test_a_token_budget_too_close_to_call_is_named(monkeypatch):
-    def run_of(inputs, deployment):
+    def run_of(inputs, deployment, only_whether):
         pool = deployment.pool
         budget = pool.configuration.engine.max_num_batched_tokens
         judgement = SimpleNamespace(meets=None if budget == 1024 else False)
