@@ -72,7 +72,7 @@ def disaggregated(
                 simulated[str(pair)] = pair
                 for text in texts:
                     warnings.warn(text, CapplanWarning, stacklevel=2)
-            pairs, left_out = _against(pairs, done)
+            pairs, left_out = _against(inputs, pairs, done)
             done += left_out
     progress("deciding what was too close to call")
     return _decided(inputs, simulated, done)
@@ -112,7 +112,7 @@ def _bound_held(inputs: PlanInputs, candidate: Candidate) -> Candidate:
 
 
 def _against(
-    pairs: list[Pair], done: list[Candidate]
+    inputs: PlanInputs, pairs: list[Pair], done: list[Candidate]
 ) -> tuple[list[Pair], list[Candidate]]:
     """Return the pairs that may still be the best, and the others as candidates."""
     feasible = feasible_of(done)
@@ -120,10 +120,12 @@ def _against(
     left, left_out = [], []
     for pair in pairs:
         pair = replace(pair, rivals=rivals)
-        if pair.competes(pair.at_least):
+        price = pair.price_of(pair.at_least)
+        may_win = not inputs.best_only or not rivals or price < min(rivals)
+        if may_win and pair.competes(pair.at_least):
             left.append(pair)
             continue
-        _, gpu_count = pair.price_of(pair.at_least)
+        _, gpu_count = price
         other = min(feasible, key=price_of)
         reason = (
             f"needs at least {gpu_count} GPUs by the bounds or the utilisation of its "

@@ -29,6 +29,7 @@ from capplan.planning.inputs import (
     plan_inputs,
     unseen,
 )
+from capplan.planning.known_runs import KnownRuns
 from capplan.planning.launch import launch
 from capplan.planning.mix import mix_of
 from capplan.planning.pairs import check_pools
@@ -56,6 +57,8 @@ from capplan.simulator.fleet import Stopped
 
 _WAVE = 4
 """Candidates simulated side by side before the others are held against them."""
+_KEPT_BYTES = 2**28
+"""Memory of simulations kept of the search for a number of drafted tokens. [bytes]"""
 NOT_IN_THE_RESULT = {"out", "xlsx", "executor", "ray_address"}
 """Settings that the result does not depend on."""
 
@@ -77,7 +80,7 @@ def plan(
     if is_searched(settings):
         search = _with_any_drafts(settings, progress, stopped)
     else:
-        search = _searched(settings, progress, stopped)
+        search = _searched(*_inputs(settings, progress, stopped), progress)
     with collected_warnings() as texts:
         result = in_full(*search[:3], progress, with_load=with_load)
     first = (result.risk.caution,) if result.risk and result.risk.caution else ()
@@ -96,36 +99,60 @@ class _Search(NamedTuple):
     tried: list[Configuration | Excluded]
     plan: Plan
     texts: list[str]  # warnings
+    texts_of_inputs: list[str]  # those before the search
 
 
 def _with_any_drafts(
     settings: PlanSettings, progress: Progress, stopped: Stopped | None
 ) -> _Search:
-    """Return the best of the searches with no drafts and with one to three."""
-    searches = {}
+    """Return the best of the searches with no drafts and with one to three.
+
+    Each finds its best alone at first: nothing else is told of those not chosen.
+    """
+    plans: dict[int, Plan] = {}
     for drafts in SEARCHED:
         progress(f"planning with {drafts} drafted tokens")
-        given = with_drafts(settings, drafts)
-        searches[drafts] = _searched(given, progress, stopped)
-    plans = {drafts: search.plan for drafts, search in searches.items()}
-    chosen, tried = best_of_drafts(plans, _by_cost)
+        given = _inputs(with_drafts(settings, drafts), progress, stopped)
+        inputs = replace(given[0], best_only=True)
+        if settings.executor == "local":
+            inputs = replace(inputs, simulate_with=KnownRuns(_KEPT_BYTES))
+        search = _searched(inputs, *given[1:], progress)
+        plans[drafts] = search.plan
+        chosen, tried = best_of_drafts(plans, _by_cost)
+        if chosen == drafts:
+            best = search
     interrupted = any(each.interrupted for each in plans.values())
-    best = replace(plans[chosen], drafts_tried=tried, interrupted=interrupted)
-    return searches[chosen]._replace(plan=best)
+    if not interrupted:
+        inputs = replace(best.inputs, best_only=False)
+        search = _searched(inputs, best.tried, best.texts_of_inputs, progress)
+        interrupted = search.plan.interrupted
+        best = best if interrupted else search
+    plan = replace(best.plan, drafts_tried=tried, interrupted=interrupted)
+    return best._replace(plan=plan)
 
 
-def _searched(
+def _inputs(
     settings: PlanSettings, progress: Progress, stopped: Stopped | None
-) -> _Search:
+) -> tuple[PlanInputs, list[Configuration | Excluded], list[str]]:
     with collected_warnings() as texts:
         progress("reading the requests")
         inputs, tried = plan_inputs(settings)
-        if settings.executor == "local":  # elsewhere Ctrl-C cannot be seen
-            inputs = replace(inputs, stopped=stopped)
+    if settings.executor == "local":  # elsewhere Ctrl-C cannot be seen
+        inputs = replace(inputs, stopped=stopped)
+    return inputs, tried, texts
+
+
+def _searched(
+    inputs: PlanInputs,
+    tried: list[Configuration | Excluded],
+    texts_of_inputs: list[str],
+    progress: Progress,
+) -> _Search:
+    with collected_warnings() as texts:
         result = planned(inputs, tried, progress)
-        if settings.mix and not result.interrupted:
+        if inputs.settings.mix and not (result.interrupted or inputs.best_only):
             result = replace(result, mix=mix_of(inputs, tried, result, progress))
-    return _Search(inputs, tried, result, texts)
+    return _Search(inputs, tried, result, [*texts_of_inputs, *texts], texts_of_inputs)
 
 
 def planned(

@@ -328,25 +328,26 @@ def test_in_a_comparison_other_schedulers_have_no_drafts():
     assert "no drafts" in other.given
 
 
+SEARCHED = {
+    "workload": "synthetic:prompt=100,output=100,n=300",
+    "rate": 20,
+    "slo": "ttft=1s,tpot=5ms",
+    "llm": "Llama-3.1-8B",
+    "gpu": "H100-SXM",
+    "tp": 1,
+    "price": {"H100-SXM": "1"},
+    **TIMES,
+}
+EAGLE = {"acceptance_rates": "0.8,0.1,0.0", "draft_ms": 0.3}
+
+
 @pytest.fixture(scope="module")
 def searched():
     """A plan that finds the number of drafts; without any its TPOT is out of reach."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         return plan(
-            PlanSettings(
-                workload="synthetic:prompt=100,output=100,n=300",
-                rate=20,
-                slo="ttft=1s,tpot=5ms",
-                llm="Llama-3.1-8B",
-                gpu="H100-SXM",
-                tp=1,
-                price={"H100-SXM": "1"},
-                **TIMES,
-                speculative_config='{"method":"eagle3"}',
-                acceptance_rates="0.8,0.1,0.0",
-                draft_ms=0.3,
-            )
+            PlanSettings(**SEARCHED, **EAGLE, speculative_config='{"method":"eagle3"}')
         )
 
 
@@ -357,6 +358,40 @@ def test_a_plan_without_a_number_takes_the_cheapest_of_none_to_three(searched):
     chosen = searched.drafts_worth.drafts if searched.drafts_worth else 0
     by_count = {row.drafts: row.gpu_count for row in searched.drafts_tried}
     assert by_count[chosen] == fewest
+
+
+@pytest.mark.parametrize(
+    "apart", [False, pytest.param(True, marks=pytest.mark.thorough)]
+)
+def test_a_plan_that_finds_the_drafts_tells_what_one_with_them_tells(apart):
+    given = {**SEARCHED, "gpu": "H100-SXM,A100-80GB-SXM", "tp": (1, 2), "price": {}}
+    given |= {"slo": "ttft=1s,tpot=15ms", "rate": 100, "disaggregated": apart}
+    given |= {"link_gb_per_s": 50.0} if apart else {}
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = plan(
+            PlanSettings(**given, **EAGLE, speculative_config='{"method":"eagle3"}')
+        )
+        plans = [plan(PlanSettings(**given))]
+        for drafts in (1, 2, 3):
+            config = {"method": "eagle3", "num_speculative_tokens": drafts}
+            own = {**given, **EAGLE, "speculative_config": json.dumps(config)}
+            plans.append(plan(PlanSettings(**own)))
+
+    told = [(row.gpu_count, row.usd_per_h) for row in found.drafts_tried]
+    best = [each.best for each in plans]
+    assert told == [(row.gpu_count, row.cost.usd_per_h) for row in best]
+    chosen = found.drafts_worth.drafts if found.drafts_worth else 0
+    rows = [
+        [
+            (row.key, row.status, row.gpu_count, row.pruned_reason, row.probes)
+            for row in each.candidates
+        ]
+        for each in (found, plans[chosen])
+    ]
+    assert len(rows[0]) > 3
+    assert rows[0] == rows[1]
 
 
 @pytest.mark.thorough
