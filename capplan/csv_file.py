@@ -7,8 +7,9 @@ Small tables are read here whole; traces are parsed in bulk by
 import csv
 import io
 import math
+import re
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from statistics import median_low
 
@@ -27,11 +28,23 @@ _MOST_APART = 1e5
 
 def header(path: str | Path) -> list[str]:
     """Return the column names of a CSV."""
+    return _names(path, next(_records(path, [_first_line(path)]), (1, []))[1])
+
+
+def separator(path: str | Path) -> str:
+    """Return what separates the cells of a CSV."""
+    return _separator(_first_line(path))
+
+
+def _first_line(path: str | Path) -> str:
     with opened(path) as file:
         lines = iter(lambda: file.readline(2 * _MAX_FIELD_CHARACTERS), b"")
-        first = next(filter(bytes.strip, lines), b"")
-    text = first.decode("utf-8-sig", errors="replace")
-    return _names(path, next(_records(path, [text]), (1, []))[1])
+        return next(filter(bytes.strip, lines), b"").decode("utf-8-sig", "replace")
+
+
+def _separator(first_line: str) -> str:
+    """Return the comma, unless another one separates more names outside quotes."""
+    return max(",;\t|", key=re.sub('"[^"]*"', "", first_line).count)
 
 
 def read_rows(
@@ -146,7 +159,15 @@ def _lines(file: Iterable[bytes]) -> Iterator[str]:
 def _records(path: str | Path, lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
     """Yield the number of its last line and the fields of each record not blank."""
     csv.field_size_limit(_MAX_FIELD_CHARACTERS)
-    rows = csv.reader(lines, skipinitialspace=True, strict=True)
+    lines, begun = iter(lines), [""]
+    while not begun[-1].strip() and (line := next(lines, None)) is not None:
+        begun.append(line)
+    rows = csv.reader(
+        chain(begun[1:], lines),
+        delimiter=_separator(begun[-1]),
+        skipinitialspace=True,
+        strict=True,
+    )
     try:
         for fields in rows:
             if fields:

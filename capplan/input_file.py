@@ -138,13 +138,13 @@ def parse_json(
     ``line`` is its line when it is one of many; ``finite`` refuses NaN and Infinity,
     which some tools write, and numbers beyond those of a double or of 64 bits.
     """
+    where = f"{path}:{line}" if line else f"{path}"
 
     def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         content = dict(pairs)
         if len(content) < len(pairs):
             names = [name for name, _ in pairs]
             twice = next(name for name in names if names.count(name) > 1)
-            where = f"{path}:{line}" if line else f"{path}"
             raise InputError(
                 f"{where}: the key {twice[:60]!r} stands twice in one object; "
                 "expected once"
@@ -165,9 +165,9 @@ def parse_json(
             f"{path}:{line or error.lineno}: not JSON: {error.msg}"
         ) from None
     except RecursionError:
-        raise InputError(f"{path}: not JSON: nested too deeply") from None
+        raise InputError(f"{where}: not JSON: nested too deeply") from None
     except ValueError as error:  # a number of thousands of digits
-        raise InputError(f"{path}: not JSON: {error}") from None
+        raise InputError(f"{where}: not JSON: {error}") from None
 
 
 def _finite(text: str) -> float:

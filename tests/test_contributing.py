@@ -139,7 +139,7 @@ def test_the_reader_of_the_worked_example_is_chosen_and_reads(
     first = {"gateway": "gateway", **readers.READERS}
     monkeypatch.setattr(readers, "READERS", first)
     path = tmp_path / "access.log"
-    path.write_text("at_ms,tokens_in,tokens_out\n0,10,5\n1500,20,7\n")
+    path.write_text("at_ms,t_in,t_out\n0,10,5\n1500,20,7\n")
 
     trace = readers.read_trace(path)
 

@@ -17,7 +17,7 @@ from capplan.simulator.simulate import simulate
 from capplan.simulator.sketches import Finished, Sketches
 from capplan.simulator.times import Simulation
 from capplan.units import format_duration, parse_duration_s
-from capplan.workload.readers import plain_csv
+from capplan.workload.readers import requests
 from capplan.workload.slo import Slo
 
 
@@ -31,7 +31,7 @@ def streamed(
 ) -> tuple[Deployment, Simulation, float]:
     """Return a deployment, its simulation in chunks, and its warm-up. [s]"""
     path = str(settings.trace)
-    columns = plain_csv.columns_of(path, settings.columns).names
+    columns = requests.columns_of(path, settings.columns).names
     if settings.stream is None:
         warnings.warn(
             f"{path}: more than {STREAMED_BYTES / 2**20:.0f} MiB, read in chunks: "

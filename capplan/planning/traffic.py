@@ -12,7 +12,7 @@ import numpy as np
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
 from capplan.errors import CapplanWarning, HorizonWarning, InputError
-from capplan.input_file import has_more_than, read_head
+from capplan.input_file import has_more_than
 from capplan.planning.images import seen
 from capplan.planning.load import (
     MOST_OF_USERS,
@@ -44,7 +44,7 @@ from capplan.workload.catalog import open_workload
 from capplan.workload.days import DAY_S
 from capplan.workload.lengths import synthetic_workload
 from capplan.workload.predictors import with_error, with_predictions
-from capplan.workload.readers import plain_csv, read_trace
+from capplan.workload.readers import PLAIN, read_trace, requests, sniffed
 from capplan.workload.readers.chunks import iterate_trace
 from capplan.workload.scale import scaled_traffic
 from capplan.workload.slo import Slo, base_classes
@@ -359,11 +359,9 @@ def is_streamed(settings: SimulateSettings) -> bool:
     path = None if settings.trace is None else Path(settings.trace)
     if path is None or not path.is_file() or not has_more_than(path, STREAMED_BYTES):
         return False
-    return (
-        settings.reader in (None, "csv")
-        and (settings.columns or plain_csv.sniff(read_head(path, _HEAD_BYTES)))
-        and not plain_csv.limit_columns(plain_csv.columns_of(path, settings.columns))
-    )
+    if (settings.reader or sniffed(path)) != PLAIN and not settings.columns:
+        return False
+    return not requests.limit_columns(requests.columns_of(path, settings.columns))
 
 
 def chunks(settings: SimulateSettings, engine: EngineSettings) -> Iterator[Trace]:

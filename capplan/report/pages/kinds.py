@@ -109,6 +109,14 @@ def _arrivals() -> list[dict[str, Any]]:
     ]
 
 
+def _formats() -> list[dict[str, Any]]:
+    read = {name: readers.reader(name) for name in readers.READERS}
+    return [
+        {"name": name, "what": summary(getattr(how, "what", how.__doc__))}
+        for name, how in read.items()
+    ]
+
+
 def _systems() -> list[dict[str, Any]]:
     return [
         {"name": name, "scheduler": row.scheduler, "what": row.source}
@@ -132,7 +140,13 @@ KINDS: Mapping[str, Kind] = {
         _workloads,
         _WORKLOAD_COLUMNS,
     ),
-    "formats": policy_kind("--reader", "formats of traces", readers, readers.READERS),
+    "formats": Kind(
+        "--reader",
+        "formats of traces",
+        lambda: readers.READERS,
+        _formats,
+        (NAME, WHAT),
+    ),
     "arrivals": Kind(
         "--arrivals",
         "arrival processes",

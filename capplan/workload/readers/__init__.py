@@ -1,65 +1,64 @@
-"""Trace formats: one file per format, detected from the content.
+"""Trace formats, detected from what a file holds.
 
-A reader is a module with two functions: ``sniff(head)`` returns whether the first
-(decompressed) bytes of a file look like its format, ``read(path, options)`` returns
-the trace. To add a format, write its file and list it in ``READERS``.
+Those with columns of token counts are lines of ``FORMATS`` in ``formats``. One that
+holds texts is a module with ``knows(first)``, whether the first row of a file is of
+its format, and ``read(path, options)``, which returns the trace.
 """
 
 from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
+from typing import Any
 
 from capplan.errors import InputError
 from capplan.workload.readers.options import ReadOptions
 from capplan.workload.trace import Trace
 
 READERS = {
-    "azure": "azure",
-    "burstgpt": "burstgpt",
-    "mooncake": "mooncake",
-    "qwen-bailian": "qwen_bailian",
-    "ragpulse": "ragpulse",
+    "azure": "formats",
+    "burstgpt": "formats",
+    "qwen-bailian": "formats",
+    "ragpulse": "formats",
+    "mooncake": "formats",
     "sharegpt": "sharegpt",
-    "csv": "plain_csv",
+    "csv": "formats",
 }
 """Module of each format, in the order in which they are tried."""
 
 PLAIN = "csv"
-"""The format whose columns the user may name."""
-
-_HEAD_BYTES = 65536
+"""The format of columns that are known by their names."""
 
 
-def reader(name: str) -> ModuleType:
-    """Return the module that reads the named format."""
+def reader(name: str) -> Any:
+    """Return the format, or the module, that reads the named format."""
     if name not in READERS:
         raise InputError(
             f"unknown trace format {name!r}; expected one of {', '.join(READERS)}"
         )
-    return import_module(f"{__name__}.{READERS[name]}")
+    module = import_module(f"{__name__}.{READERS[name]}")
+    return getattr(module, "FORMATS", {}).get(name, module)
 
 
 def sniffed(path: str | Path) -> str:
     """Return the name of the format of a file."""
-    from capplan.input_file import read_head
+    first = first_row(path)
+    return next((name for name in READERS if reader(name).knows(first)), PLAIN)
 
-    head = read_head(path, _HEAD_BYTES).removeprefix(b"\xef\xbb\xbf")
-    head = head.lstrip()
-    if not head:
+
+def first_row(path: str | Path) -> dict[str, Any]:
+    """Return the columns of a file, of JSON and Parquet with the first row's values."""
+    from capplan.csv_file import header
+    from capplan.input_file import read_head
+    from capplan.records import form, records
+
+    if not read_head(path, _HEAD_BYTES).removeprefix(b"\xef\xbb\xbf").strip():
         raise InputError(f"{path}: the file is empty; expected requests")
-    if head.startswith((b"\xff\xfe", b"\xfe\xff")):  # Excel's "Unicode text"
-        raise InputError(f"{path}: is text in UTF-16; expected UTF-8")
-    for name in READERS:
-        if reader(name).sniff(head):
-            return name
-    first = head.splitlines()[0][:80].decode(errors="replace")
-    raise InputError(
-        f"{path}:1: {first!r} begins no trace format that is known "
-        f"({', '.join(READERS)}); a plain CSV has a header with "
-        "arrival_s,prompt_tokens,output_tokens, or says with --columns "
-        "prompt_tokens=NAME,output_tokens=NAME which they are"
-    )
+    if form(path) == "csv":
+        return dict.fromkeys(header(path))
+    return next((row.fields for row in records(path)), {})
+
+
+_HEAD_BYTES = 65536
 
 
 def read_trace(
@@ -74,11 +73,13 @@ def read_trace(
 ) -> Trace:
     """Return the requests of a file, plain or gzipped; see :class:`ReadOptions`.
 
-    The format is detected unless ``reader_name`` is one of ``READERS``; ``columns``
-    are of a plain CSV.
+    The format is detected unless ``reader_name`` is one of ``READERS``.
     """
     options = ReadOptions(sharegpt_rule, tokenizer, salvage, seed, columns or {})
     name = reader_name or (PLAIN if columns else sniffed(path))
-    if columns and name != PLAIN:
-        raise InputError(f"--columns is for a plain CSV; {path} is read as {name}")
-    return reader(name).read(path, options)
+    if columns and not hasattr(reader(name), "columns"):
+        raise InputError(
+            f"--columns names token counts; {path} is read as {name}, which has texts"
+        )
+    trace: Trace = reader(name).read(path, options)
+    return trace

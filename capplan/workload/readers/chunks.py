@@ -1,4 +1,4 @@
-"""Stream a plain CSV as traces of bounded size, for traces larger than memory."""
+"""Stream a file as traces of bounded size, for traces larger than memory."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -6,14 +6,10 @@ from pathlib import Path
 import numpy as np
 
 from capplan.errors import InputError
-from capplan.workload.readers import plain_csv
+from capplan.workload.readers import requests
 from capplan.workload.readers.columns import Columns
-from capplan.workload.readers.ordering import (
-    Notes,
-    answered_rows,
-    left_out_text,
-    ordered_trace,
-)
+from capplan.workload.readers.ordering import Notes, ordered_trace, say_left_out
+from capplan.workload.readers.stamps import Stamps, arrivals
 from capplan.workload.readers.table import Table, iterate_tables
 from capplan.workload.trace import Trace
 
@@ -23,7 +19,7 @@ def iterate_trace(
     chunk_requests: int = 1_000_000,
     columns: Mapping[str, str] | None = None,
 ) -> Iterator[Trace]:
-    """Yield the requests of a plain CSV, plain or gzipped, in order of arrival.
+    """Yield the requests of a file, plain or gzipped, in order of arrival.
 
     Values are checked as by ``read_trace``, which has the same ``columns``. Class
     indices keep their meaning: a later chunk can only add names. A request before those
@@ -32,8 +28,8 @@ def iterate_trace(
     if chunk_requests < 1:
         raise ValueError(f"chunk_requests is {chunk_requests}; expected at least 1")
     # How many classes a guessed column has is known at its end.
-    read = plain_csv.columns_of(path, columns).without_guess("class")
-    for column in plain_csv.limit_columns(read).values():
+    read = requests.columns_of(path, columns).without_guess("class")
+    for column in requests.limit_columns(read).values():
         raise InputError(
             f"{path}:1: {column} cannot be read in chunks, since it makes classes of "
             "all requests together; expected no such column, or --no-stream"
@@ -42,42 +38,44 @@ def iterate_trace(
     sessions: dict[str, int] = {}
     adapters: dict[str, int] = {}
     last_s = -np.inf
-    epoch_s: float | None = None
+    begin: Stamps | None = None
     timed: bool | None = None
-    left_out = all_rows = 0
+    left_out = others = all_rows = 0
     arrival = read.names[read.arrival] if read.arrival else ""
-    for table in iterate_tables(path, chunk_requests, plain_csv.wanted(read)):
+    for table in iterate_tables(path, chunk_requests, requests.wanted(read)):
         notes = Notes(path)
-        plain_csv.refuse_sums(table, read)
-        right = answered_rows(*plain_csv.outcomes(table, read))
-        left_out, all_rows = left_out + int((~right).sum()), all_rows + len(right)
+        requests.refuse_sums(table, read)
+        output, failed, other = requests.outcomes(table, read)
+        right = (output != 0) & ~failed & ~other
+        others, all_rows = others + int(other.sum()), all_rows + len(right)
+        left_out += int((~right & ~other).sum())
         if not right.any():
             continue
         table = table.select(right)
         if timed is None and read.note:
             notes.add(read.note)
-        arrival_s = plain_csv.arrivals(table, read)
-        if timed is not None and timed != (arrival_s is not None):
+        stamps, arrival_s = arrivals(table, read), None
+        if timed is not None and timed != (stamps is not None):
             table.refuse(0, arrival, "all arrivals or none")
-        timed = arrival_s is not None
-        if arrival_s is not None:
+        timed = stamps is not None
+        if stamps is not None:
+            since_s = stamps.seconds()
             expected = f"at least {last_s} as before; sort the file to stream it"
-            table.require(arrival_s >= last_s, arrival, expected)
-            last_s = float(arrival_s.max())
-            if epoch_s is None:
-                first_s = float(arrival_s.min())
-                epoch_s = first_s if first_s > plain_csv.EPOCH_S else 0.0
-            arrival_s = arrival_s - epoch_s
+            table.require(since_s >= last_s, arrival, expected)
+            last_s = float(since_s.max())
+            begin = begin or stamps
+            if stamps.per_s != begin.per_s:
+                table.refuse(0, arrival, "the unit of those before")
+            arrival_s = stamps.seconds(begin.origin)
         request_class = _classes(table, read, class_names)
         yield ordered_trace(
             notes,
             arrival_s,
             tuple(class_names) or ("all",),
             request_class=request_class,
-            **plain_csv.counts(table, read, sessions, adapters),
+            **requests.counts(table, read, sessions, adapters),
         )
-    if left_out:
-        Notes(path).add(left_out_text(left_out, all_rows))
+    say_left_out(Notes(path), left_out, others, all_rows)
     if timed is None:
         raise InputError(f"{path}: no requests under the header; expected some")
 
@@ -86,7 +84,7 @@ def _classes(
     table: Table, columns: Columns, class_names: list[str]
 ) -> np.ndarray | None:
     """Return the class of each request; append new names to ``class_names``."""
-    chunk_names, request_class = plain_csv.classes(table, columns)
+    chunk_names, request_class = requests.classes(table, columns)
     if request_class is None:
         return None
     class_names += [name for name in chunk_names if name not in class_names]

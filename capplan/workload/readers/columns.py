@@ -1,23 +1,19 @@
-"""Which columns of a plain CSV hold what: by name, as the user says, or by a guess.
+"""Which columns of a file hold what: by name, as the user says, or by a guess.
 
 Names of capplan and of known tools are taken as they are. Names that gateways and
 observability tools write are guessed, with a note; ``--columns`` says it for certain.
 """
 
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from capplan.errors import InputError, nearest
 from capplan.workload.slo import LIMITS, SAME
 
-ARRIVAL_UNITS_S = {
-    "arrival_s": 1.0,
-    "arrival_ms": 1e-3,
-    "arrival_us": 1e-6,
-    "arrival_ns": 1e-9,
-}
-"""Columns of arrivals and their unit. [s]"""
+PER_S = {"arrival_s": 1.0, "arrival_ms": 1e3, "arrival_us": 1e6, "arrival_ns": 1e9}
+"""Columns of arrivals and how many of their unit are a second."""
 
 NAMES = {
     "arrival_s": ("arrival_s", "arrived_at"),
@@ -43,6 +39,8 @@ NAMES = {
     "images": ("images", "num_images"),
     "image_offset": ("image_offset",),
     "status": ("status",),
+    "error": (),
+    "kind": (),
     "requests": ("num_model_requests", "num_requests", "request_count"),
     **{
         f"slo_{name}_s": (
@@ -54,26 +52,68 @@ NAMES = {
 }
 """Names of each column in files."""
 
-_GUESSES = {
-    "arrival_s": "timestamp ts datetime date_time created created_at created_time "
+_STARTS = (
     "start_time started_at request_time request_timestamp request_start_time "
-    "request_created_at arrival arrival_time arrival_timestamp received_at",
-    "prompt_tokens": "prompt_tokens input_tokens prompt_token_count input_token_count "
-    "num_prompt_tokens num_input_tokens n_prompt_tokens prompt_length input_length "
-    "tokens_in tokens_prompt usage_prompt_tokens usage_input_tokens",
-    "output_tokens": "output_tokens completion_tokens generated_tokens response_tokens "
-    "output_token_count completion_token_count num_output_tokens num_completion_tokens "
-    "n_completion_tokens output_length completion_length tokens_out tokens_completion "
-    "usage_completion_tokens usage_output_tokens",
-    "class": "class tenant tenant_id tenant_name customer customer_id model model_name "
-    "model_id",
-    "status": "status status_code http_status http_status_code response_status "
-    "request_status success succeeded is_success",
+    "request_created_at arrival arrival_time arrival_timestamp received_at"
+)
+_GUESSES = {
+    "arrival_s": (
+        _STARTS,
+        "timestamp ts datetime date_time created created_at created_time",
+    ),
+    "prompt_tokens": (
+        "native_tokens_prompt",
+        "prompt_tokens input_tokens prompt_token_count input_token_count "
+        "num_prompt_tokens num_input_tokens n_prompt_tokens prompt_length input_length "
+        "tokens_in tokens_prompt usage_input usage_details_input input_usage",
+    ),
+    "output_tokens": (
+        "native_tokens_completion",
+        "output_tokens completion_tokens generated_tokens response_tokens "
+        "output_token_count completion_token_count num_output_tokens "
+        "num_completion_tokens n_completion_tokens output_length completion_length "
+        "tokens_out tokens_completion usage_output usage_details_output output_usage",
+    ),
+    "class": (
+        "class",
+        "tenant tenant_id tenant_name customer customer_id",
+        "model model_name model_id",
+    ),
+    "status": (
+        "status status_code http_status http_status_code response_status "
+        "request_status response_code",
+        "success succeeded is_success level",
+    ),
+    "error": ("error error_type error_code error_message exception_type",),
+    "kind": ("run_type operation_name operation span_kind call_type observation_type",),
+    "requests": ("requests api_requests n_requests count_traces total_requests",),
 }
-"""Names that likely hold a column, as :func:`_plain` writes them; the first counts."""
+"""Names that likely hold a column, as :func:`_plain` writes them, best ones first.
 
-_FIRST_OF_SEVERAL = ("class", "status")
+Of names that are as good, the least nested one counts.
+"""
+
+_UNITS = {
+    "arrival_s": "s sec seconds unix epoch",
+    "arrival_ms": "ms millis unix_ms epoch_ms",
+    "arrival_us": "us micros unix_us",
+    "arrival_ns": "ns nanos unix_ns unix_nano",
+}
+"""Words behind the name of a stamp that say its unit."""
+
+_FIRST_OF_SEVERAL = ("class", "status", "error", "kind")
 """Columns of which several guesses may stand in a file: the first is taken."""
+
+_CACHED = tuple(
+    f"cache_{kind}_input_{counted}"
+    for kind in ("read", "creation", "write")
+    for counted in ("tokens", "token_count")
+)
+"""Tokens that Anthropic and Bedrock count beside ``input_tokens``, not in it."""
+
+_MOST_SHOWN = 20
+_LEAST_EPOCH_S = 1e8
+"""Numbers below are no stamps since 1970 in any unit. [s]"""
 
 
 @dataclass(frozen=True)
@@ -83,20 +123,23 @@ class Columns:
     names: Mapping[str, str]  # name in the file of each column of ``NAMES``
     guessed: tuple[str, ...] = ()  # columns of ``names`` that were guessed
     unread: tuple[str, ...] = ()  # names in the file that stand for none
+    cached: tuple[str, ...] = ()  # names of tokens to add to those of the prompt
+    is_sized: bool = False  # the unit of arrivals is told by their size
 
     @property
     def arrival(self) -> str | None:
-        """Column of ``ARRIVAL_UNITS_S`` that the file has; None without."""
-        return next((name for name in ARRIVAL_UNITS_S if name in self.names), None)
+        """Column of ``PER_S`` that the file has; None without."""
+        return next((name for name in PER_S if name in self.names), None)
 
     def without_guess(self, column: str) -> "Columns":
         """Return the columns without one, if it was guessed."""
         if column not in self.guessed:
             return self
-        return Columns(
-            {name: text for name, text in self.names.items() if name != column},
-            tuple(name for name in self.guessed if name != column),
-            (*self.unread, self.names[column]),
+        return replace(
+            self,
+            names={name: text for name, text in self.names.items() if name != column},
+            guessed=tuple(name for name in self.guessed if name != column),
+            unread=(*self.unread, self.names[column]),
         )
 
     @property
@@ -106,11 +149,20 @@ class Columns:
         if self.guessed:
             said = ",".join(f"{name}={self.names[name]}" for name in self.guessed)
             parts.append(f"columns guessed: {said}")
+        if self.cached:
+            parts.append(f"the prompt is {self._prompt}: the first leaves out the rest")
         if self.unread:
-            parts.append(f"columns not read: {', '.join(self.unread)}")
+            more = len(self.unread) - _MOST_SHOWN
+            shown = ", ".join(self.unread[:_MOST_SHOWN])
+            shown += f" and {more} more" if more > 0 else ""
+            parts.append(f"columns not read: {shown}")
         if not parts:
             return ""
         return f"{'; '.join(parts)}; --columns NAME=COLUMN says otherwise"
+
+    @property
+    def _prompt(self) -> str:
+        return " + ".join((self.names["prompt_tokens"], *self.cached))
 
 
 def columns_among(
@@ -119,39 +171,89 @@ def columns_among(
     """Return the columns of a header.
 
     ``given`` has the name in the file of some columns, as the user says; an empty one
-    leaves the column out. ``source`` is the file, for messages.
+    leaves the column out. ``source`` is the file, for messages. A header with the
+    first value of each column tells stamps that count from an unknown begin.
     """
-    header, given = list(header), dict(given or {})
+    first = header if isinstance(header, Mapping) else {}
+    if any(value is not None for value in first.values()):
+        place = source
+    else:
+        place = f"{source}:1"
+    header, wrong = list(header), []
+    given = {column: _path(name, header) for column, name in (given or {}).items()}
     for column, name in given.items():
         if name and name not in header:
-            raise InputError(
-                f"{source}:1: no column {name}, which --columns names as {column}; "
-                f"the header has {', '.join(header)}"
-            )
+            wrong.append(f"no column {name}, which --columns names as {column}")
     names = {column: name for column, name in given.items() if name}
     known = [name for name in header if name not in names.values()]
     settled = set(given)
-    if settled & set(ARRIVAL_UNITS_S):
-        settled |= set(ARRIVAL_UNITS_S)
+    if settled & set(PER_S):
+        settled |= set(PER_S)
+    doubts: dict[str, list[str]] = {}
     for column, aliases in NAMES.items():
         present = [name for name in aliases if name in known]
-        if column in settled:
-            continue
-        if len(present) > 1:
-            raise InputError(_ambiguous(source, column, present))
-        if present:
+        if present and column not in settled:
             names[column] = present[0]
-    stamps = [names[column] for column in ARRIVAL_UNITS_S if column in names]
+            doubts |= {column: present} if len(present) > 1 else {}
+    stamps = [column for column in PER_S if column in names]
     if len(stamps) > 1:
-        raise InputError(_ambiguous(source, "arrival_s", stamps))
-    guessed = _guessed(known, names, settled, source)
+        doubts["arrival_s"] = [names[column] for column in stamps]
+    guessed, sized = {}, False
+    for column, (likely, units) in _guessed(known, names, settled).items():
+        guessed[units[0]] = likely[0]
+        sized |= units[0] == column == "arrival_s" and not _says_unit(likely[0])
+        if len(likely) > 1 and column not in _FIRST_OF_SEVERAL:
+            doubts[units[0]] = likely
     names |= guessed
-    unread = tuple(name for name in header if name not in names.values())
-    return Columns(names, tuple(guessed), unread)
+    if sized and _is_relative(first.get(names["arrival_s"])):
+        wrong.append(
+            f"the unit of {names['arrival_s']} is not known: --columns "
+            f"arrival_s={names['arrival_s']} says seconds, arrival_ms= milliseconds"
+        )
+    wrong += [f"both {a} and {b} may be {c}" for c, (a, b, *_) in doubts.items()]
+    if source:
+        wrong += [f"no column {name}" for name in _NEEDED if name not in names]
+        limits = [name for name in NAMES if name.startswith("slo_")]
+        wrong += [
+            f"no limit is called {name}; expected {', '.join(limits)}"
+            for name in header
+            if name.startswith("slo_") and name not in names.values()
+        ]
+    if wrong:
+        raise InputError(_refusal(place, wrong, names, header))
+    cached = _cached_beside(names.get("prompt_tokens", ""), known)
+    read = {*names.values(), *cached}
+    unread = tuple(name for name in header if name not in read)
+    return Columns(names, tuple(guessed), unread, cached, sized)
+
+
+_NEEDED = ("prompt_tokens", "output_tokens")
+
+
+def _refusal(
+    place: str, wrong: list[str], names: Mapping[str, str], header: list[str]
+) -> str:
+    """Return what is wrong with a header, and the command that would work."""
+    arrival = next((name for name in PER_S if name in names), None)
+    said = {name: names.get(name, "NAME") for name in (arrival, *_NEEDED) if name}
+    more = len(header) - _MOST_SHOWN
+    shown = ", ".join(header[:_MOST_SHOWN]) + f" and {more} more" * (more > 0)
+    command = ",".join(f"{column}={name}" for column, name in said.items())
+    return (
+        f"{place}: {'; '.join(wrong)}; the file has {shown}: say which are which, as "
+        f"with --columns {command}"
+    )
+
+
+def _path(name: str, header: Collection[str]) -> str:
+    """Return a path as records have it: ``a["b.c"]`` is ``a.b.c``."""
+    if name in header:
+        return name
+    return re.sub(r"""\[["']?([^]"']*)["']?\]""", r".\1", name)
 
 
 def check_columns(given: Mapping[str, str]) -> None:
-    """Refuse names of columns that no plain CSV has, and one named twice."""
+    """Refuse names of columns that no trace has, and one named twice."""
     for column, name in given.items():
         if column not in NAMES:
             raise InputError(
@@ -160,34 +262,91 @@ def check_columns(given: Mapping[str, str]) -> None:
             )
         if list(given.values()).count(name) > 1 and name:
             raise InputError(f"{name!r} is named for two columns; expected one")
-    if len(set(given) & set(ARRIVAL_UNITS_S)) > 1:
+    if len(set(given) & set(PER_S)) > 1:
         raise InputError(
-            f"two units of arrivals are named; expected one of "
-            f"{', '.join(ARRIVAL_UNITS_S)}"
+            f"two units of arrivals are named; expected one of {', '.join(PER_S)}"
         )
 
 
 def _guessed(
-    header: list[str], names: Mapping[str, str], settled: set[str], source: str
-) -> dict[str, str]:
-    """Return the names in the file of columns that it likely has."""
-    free = {_plain(name): name for name in header if name not in names.values()}
-    found: dict[str, str] = {}
-    for column, guesses in _GUESSES.items():
-        units = list(ARRIVAL_UNITS_S) if column in ARRIVAL_UNITS_S else [column]
+    header: list[str], names: Mapping[str, str], settled: set[str]
+) -> dict[str, tuple[list[str], list[str]]]:
+    """Return the names that a column likely has and their units, the best first."""
+    free = [name for name in header if name not in names.values()]
+    found = {}
+    for column, tiers in _GUESSES.items():
+        units = list(PER_S) if column in PER_S else [column]
         if set(units) & (settled | set(names)):
             continue
-        likely: dict[str, str] = {}
-        for guess in guesses.split():
-            for unit in units:  # created_at, then created_at_ms
-                words = {guess} if unit == column else set()
-                if len(units) > 1:
-                    words.add(f"{guess}{unit.removeprefix('arrival')}")
-                likely |= {free[word]: unit for word in words if word in free}
-        if len(likely) > 1 and column not in _FIRST_OF_SEVERAL:
-            raise InputError(_ambiguous(source, column, list(likely)))
-        found |= {unit: name for name, unit in list(likely.items())[:1]}
+        ranked = []
+        for name in free:
+            for nested, word in enumerate(_endings(name)):
+                for unit in units:
+                    rank = _rank(word, unit, tiers, exact=len(units) == 1)
+                    if rank is not None:
+                        ranked.append(((rank[0], nested), rank[1], name, unit))
+        if ranked:
+            best = min(rank for rank, *_ in ranked)
+            ranked = sorted(row for row in ranked if row[0] == best)
+            likely = dict.fromkeys(name for *_, name, _ in ranked)
+            found[column] = list(likely), [unit for *_, unit in ranked]
+            free = [name for name in free if name != ranked[0][2]]
     return found
+
+
+def _rank(
+    word: str, unit: str, tiers: tuple[str, ...], *, exact: bool
+) -> tuple[int, int] | None:
+    """Return how good a guess a name is, its tier and place there; None: it is none."""
+    words = {word} if exact or unit == "arrival_s" else set()
+    if not exact:
+        words |= {word.removesuffix(f"_{end}") for end in _UNITS[unit].split()} - {word}
+    for tier, guesses in enumerate(tiers):
+        for place, guess in enumerate(guesses.split()):
+            if guess in words:
+                return tier, place
+    return None
+
+
+def _is_relative(value: Any) -> bool:
+    """Return whether stamps, of which one is given, count from no known begin."""
+    try:
+        return abs(float(value)) < _LEAST_EPOCH_S
+    except (TypeError, ValueError, OverflowError):
+        return False
+
+
+def _says_unit(name: str) -> bool:
+    return any(_plain(name).endswith(f"_{end}") for end in _UNITS["arrival_s"].split())
+
+
+def _endings(name: str) -> list[str]:
+    """Return a path and its ends in small letters with underlines, the longest first.
+
+    Examples
+    --------
+    >>> _endings("response.usage.promptTokens")
+    ['response_usage_prompt_tokens', 'usage_prompt_tokens', 'prompt_tokens']
+    """
+    parts = name.split(".")
+    return [_plain("_".join(parts[k:])) for k in range(len(parts))]
+
+
+def _cached_beside(prompt: str, header: Iterable[str]) -> tuple[str, ...]:
+    """Return the columns of cached tokens that a prompt's column leaves out.
+
+    Anthropic's ``input_tokens`` and Bedrock's ``inputTokenCount`` do; OpenAI's and
+    OpenTelemetry's counts include them.
+    """
+    parent, _, last = prompt.rpartition(".")
+    if _plain(last) not in ("input_tokens", "input_token_count") or "gen_ai" in prompt:
+        return ()
+    return tuple(
+        name
+        for name in header
+        if name.rpartition(".")[0] == parent
+        and _plain(name.rpartition(".")[2]) in _CACHED
+    )
 
 
 def _plain(name: str) -> str:
@@ -200,11 +359,3 @@ def _plain(name: str) -> str:
     """
     parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name.strip())
     return re.sub(r"[^a-z0-9]+", "_", parted.lower()).strip("_")
-
-
-def _ambiguous(source: str, column: str, names: list[str]) -> str:
-    both = " and ".join(names[:2])
-    return (
-        f"{source}:1: both {both}; expected one of them: say which with --columns "
-        f"{column}={names[0]}"
-    )

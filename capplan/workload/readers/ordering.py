@@ -28,28 +28,36 @@ class Notes:
 
 
 def answered(
-    notes: Notes, output_tokens: np.ndarray, failed: np.ndarray | None = None
+    notes: Notes, output_tokens: np.ndarray, failed: np.ndarray, other: np.ndarray
 ) -> np.ndarray:
-    """Return which rows were answered, shape (n,), bool; say how many were not."""
-    right = answered_rows(output_tokens, failed)
+    """Return which rows were answered, shape (n,), bool; say how many were not.
+
+    ``other`` rows are no requests.
+    """
+    if other.all():
+        raise InputError(
+            f"{notes.path}: no row is a request of an LLM with its token counts; "
+            "expected some"
+        )
+    right = (np.asarray(output_tokens) != 0) & ~failed & ~other
     if not right.any():
         raise InputError(f"{notes.path}: every request failed; expected answered ones")
-    if not right.all():
-        notes.add(left_out_text(int((~right).sum()), len(right)))
+    say_left_out(notes, int((~right & ~other).sum()), int(other.sum()), len(right))
     return right
 
 
-def answered_rows(
-    output_tokens: np.ndarray, failed: np.ndarray | None = None
-) -> np.ndarray:
-    """Return which rows have output tokens and did not fail, shape (n,), bool."""
-    right = np.asarray(output_tokens) != 0
-    return right if failed is None else right & ~failed
-
-
-def left_out_text(count: int, of: int) -> str:
-    """Return what is said of rows that were not answered."""
-    return f"{count:,} of {of:,} requests failed or have no output tokens: left out"
+def say_left_out(notes: Notes, failed: int, other: int, of: int) -> None:
+    """Say how many rows were left out, if any."""
+    if other:
+        notes.add(
+            f"{other:,} of {of:,} rows are no request of an LLM or have no token "
+            "counts: left out"
+        )
+    if failed:
+        notes.add(
+            f"{failed:,} of {of - other:,} requests failed or have no output tokens: "
+            "left out"
+        )
 
 
 def ordered_trace(

@@ -15,7 +15,7 @@ rules select the messages that make a request:
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from capplan.errors import InputError
-from capplan.workload.readers.json_array import BrokenArrayError, iterate_items
+from capplan.json_array import BrokenArrayError, iterate_items
 from capplan.workload.readers.options import ReadOptions
 from capplan.workload.readers.ordering import Notes, ordered_trace
 from capplan.workload.readers.token_counts import (
@@ -46,9 +46,9 @@ Message = tuple[str, str]
 """Role and text."""
 
 
-def sniff(head: bytes) -> bool:
-    """Return whether the bytes begin an array of conversations."""
-    return head.lstrip()[:1] == b"[" and b'"conversations"' in head
+def knows(first: Mapping[str, Any]) -> bool:
+    """Return whether the first item of an array is a conversation."""
+    return isinstance(first.get("conversations"), list)
 
 
 def first_turn(messages: list[Message]) -> list[int]:

@@ -1,21 +1,25 @@
-"""Read and check columns of a CSV; errors name the line.
+"""Read and check columns of a CSV, JSON or Parquet file; errors name the place.
 
-Values are parsed in bulk; after an error the file is read again, line by line, to
-find the line of the wrong value.
+Values are parsed in bulk; after an error the file is read again, row by row, to
+find the place of the wrong value.
 """
 
+import re
 import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from reprlib import Repr
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from capplan.csv_file import cell, header, longer_than_header
+from capplan.csv_file import cell, header, longer_than_header, separator
 from capplan.errors import InputError
 from capplan.input_file import opened
+from capplan.records import first_values, form, records
 from capplan.workload.trace import MAX_TOKENS, MOST_REQUESTS
 
 if TYPE_CHECKING:
@@ -25,13 +29,21 @@ _BLOCK_BYTES = 2**20
 _MAX_LINE_BYTES = 2**26
 _MISSING = ["", "NA", "N/A", "NaN", "nan", "NULL", "null", "None"]
 """Texts of a number that is missing; a class may be called so."""
+_ROWS_AT_ONCE = 100_000
+_SHOWN = Repr()  # of any depth and length
+_SHOWN.maxstring = 60
+_DECIMAL_COMMA = re.compile(r"\s*-?\d+,\d+\s*")
+_TOO_MANY = (
+    "{path}: more than {most:,} requests, the most that are held at once; expected "
+    "fewer, or capplan simulate --stream"
+)
 _FIRST_YEAR, _LAST_YEAR = 1970, 2199
 """Years that a request may be of."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """Some rows of a CSV as pandas parsed them."""
+    """Some rows of a file as pandas holds them."""
 
     path: str | Path
     # a column with text in it holds strings; its index counts rows of the file
@@ -83,10 +95,8 @@ class Table:
         """Return how far the clock of the first stamp is ahead of UTC. [s]"""
         import pandas as pd
 
-        values = self.frame[column]
-        if is_numeric(values):
-            return 0.0
-        ahead = pd.Timestamp(str(values.dropna().iloc[0])).utcoffset()
+        first = self.frame[column].dropna().iloc[0]
+        ahead = pd.Timestamp(str(first)).utcoffset()
         return 0.0 if ahead is None else ahead.total_seconds()
 
     def select(self, rows: np.ndarray) -> "Table":
@@ -110,11 +120,13 @@ class Table:
             self.refuse(int(np.argmin(right)), column, expected)
 
     def refuse(self, row: int, column: str, expected: str) -> NoReturn:
-        """Raise an InputError that shows the line and its value."""
-        line, value = cell(self.path, int(self.frame.index[row]), column)
+        """Raise an InputError that shows the place and its value."""
+        place, value = _cell(self.path, int(self.frame.index[row]), column)
         shown = " ".join(value.split())[:60] or "empty"
+        if _DECIMAL_COMMA.fullmatch(value):
+            expected += ", with a decimal point in place of a comma"
         raise InputError(
-            f"{self.path}:{line}: {column} is {shown}; expected {expected}"
+            f"{self.path}{place}: {column} is {shown}; expected {expected}"
         )
 
 
@@ -130,24 +142,46 @@ def parsed(cells: "pd.Series") -> "pd.Series":
     return pd.to_numeric(cells.astype(str), errors="coerce")
 
 
-def first_names(head: bytes) -> set[str]:
-    """Return the column names in the first bytes of a CSV."""
-    first = head.splitlines()[0].decode("utf-8-sig", errors="replace")
-    return {name.strip().strip('"').strip() for name in first.split(",")}
+def _cell(path: str | Path, row: int, column: str) -> tuple[str, str]:
+    """Return the place and the text of a cell; rows count from 0."""
+    if form(path) == "csv":
+        line, text = cell(path, row, column)
+        return f":{line}", text
+    place, fields = next(islice(records(path, [column]), row, None))
+    value = fields.get(column, "")
+    return place, value if isinstance(value, str) else _SHOWN.repr(value)
+
+
+def column_names(path: str | Path) -> dict[str, Any]:
+    """Return the columns of a file, of JSON and Parquet with their first value."""
+    return dict.fromkeys(header(path)) if form(path) == "csv" else first_values(path)
 
 
 def read_table(path: str | Path, wanted: Mapping[str, Any]) -> Table:
-    """Return all rows of a CSV, plain or gzipped.
+    """Return all rows of a file, plain or gzipped.
 
-    ``wanted`` has the pandas dtype of each column to read, None to infer it; those
-    that the file lacks are ignored.
+    ``wanted`` has the pandas dtype of each column to read, None to infer it.
     """
-    _refuse_too_many(path)
-    with opened(path) as file:
-        table = next(_tables(path, file, None, wanted), None)
-    if table is None or not len(table):
+    import pandas as pd
+
+    if form(path) == "csv":
+        _refuse_too_many(path)
+        with opened(path) as file:
+            tables = list(islice(_tables(path, file, None, wanted), 1))
+    else:
+        tables, count = [], 0
+        for table in _record_tables(path, _ROWS_AT_ONCE, wanted):
+            tables.append(table)
+            count += len(table)
+            if count > MOST_REQUESTS:
+                raise InputError(_TOO_MANY.format(path=path, most=MOST_REQUESTS))
+    if not tables or not len(tables[0]):
         raise InputError(f"{path}: no requests under the header; expected some")
-    return table
+    if len(tables) == 1:
+        return tables[0]
+    frame = pd.concat([table.frame for table in tables])
+    named = {name: "category" for name in wanted if wanted[name] == "category"}
+    return Table(path, frame.astype(named))
 
 
 def _refuse_too_many(path: str | Path) -> None:
@@ -164,18 +198,44 @@ def _refuse_too_many(path: str | Path) -> None:
                     "bytes; expected a CSV"
                 )
             if rows > MOST_REQUESTS + 1:
-                raise InputError(
-                    f"{path}: more than {MOST_REQUESTS:,} requests, the most that are "
-                    "held at once; expected fewer, or capplan simulate --stream"
-                )
+                raise InputError(_TOO_MANY.format(path=path, most=MOST_REQUESTS))
 
 
 def iterate_tables(
     path: str | Path, chunk_rows: int, wanted: Mapping[str, Any]
 ) -> Iterator[Table]:
-    """Yield a CSV as tables of at most ``chunk_rows`` rows."""
+    """Yield a file as tables of at most ``chunk_rows`` rows."""
+    if form(path) != "csv":
+        yield from _record_tables(path, chunk_rows, wanted)
+        return
     with opened(path) as file:
         yield from _tables(path, file, chunk_rows, wanted)
+
+
+def _record_tables(
+    path: str | Path, chunk_rows: int, wanted: Mapping[str, Any]
+) -> Iterator[Table]:
+    """Yield the rows of JSON or Parquet as tables, whose index counts from 0."""
+    import pandas as pd
+
+    rows, first = records(path, wanted), 0
+    while batch := [fields for _, fields in islice(rows, chunk_rows)]:
+        index = pd.RangeIndex(first, first + len(batch))
+        columns = {
+            name: pd.Series(
+                [_value(fields.get(name), dtype) for fields in batch], index, dtype
+            )
+            for name, dtype in wanted.items()
+        }
+        yield Table(path, pd.DataFrame(columns, index))
+        first += len(batch)
+
+
+def _value(value: Any, dtype: Any) -> Any:
+    """Return a value of a record as a cell of a column."""
+    if dtype == "category":
+        return None if value in (None, "") else str(value)
+    return None if isinstance(value, str) and value in _MISSING else value
 
 
 def _tables(
@@ -207,6 +267,7 @@ def _tables(
             na_values=missing,
             index_col=False,
             encoding="utf-8-sig",
+            sep=separator(path),
             float_precision=exact,
             low_memory=False,
             skipinitialspace=True,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from capplan.errors import CapplanError
 from capplan.workload.catalog import shipped_workload, shipped_workload_names
-from capplan.workload.readers import plain_csv, read_trace
+from capplan.workload.readers import read_trace, requests
 
 CELLS = {
     "arrival_s": ("0", "0.5", "007.25", "1e3", "99999999.9", "200000000", "-1", ""),
@@ -25,7 +25,7 @@ def both_ways(read, monkeypatch):
     """Return what is read without pandas where possible, and with it."""
     with monkeypatch.context() as patch:
         quick = _told(read)
-        patch.setattr(plain_csv, "_clean", lambda *_: None)
+        patch.setattr(requests, "_clean", lambda *_: None)
         return quick, _told(read)
 
 

@@ -1,6 +1,6 @@
-"""A plain CSV: ``arrival_s,prompt_tokens,output_tokens,class``.
+"""Requests by the columns of a file: CSV, JSON lines, an array, Parquet.
 
-The names of Vidur, etalon, length data sets and gateways are read too; see
+Which column holds what is said by a known format, by its name, or by the user; see
 ``columns``. Arrivals stay as in the file, so that a replay keeps its clock; stamps
 since 1970 and dates are shifted to start at 0.
 """
@@ -16,42 +16,59 @@ import numpy as np
 from capplan.csv_file import header
 from capplan.errors import InputError
 from capplan.input_file import opened
-from capplan.workload.readers.columns import (
-    ARRIVAL_UNITS_S,
-    NAMES,
-    Columns,
-    columns_among,
-)
+from capplan.records import form
+from capplan.workload.readers.columns import Columns, columns_among
+from capplan.workload.readers.hashed_blocks import refuse_too_large, shared_prefixes
 from capplan.workload.readers.options import ReadOptions
 from capplan.workload.readers.ordering import Notes, answered, ordered_trace
 from capplan.workload.readers.sessions import column_sessions
+from capplan.workload.readers.stamps import Stamps, arrivals
 from capplan.workload.readers.table import (
     Table,
-    first_names,
+    column_names,
     is_numeric,
     parsed,
     read_table,
 )
 from capplan.workload.request_limits import limited_classes
 from capplan.workload.slo import LIMITS
-from capplan.workload.trace import MOST_ADAPTERS, MOST_EPOCH_S, Trace
+from capplan.workload.trace import MOST_ADAPTERS, Trace
 
 if TYPE_CHECKING:
     import pandas as pd
 
-EPOCH_S = 1e8
-"""Arrivals beyond this are stamps since 1970. [s]"""
-
-_DATE = "a date such as 2026-11-22T18:15:46.68Z"
-_SECONDS = {1.0: "seconds", 1e-3: "milliseconds", 1e-6: "microseconds"}
-_SECONDS |= {1e-9: "nanoseconds"}
+    from capplan.workload.readers.formats import Format
 
 _FAILED = (
     r"(?<!no[ _-])(?:fail|error|\berr\b|time.?out|cancel|abort|reject|denied"
     r"|unavailable|throttl)"
 )
 _NO = ("false", "no", "0", "0.0")
+_NONE = (*_NO, "", "none", "null", "nan", "[]", "{}", "ok", "unset")
+"""What a column of errors says where there is none."""
+_NO_REQUEST = [
+    "chain",
+    "tool",
+    "retriever",
+    "embedding",
+    "embeddings",
+    "prompt",
+    "parser",
+    "span",
+    "event",
+    "agent",
+    "evaluator",
+    "guardrail",
+    "reranker",
+    "execute_tool",
+    "invoke_agent",
+    "create_agent",
+    "invoke_workflow",
+    "moderation",
+]
+"""Kinds of rows that are no request of an LLM."""
 _FIRST_CODE_OF_FAILURE = 400
+_CODE_OF_ERROR = 2
 _MAX_CLASS_CHARACTERS = 200
 _GUESSED_CLASSES = 20
 """Classes that a column may have of which nobody said that it holds them."""
@@ -66,46 +83,66 @@ _CLEAN = {
 _MOST_CLEAN_BYTES = 2**23
 
 
-def sniff(head: bytes) -> bool:
-    """Return whether the header names a prompt and an output column."""
-    try:
-        names = columns_among(first_names(head))
-    except InputError:  # ambiguous: that is said when it is read
-        return True
-    return {"prompt_tokens", "output_tokens"} <= set(names.names)
-
-
-def read(path: str | Path, options: ReadOptions) -> Trace:
-    """Return the requests of a plain CSV."""
-    columns = columns_of(path, options.columns)
-    if (clean := _clean(path, columns)) is not None:
+def read(
+    path: str | Path, options: ReadOptions, known: "Format | None" = None
+) -> Trace:
+    """Return the requests of a file, of a format that is known or by its columns."""
+    columns = columns_of(path, options.columns, known)
+    is_plain = known is None or known.is_guessed
+    clean = _clean(path, columns) if is_plain and form(path) == "csv" else None
+    if clean is not None:
         return clean
-    table, notes = read_table(path, wanted(columns)), Notes(path)
+    if known and known.block_tokens:
+        refuse_too_large(path)
+    more = known.also if known else {}
+    table, notes = read_table(path, {**wanted(columns), **more}), Notes(path)
     refuse_sums(table, columns)
-    table = table.select(answered(notes, *outcomes(table, columns)))
+    output, failed, other = outcomes(table, columns)
+    table = table.select(answered(notes, output, failed, other))
     if not _are_few(table, columns):
         columns = columns.without_guess("class")
     class_names, request_class = classes(table, columns)
-    if columns.note:
+    if columns.note and is_plain:
         notes.add(columns.note)
-    arrival_s, clock_s = arrivals(table, columns), None
-    if arrival_s is not None and arrival_s.min() > EPOCH_S:
-        notes.add("arrivals are stamps since 1970: the first is now 0 s", warn=False)
-        first_s = float(arrival_s.min())
-        arrival_s = arrival_s - first_s
-        clock_s = first_s + table.zone_s(columns.names[columns.arrival or ""])
+    stamps = arrivals(table, columns)
+    if known and known.check:
+        known.check(table, notes)
+    if known and known.note:
+        notes.add(known.note, warn=False)
+    arrival_s, clock_s = _clock(stamps, notes, known, options.seed)
     if limited := limit_columns(columns):
         class_names, request_class = limited_classes(
             str(path), class_names, request_class, _limits(table, limited)
         )
+    given = counts(table, columns)
+    if known and known.sessions:
+        given["session"] = known.sessions(table)
+    if known and known.block_tokens and stamps:
+        prompt, blocks = given["prompt_tokens"], known.block_tokens
+        given |= shared_prefixes(table, notes, stamps.values, prompt, blocks)
     trace = ordered_trace(
-        notes,
-        arrival_s,
-        class_names,
-        request_class=request_class,
-        **counts(table, columns),
+        notes, arrival_s, class_names, request_class=request_class, **given
     )
-    return replace(trace, unread_columns=columns.unread, clock_s=clock_s)
+    unread = tuple(name for name in columns.unread if name not in more)
+    return replace(trace, unread_columns=unread, clock_s=clock_s)
+
+
+def _clock(
+    stamps: Stamps | None, notes: Notes, known: "Format | None", seed: int
+) -> tuple[np.ndarray | None, float | None]:
+    """Return the arrivals and the time of the log's clock at 0, if it has one. [s]"""
+    if stamps is None:
+        return None, None
+    clock_s = None
+    if stamps.origin:
+        clock_s = float(stamps.origin / stamps.per_s) + stamps.zone_s
+    if known and known.arrivals:
+        return known.arrivals(stamps.values, seed, notes), clock_s
+    if known and known.from_zero:
+        return stamps.seconds(stamps.values.min()), clock_s
+    if stamps.origin:
+        notes.add("arrivals are stamps since 1970: the first is now 0 s", warn=False)
+    return stamps.seconds(stamps.origin), clock_s
 
 
 def _clean(path: str | Path, columns: Columns) -> Trace | None:
@@ -145,88 +182,68 @@ def refuse_sums(table: Table, columns: Columns) -> None:
         table.require(~(counted > 1).to_numpy(), name, expected)
 
 
-def outcomes(table: Table, columns: Columns) -> tuple[np.ndarray, np.ndarray]:
-    """Return output tokens, 1 where not a number, and which rows failed, shape (n,).
+def outcomes(
+    table: Table, columns: Columns
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return output tokens, 1 where not a number, and two kinds of rows, shape (n,).
 
-    By a column of statuses: words of failure, codes from 400 on, or no success.
+    Those that failed, by columns of statuses and errors: words of failure, codes from
+    400 on or below 0, no success, or any error. Of the others those that are no request
+    of an LLM: without token counts, or of another kind, such as a tool's span.
     """
-    output = parsed(table.frame[columns.names["output_tokens"]]).fillna(1).to_numpy()
-    if (name := columns.names.get("status")) is None:
-        return output, np.zeros(len(table), bool)
-    status = table.frame[name].astype(str).str.strip().str.lower()
-    failed = status.str.contains(_FAILED) | (parsed(status) >= _FIRST_CODE_OF_FAILURE)
-    if "succe" in name.lower():
-        failed |= status.isin(_NO)
-    return output, failed.to_numpy()
+    names = columns.names
+    output = parsed(table.frame[names["output_tokens"]]).fillna(1).to_numpy()
+    failed = np.zeros(len(table), bool)
+    if (name := names.get("status")) is not None:
+        status = _words(table, name)
+        code = parsed(status)
+        failed |= status.str.contains(_FAILED).to_numpy()
+        failed |= ((code >= _FIRST_CODE_OF_FAILURE) | (code < 0)).to_numpy()
+        if "succe" in name.lower():
+            failed |= status.isin(_NO).to_numpy()
+        if name.endswith("status.code"):  # OpenTelemetry's: 2 is an error
+            failed |= (code == _CODE_OF_ERROR).to_numpy()
+    if (name := names.get("error")) is not None:
+        failed |= ~_words(table, name).isin(_NONE).to_numpy()
+    counted = [names[name] for name in ("prompt_tokens", "output_tokens")]
+    other = np.array(table.frame[counted].isna().all(axis=1))
+    if (name := names.get("kind")) is not None:
+        other |= _words(table, name).isin(_NO_REQUEST).to_numpy()
+    return output, failed, other & ~failed
 
 
-def columns_of(path: str | Path, given: Mapping[str, str] | None = None) -> Columns:
+def _words(table: Table, column: str) -> "pd.Series":
+    """Return the cells of a column as texts in small letters, empty where missing."""
+    return (
+        table.frame[column]
+        .astype(object)
+        .fillna("")
+        .astype(str)
+        .str.strip()
+        .str.lower()
+    )
+
+
+def columns_of(
+    path: str | Path,
+    given: Mapping[str, str] | None = None,
+    known: "Format | None" = None,
+) -> Columns:
     """Return the columns of a file; see :func:`columns_among`."""
-    header_names = header(path)
-    columns = columns_among(header_names, given, str(path))
-    for name in columns.unread:
-        if name.startswith("slo_"):
-            limits = ", ".join(filter(lambda column: column[:4] == "slo_", NAMES))
-            raise InputError(f"{path}:1: no limit is called {name}; expected {limits}")
-    for column in ("prompt_tokens", "output_tokens"):
-        if column not in columns.names:
-            raise InputError(
-                f"{path}:1: no column {column}; expected one of "
-                f"{', '.join(NAMES[column])}, or --columns {column}=NAME with one of "
-                f"{', '.join(header_names)}"
-            )
-    return columns
+    if not (names := column_names(path)):
+        raise InputError(f"{path}: no requests in it; expected some")
+    given = known.given(names, given or {}) if known else given
+    return columns_among(names, given, str(path))
 
 
 def wanted(columns: Columns) -> dict[str, str | None]:
     """Return the columns to read and their dtypes."""
     return {
         name: "category"
-        if column in ("class", "session", "adapter", "status")
+        if column in ("class", "session", "adapter", "status", "error", "kind")
         else None
         for column, name in columns.names.items()
-    }
-
-
-def arrivals(table: Table, columns: Columns) -> np.ndarray | None:
-    """Return the arrivals, or None when the column is missing or empty. [s]"""
-    if columns.arrival is None:
-        return None
-    name = columns.names[columns.arrival]
-    values = table.frame[name]
-    if values.isna().all():
-        return None
-    if not is_numeric(values) and _is_date(values):
-        return table.stamps_ns(name, _DATE) / 1e9
-    unit_s = ARRIVAL_UNITS_S[columns.arrival]
-    arrival_s = table.numbers(name, _SECONDS[unit_s]) * unit_s
-    late = np.abs(arrival_s) > MOST_EPOCH_S
-    if late.any():
-        row = int(np.argmax(late))
-        table.refuse(row, name, _question(float(arrival_s[row]) / unit_s, name, unit_s))
-    return arrival_s.astype(np.float64)
-
-
-def _is_date(values: "pd.Series") -> bool:
-    """Return whether the first value is a date."""
-    import pandas as pd
-
-    first = values.dropna().iloc[:1].astype(str)
-    return bool(pd.to_datetime(first, format="ISO8601", errors="coerce").notna().all())
-
-
-def _question(value: float, name: str, unit_s: float) -> str:
-    """Return what was expected of a stamp since 1970 in another unit."""
-    year = 1970 + value * unit_s / (365.25 * 86_400)
-    shown = f"{year:,.0f}" if year < 1e9 else f"{year:.3g}"
-    asked = ""
-    for column, other_s in ARRIVAL_UNITS_S.items():
-        if EPOCH_S < value * other_s < MOST_EPOCH_S:
-            asked = (
-                f": is it {_SECONDS[other_s]} since 1970? then --columns "
-                f"{column}={name}"
-            )
-    return f"{_SECONDS[unit_s]}, by which it is the year {shown}{asked}"
+    } | dict.fromkeys(columns.cached)
 
 
 def counts(

@@ -1,0 +1,174 @@
+"""Trace formats: what a file of each has, and what its columns mean.
+
+A format says how a file is known by its first row (``knows``) and which columns hold
+what; ``requests.read`` does the rest. ``csv`` is every other table whose columns are
+known by their names or said with ``--columns``.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from capplan.errors import InputError
+from capplan.workload.readers import requests
+from capplan.workload.readers.columns import NAMES, columns_among
+from capplan.workload.readers.hashed_blocks import arrivals_in_buckets, chat_sessions
+from capplan.workload.readers.options import ReadOptions
+from capplan.workload.readers.ordering import Notes
+from capplan.workload.readers.sessions import listed_sessions
+from capplan.workload.readers.table import Table
+from capplan.workload.trace import Trace
+
+FirstRow = Mapping[str, Any]
+"""Columns of a file, with the values of its first row where it is JSON or Parquet."""
+
+
+@dataclass(frozen=True)
+class Format:
+    """A source of requests whose columns are known."""
+
+    what: str  # one sentence
+    knows: Callable[[FirstRow], bool]
+    columns: Mapping[str, str] = field(default_factory=dict)  # names, best first
+    is_guessed: bool = True  # columns that are not said may be guessed
+    also: Mapping[str, str | None] = field(default_factory=dict)  # columns that the
+    # functions below read, with their dtype
+    from_zero: bool = False  # the first request arrives at 0 s
+    note: str = ""
+    block_tokens: int = 0  # of a block of ``hash_ids``
+    arrivals: Callable[[np.ndarray, int, Notes], np.ndarray] | None = None
+    sessions: Callable[[Table], np.ndarray] | None = None
+    check: Callable[[Table, Notes], None] | None = None
+
+    def read(self, path: str | Path, options: ReadOptions) -> Trace:
+        """Return the requests of a file of this format."""
+        return requests.read(path, options, self)
+
+    def given(
+        self, header: Mapping[str, Any], said: Mapping[str, str]
+    ) -> dict[str, str]:
+        """Return the columns in a file by what the user and then the format say."""
+        of = {} if self.is_guessed else dict.fromkeys(NAMES, "")
+        for column, names in self.columns.items():
+            present = [name for name in names.split("|") if name in header]
+            of |= {column: present[0]} if present else {}
+            of |= {column: ""} if not names else {}
+        if any(column.startswith("arrival") for column in said):
+            of = {name: text for name, text in of.items() if name[:7] != "arrival"}
+        taken = set(said.values())
+        return {name: text for name, text in of.items() if text not in taken} | dict(
+            said
+        )
+
+
+def _has(*names: str) -> Callable[[FirstRow], bool]:
+    return lambda first: first.keys() >= set(names)
+
+
+_HASHED = {"prompt_tokens": "input_length", "output_tokens": "output_length"}
+_STAMPED = ("timestamp", "input_length", "output_length")
+
+
+def _is_ragpulse(first: FirstRow) -> bool:
+    named = any(name.startswith("hash_ids.") for name in first)
+    return _has(*_STAMPED)(first) and (named or "session_id" in first)
+
+
+def _is_mooncake(first: FirstRow) -> bool:
+    numeric = type(first.get("timestamp")) in (int, float)
+    return numeric and _has(*_STAMPED)(first) and "chat_id" not in first
+
+
+def _is_plain(first: FirstRow) -> bool:
+    try:
+        names = columns_among(first).names
+    except InputError:  # ambiguous: that is said when it is read
+        return True
+    return {"prompt_tokens", "output_tokens"} <= set(names)
+
+
+def _images(table: Table, notes: Notes) -> None:
+    if "NumImages" not in table.frame or table.frame["NumImages"].isna().all():
+        return
+    images = table.tokens("NumImages", least=0)
+    if images.any():
+        notes.add(
+            f"{images.sum():,} images in {(images > 0).sum():,} requests count "
+            "only as far as ContextTokens holds their tokens"
+        )
+
+
+def _session_ids(table: Table) -> np.ndarray:
+    if "session_id" not in table.frame:
+        return np.full(len(table), -1)
+    ids = table.frame["session_id"].astype(object)
+    return listed_sessions(ids.where(ids.notna(), None))
+
+
+FORMATS = {
+    "azure": Format(
+        "Azure's LLM inference traces of 2023, 2024 and 2025 (AzurePublicDataset).",
+        _has("TIMESTAMP", "ContextTokens", "GeneratedTokens"),
+        {
+            "arrival_s": "TIMESTAMP",
+            "prompt_tokens": "ContextTokens",
+            "output_tokens": "GeneratedTokens",
+        },
+        is_guessed=False,
+        also={"NumImages": None},
+        from_zero=True,
+        check=_images,
+    ),
+    "burstgpt": Format(
+        "BurstGPT: whole seconds, failures with no response tokens (HPMLL/BurstGPT).",
+        _has("Timestamp", "Request tokens", "Response tokens"),
+        {
+            "arrival_s": "Timestamp",
+            "prompt_tokens": "Request tokens",
+            "output_tokens": "Response tokens",
+            "class": "Log Type",
+            "session": "Session ID",
+        },
+        is_guessed=False,
+        from_zero=True,
+        note="arrivals are whole seconds in this source",
+    ),
+    "qwen-bailian": Format(
+        "Qwen-Bailian's usage traces: seconds, prompts as hashed 16-token blocks.",
+        _has("chat_id", *_STAMPED),
+        {"arrival_s": "timestamp", "class": "type", **_HASHED},
+        is_guessed=False,
+        also={"hash_ids": None, "chat_id": "category", "parent_chat_id": "category"},
+        from_zero=True,
+        block_tokens=16,
+        sessions=chat_sessions,
+    ),
+    "ragpulse": Format(
+        "RAGPulse: seconds as text, prompts of named parts (flashserve/RAGPulse).",
+        _is_ragpulse,
+        {"arrival_s": "timestamp", **_HASHED},
+        is_guessed=False,
+        also={"session_id": "category"},
+        from_zero=True,
+        note="what prompts share of their passages is not read",
+        sessions=_session_ids,
+    ),
+    "mooncake": Format(
+        "Mooncake's traces: milliseconds, prompts as hashed 512-token blocks.",
+        _is_mooncake,
+        {"arrival_ms": "timestamp", **_HASHED},
+        is_guessed=False,
+        also={"hash_ids": None},
+        from_zero=True,
+        block_tokens=512,
+        arrivals=arrivals_in_buckets,
+    ),
+    "csv": Format(
+        "Columns by their names, of a CSV, JSON lines, a JSON array or Parquet.",
+        _is_plain,
+    ),
+}
+"""Formats by name, in the order in which they are tried."""

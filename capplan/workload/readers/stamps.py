@@ -1,0 +1,92 @@
+"""Arrivals of a table: dates, or numbers in a unit that is named or told by size."""
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from capplan.workload.readers.columns import PER_S, Columns
+from capplan.workload.readers.table import Table, is_numeric, parsed
+from capplan.workload.trace import MOST_EPOCH_S
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+EPOCH_S = 1e8
+"""Arrivals beyond this are stamps since 1970. [s]"""
+
+_FIRST_SURE_S, _LAST_SURE_S = 946_684_800, 4_102_444_800
+"""Years 2000 and 2100: a number between them is a stamp in the unit that puts it there;
+in another unit it is thousands of years away. [s]"""
+_DATE = "a date such as 2026-11-22T18:15:46.68Z"
+_WORDS = {
+    "arrival_s": "seconds",
+    "arrival_ms": "milliseconds",
+    "arrival_us": "microseconds",
+    "arrival_ns": "nanoseconds",
+}
+
+
+class Stamps(NamedTuple):
+    """Arrivals as a file has them."""
+
+    values: np.ndarray  # in 1/``per_s`` seconds, int64 or float64, shape (n,)
+    per_s: float
+    zone_s: float = 0.0  # how far the clock of the first is ahead of UTC
+
+    def seconds(self, origin: float = 0) -> np.ndarray:
+        """Return the time of each since an origin in the unit of the file. [s]"""
+        return np.asarray((self.values - origin) / self.per_s, np.float64)
+
+    @property
+    def origin(self) -> float:
+        """The first stamp where they count from 1970, else 0."""
+        first = self.values.min()
+        return first if first / self.per_s > EPOCH_S else 0
+
+
+def arrivals(table: Table, columns: Columns) -> Stamps | None:
+    """Return the arrivals, or None when the column is missing or empty."""
+    if columns.arrival is None:
+        return None
+    name = columns.names[columns.arrival]
+    values = table.frame[name]
+    if values.isna().all():
+        return None
+    if not is_numeric(values) and _is_date(values):
+        return Stamps(table.stamps_ns(name, _DATE), 1e9, table.zone_s(name))
+    unit = columns.arrival
+    numbers = table.numbers(name, _WORDS[unit])
+    if columns.is_sized:
+        unit = next((sure for sure in PER_S if _is_sure(numbers, PER_S[sure])), unit)
+    late = np.abs(numbers / PER_S[unit]) > MOST_EPOCH_S
+    if late.any():
+        row = int(np.argmax(late))
+        table.refuse(row, name, _question(float(numbers[row]), name, unit))
+    return Stamps(numbers, PER_S[unit])
+
+
+def _is_sure(numbers: np.ndarray, per_s: float) -> bool:
+    """Return whether all numbers are stamps of our time in a unit."""
+    first, last = numbers.min(), numbers.max()
+    return bool(_FIRST_SURE_S * per_s <= first and last <= _LAST_SURE_S * per_s)
+
+
+def _is_date(values: "pd.Series") -> bool:
+    """Return whether the first value is a date, and no number."""
+    import pandas as pd
+
+    first = values.dropna().iloc[:1].astype(str)
+    if parsed(first).notna().all():
+        return False
+    return bool(pd.to_datetime(first, format="ISO8601", errors="coerce").notna().all())
+
+
+def _question(value: float, name: str, unit: str) -> str:
+    """Return what was expected of a stamp since 1970 in another unit."""
+    year = 1970 + value / PER_S[unit] / (365.25 * 86_400)
+    shown = f"{year:,.0f}" if year < 1e9 else f"{year:.3g}"
+    asked = ""
+    for other, per_s in PER_S.items():
+        if EPOCH_S < value / per_s < MOST_EPOCH_S:
+            asked = f": is it {_WORDS[other]} since 1970? then --columns {other}={name}"
+    return f"{_WORDS[unit]}, by which it is the year {shown}{asked}"

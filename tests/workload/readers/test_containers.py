@@ -1,0 +1,158 @@
+"""The same requests are the same trace, whatever file holds them."""
+
+import gzip
+import json
+import warnings
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from capplan.errors import InputError, TraceWarning
+from capplan.workload.readers import read_trace
+from capplan.workload.readers.chunks import iterate_trace
+
+UNITS = {"s": 1, "ms": 10**3, "us": 10**6, "ns": 10**9}
+EPOCH_US = 1_789_372_800_000_000
+
+
+def quietly(path, **options):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TraceWarning)
+        return read_trace(path, **options)
+
+
+def nested(rows):
+    return [
+        {
+            arrival: row[arrival],
+            "response": {"usage": {k: v for k, v in row.items() if k != arrival}},
+        }
+        for row in rows
+        for arrival in [next(iter(row))]
+    ]
+
+
+def lines(rows):
+    return "\n".join(map(json.dumps, rows)) + "\n"
+
+
+def csv_of(rows, separator=","):
+    table = [[str(value) for value in row.values()] for row in rows]
+    return "".join(separator.join(row) + "\n" for row in [list(rows[0]), *table])
+
+
+def parquet_of(rows, path):
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    parquet.write_table(pyarrow.Table.from_pylist(rows), path)
+
+
+CONTAINERS = {
+    "csv": csv_of,
+    "semicolons": lambda rows: csv_of(rows, ";"),
+    "tabs": lambda rows: csv_of(rows, "\t"),
+    "lines": lines,
+    "array": json.dumps,
+    "indented": lambda rows: json.dumps({"data": rows}, indent=1),
+    "nested": lambda rows: lines(nested(rows)),
+}
+
+ROWS = st.lists(
+    st.tuples(st.integers(0, 10**9), st.integers(1, 10**5), st.integers(1, 10**4)),
+    min_size=1,
+    max_size=8,
+).map(sorted)
+
+
+@settings(
+    deadline=None,
+    max_examples=40,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(rows=ROWS, unit=st.sampled_from(list(UNITS)), since_1970=st.booleans())
+def test_every_container_and_unit_is_the_same_trace(tmp_path, rows, unit, since_1970):
+    rows = [(k // 1000 * 1000, *more) for k, *more in rows]  # whole milliseconds
+    begin = EPOCH_US if since_1970 else 0
+    named = [
+        {
+            f"arrival_{unit}": (begin + at) * UNITS[unit] // 10**6
+            if unit != "s"
+            else (begin + at) / 10**6,
+            "prompt_tokens": prompt,
+            "completion_tokens": output,
+        }
+        for at, prompt, output in rows
+    ]
+    at_us = np.array([at for at, *_ in rows])
+    expected_s = (at_us - (at_us.min() if since_1970 else 0)) / 1e6
+
+    for container, written in CONTAINERS.items():
+        path = tmp_path / container
+        path.write_text(written(named))
+        trace = quietly(path)
+
+        np.testing.assert_allclose(trace.arrival_s, expected_s, rtol=0, atol=1e-6)
+        assert trace.prompt_tokens.tolist() == [row[1] for row in rows]
+        assert trace.output_tokens.tolist() == [row[2] for row in rows]
+
+
+def test_parquet_is_the_same_trace_as_json_lines(tmp_path):
+    rows = [
+        {"created_at": "2026-09-14T08:00:00.195Z", "usage": usage, "user": "a"}
+        for usage in (
+            {"prompt_tokens": 5, "completion_tokens": 6},
+            {"prompt_tokens": 7, "completion_tokens": 8},
+        )
+    ]
+    (tmp_path / "rows.jsonl").write_text(lines(rows))
+    parquet_of(rows, tmp_path / "rows.parquet")
+
+    trace, other = quietly(tmp_path / "rows.parquet"), quietly(tmp_path / "rows.jsonl")
+
+    assert trace.arrival_s.tolist() == other.arrival_s.tolist() == [0, 0]
+    assert trace.prompt_tokens.tolist() == other.prompt_tokens.tolist() == [5, 7]
+    assert trace.unread_columns == other.unread_columns == ("user",)
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_stamps_without_a_unit_are_told_by_their_size(tmp_path, unit):
+    rows = [
+        {"ts": (EPOCH_US + k * 10**6) * UNITS[unit] // 10**6, "prompt_tokens": 5}
+        for k in (0, 3)
+    ]
+    path = tmp_path / "log"
+    path.write_text(lines([{**row, "output_tokens": 6} for row in rows]))
+
+    assert quietly(path).arrival_s.tolist() == [0, 3]
+
+
+def test_stamps_of_json_that_count_from_an_unknown_begin_are_asked_about(tmp_path):
+    path = tmp_path / "log.jsonl"
+    path.write_text('{"ts": 195, "prompt_tokens": 5, "output_tokens": 6}\n')
+
+    with pytest.raises(InputError, match=r"unit of ts is not known: --columns arr"):
+        read_trace(path)
+
+    assert quietly(path, columns={"arrival_ms": "ts"}).arrival_s.tolist() == [0.195]
+
+
+def test_json_lines_are_read_in_chunks_too(tmp_path):
+    path = tmp_path / "log.jsonl.gz"
+    rows = [{"arrival_s": k, "prompt_tokens": 5, "output_tokens": k} for k in range(7)]
+    path.write_bytes(gzip.compress(lines(rows).encode()))
+
+    with pytest.warns(TraceWarning, match="1 of 7 requests failed"):
+        chunks = list(iterate_trace(path, 3))
+
+    assert [chunk.arrival_s.tolist() for chunk in chunks] == [[1, 2], [3, 4, 5], [6]]
+
+
+def test_decimal_commas_are_refused_by_name(tmp_path):
+    path = tmp_path / "excel.csv"
+    path.write_text("arrival_s;prompt_tokens;output_tokens\n0,5;5;6\n")
+
+    with pytest.raises(InputError, match=r":2: arrival_s is 0,5; .* decimal point"):
+        read_trace(path)
