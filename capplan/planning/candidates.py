@@ -7,7 +7,6 @@ from functools import partial
 from typing import NamedTuple
 
 from capplan.deployment.configuration import Configuration
-from capplan.deployment.engine import EngineSettings
 from capplan.deployment.pools import Deployment
 from capplan.errors import HostFullError
 from capplan.planning.cautions import extrapolations
@@ -289,35 +288,6 @@ def tune(inputs: PlanInputs, tuning: Tuning) -> Tuned:
             )
             found = Tuned(None, (*found.warnings, text), max_replicas)
     return found
-
-
-def gpus_without_caching(inputs: PlanInputs, prospect: Prospect) -> int | None:
-    """Return the GPUs that a configuration needs with prefix caching off.
-
-    None where it is off, where no prefix is shared, or where no count serves. The bound
-    with caching holds without it.
-    """
-    engine = prospect.configuration.engine
-    if not engine.prefix_caching or not inputs.trace.prefix_tokens.any():
-        return None
-    return gpus_with(inputs, prospect, replace(engine, prefix_caching=False))
-
-
-def gpus_with(
-    inputs: PlanInputs, prospect: Prospect, engine: EngineSettings
-) -> int | None:
-    """Return the GPUs of a configuration with another engine; None: no count serves."""
-    configuration = replace(prospect.configuration, engine=engine)
-    if cannot_serve(inputs, configuration) is not None:
-        return None
-    prospect = replace(prospect, configuration=configuration)
-    candidate, _ = evaluate(inputs, prospect)
-    if candidate.replica_count is not None and is_tuned(inputs, configuration):
-        assert candidate.run is not None
-        router = candidate.run.deployment.router
-        tuning = Tuning(prospect, router, candidate.replica_count - 1)
-        candidate = tune(inputs, tuning).candidate or candidate
-    return candidate.gpu_count
 
 
 def _up_to(

@@ -8,7 +8,7 @@ from capplan.deployment.configuration import Configuration
 from capplan.errors import HostFullError
 from capplan.planning.api_bill import api_bill
 from capplan.planning.beyond_peak import beyond_peak
-from capplan.planning.candidates import gpus_without_caching, run_of
+from capplan.planning.candidates import run_of
 from capplan.planning.cost import fitting
 from capplan.planning.disaggregated import pools_accepting
 from capplan.planning.excluded import Excluded
@@ -29,6 +29,7 @@ from capplan.planning.spare_nodes import spares_of
 from capplan.planning.speculation_worth import (
     drafts_worth,
     gpus_accepting,
+    gpus_with,
     with_acceptance_range,
 )
 from capplan.planning.throughput import throughput
@@ -83,7 +84,7 @@ def in_full(
         result,
         drafts_worth=drafts_worth(result, prospect.configuration),
         certificate=certificate_of(inputs, best, tried),
-        gpu_count_without_prefix_caching=gpus_without_caching(inputs, prospect),
+        gpu_count_without_prefix_caching=_gpus_without_caching(inputs, prospect),
     )
     gpus_of_one = partial(gpus_accepting, inputs, prospect)
     result = _with_acceptance(inputs, result, gpus_of_one, progress)
@@ -119,6 +120,18 @@ def _with_acceptance(
     progress("pricing the best with fewer and with more drafts accepted")
     worth = with_acceptance_range(result.drafts_worth, inputs, gpus_at)
     return replace(result, drafts_worth=worth)
+
+
+def _gpus_without_caching(inputs: PlanInputs, prospect: Prospect) -> int | None:
+    """Return the GPUs that a configuration needs with prefix caching off.
+
+    None where it is off, where no prefix is shared, or where no count serves. The bound
+    with caching holds without it.
+    """
+    engine = prospect.configuration.engine
+    if not engine.prefix_caching or not inputs.trace.prefix_tokens.any():
+        return None
+    return gpus_with(inputs, prospect, replace(engine, prefix_caching=False))
 
 
 def _paid_anyway(

@@ -6,10 +6,17 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from capplan.deployment.configuration import Configuration
+from capplan.deployment.engine import EngineSettings
 from capplan.deployment.speculation import ACCEPTANCE_ERROR
 from capplan.latency.contract import LatencyTables
 from capplan.latency.rank_bounds import equal
-from capplan.planning.candidates import gpus_with
+from capplan.planning.candidates import (
+    Tuning,
+    cannot_serve,
+    evaluate,
+    is_tuned,
+    tune,
+)
 from capplan.planning.inputs import PlanInputs
 from capplan.planning.prospects import Prospect
 from capplan.planning.result import Candidate, DraftsTried, DraftsWorth, Plan
@@ -92,6 +99,23 @@ def gpus_accepting(inputs: PlanInputs, prospect: Prospect, times: float) -> int 
     """Return the GPUs of one pool where each rate of acceptance is so much higher."""
     engine = accepting(prospect.configuration, times).engine
     return gpus_with(inputs, replace(prospect, held=0), engine)
+
+
+def gpus_with(
+    inputs: PlanInputs, prospect: Prospect, engine: EngineSettings
+) -> int | None:
+    """Return the GPUs of a configuration with another engine; None: no count serves."""
+    configuration = replace(prospect.configuration, engine=engine)
+    if cannot_serve(inputs, configuration) is not None:
+        return None
+    prospect = replace(prospect, configuration=configuration)
+    candidate, _ = evaluate(inputs, prospect)
+    if candidate.replica_count is not None and is_tuned(inputs, configuration):
+        assert candidate.run is not None
+        router = candidate.run.deployment.router
+        tuning = Tuning(prospect, router, candidate.replica_count - 1)
+        candidate = tune(inputs, tuning).candidate or candidate
+    return candidate.gpu_count
 
 
 def accepting(configuration: Configuration, times: float) -> Configuration:
