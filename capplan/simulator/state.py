@@ -326,7 +326,7 @@ def no_limits(classes: int, replicas: int) -> np.ndarray:
 
 def _scratch(sizes: Sizes) -> np.ndarray:
     """Return a row for the router, and those of annealing or of the senders."""
-    return np.zeros((14, max(sizes.replicas, sizes.senders, sizes.ranks, PLANNED)))
+    return np.zeros((17, max(sizes.replicas, sizes.senders, sizes.ranks, PLANNED)))
 
 
 def _chain(requests: np.recarray, first: int) -> None:

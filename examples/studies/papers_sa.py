@@ -27,7 +27,7 @@ from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.pools import Deployment
 from capplan.latency.contract import LatencyTables
-from capplan.simulator.annealing import BEST_ORDER, BEST_SIZES, PROMPT, Cooling
+from capplan.simulator.annealing import BEST_ORDER, BEST_SIZES, ORDER, SIZES, Cooling
 from capplan.simulator.schedulers import parse_scheduler
 from capplan.simulator.simulate import simulate
 from capplan.simulator.state import State
@@ -142,8 +142,8 @@ def planned_worth(seed: int, n: int, seats: int, cooling: Cooling, error: float 
     state = state_of(trace, guessed)
     anneal(state, n, seats, 0.0, seed + 1, cooling)
     true = state_of(trace, tables())
-    true.scratch[:PROMPT] = state.scratch[:PROMPT]
-    return goodput(true, n, BEST_ORDER, BEST_SIZES, 0.0)[0]
+    true.scratch[[ORDER, SIZES]] = state.scratch[[BEST_ORDER, BEST_SIZES]]
+    return goodput(true, n, 0.0)[0]
 
 
 def mean_worth(n: int, seats: int, cooling: Cooling, error: float = 0.0) -> float:

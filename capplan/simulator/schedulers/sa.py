@@ -178,7 +178,7 @@ def _relink(state, r, n, rest):
     for k in range(n):
         if left == 0:
             batch += 1
-            left = state.scratch[BEST_SIZES, batch]
+            left = state.scratch[BEST_SIZES, k]
         left -= 1
         slot = int(state.scratch[SLOTS, int(state.scratch[BEST_ORDER, k])])
         state.request_memory[slot, REQUEST.batch] = batch + 1
