@@ -6,6 +6,7 @@ from typing import IO, Any
 
 import ijson
 
+from capplan.errors import InputError
 from capplan.input_file import DECOMPRESSION_ERRORS, opened
 
 _BUFFER_BYTES = 1 << 16
@@ -20,7 +21,7 @@ _MOST_TEXT_BYTES = 2**26
 """Of a text or number: ijson holds each whole."""
 
 
-class BrokenArrayError(Exception):
+class BrokenArrayError(InputError):
     """The array ends or is malformed at a byte of the decompressed file."""
 
 

@@ -134,7 +134,7 @@ def _array(path: str | Path) -> Iterator[tuple[str, Any]]:
         for number, item in enumerate(iterate_items(path), 1):
             yield f": item {number:,}", item
     except BrokenArrayError as broken:
-        raise InputError(f"{path}: {broken}; expected a whole JSON array") from None
+        raise BrokenArrayError(f"{path}: {broken}") from None
 
 
 def _lines(path: str | Path) -> Iterator[tuple[str, Any]]:

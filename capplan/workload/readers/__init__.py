@@ -20,8 +20,8 @@ READERS = {
     "qwen-bailian": "formats",
     "ragpulse": "formats",
     "mooncake": "formats",
-    "sharegpt": "sharegpt",
     "csv": "formats",
+    "sharegpt": "conversations",
 }
 """Module of each format, in the order in which they are tried."""
 
@@ -76,8 +76,12 @@ def read_trace(
     The format is detected unless ``reader_name`` is one of ``READERS``.
     """
     options = ReadOptions(sharegpt_rule, tokenizer, salvage, seed, columns or {})
-    name = reader_name or (PLAIN if columns else sniffed(path))
-    if columns and not hasattr(reader(name), "columns"):
+    name = reader_name or sniffed(path)
+    counted = {"prompt_tokens", "output_tokens"} & options.columns.keys()
+    has_texts = not hasattr(reader(name), "columns")
+    if not reader_name and columns and (counted or not has_texts):
+        name = PLAIN
+    elif counted and has_texts:
         raise InputError(
             f"--columns names token counts; {path} is read as {name}, which has texts"
         )

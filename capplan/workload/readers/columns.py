@@ -59,7 +59,7 @@ _STARTS = (
 _GUESSES = {
     "arrival_s": (
         _STARTS,
-        "timestamp ts datetime date_time created created_at created_time",
+        "timestamp ts tstamp datetime date_time created created_at created_time",
     ),
     "prompt_tokens": (
         "native_tokens_prompt",

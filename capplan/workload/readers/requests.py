@@ -95,7 +95,20 @@ def read(
     if known and known.block_tokens:
         refuse_too_large(path)
     more = known.also if known else {}
-    table, notes = read_table(path, {**wanted(columns), **more}), Notes(path)
+    table = read_table(path, {**wanted(columns), **more})
+    return of_table(table, columns, Notes(path), known, options.seed)
+
+
+def of_table(
+    table: Table,
+    columns: Columns,
+    notes: Notes,
+    known: "Format | None" = None,
+    seed: int = 0,
+) -> Trace:
+    """Return the requests of a table with the columns of a trace."""
+    is_plain = known is None or known.is_guessed
+    more = known.also if known else {}
     refuse_sums(table, columns)
     output, failed, other = outcomes(table, columns)
     table = table.select(answered(notes, output, failed, other))
@@ -109,10 +122,10 @@ def read(
         known.check(table, notes)
     if known and known.note:
         notes.add(known.note, warn=False)
-    arrival_s, clock_s = _clock(stamps, notes, known, options.seed)
+    arrival_s, clock_s = _clock(stamps, notes, known, seed)
     if limited := limit_columns(columns):
         class_names, request_class = limited_classes(
-            str(path), class_names, request_class, _limits(table, limited)
+            str(table.path), class_names, request_class, _limits(table, limited)
         )
     given = counts(table, columns)
     if known and known.sessions:

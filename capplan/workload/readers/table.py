@@ -6,7 +6,7 @@ find the place of the wrong value.
 
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -216,19 +216,26 @@ def _record_tables(
     path: str | Path, chunk_rows: int, wanted: Mapping[str, Any]
 ) -> Iterator[Table]:
     """Yield the rows of JSON or Parquet as tables, whose index counts from 0."""
-    import pandas as pd
-
     rows, first = records(path, wanted), 0
     while batch := [fields for _, fields in islice(rows, chunk_rows)]:
-        index = pd.RangeIndex(first, first + len(batch))
-        columns = {
-            name: pd.Series(
-                [_value(fields.get(name), dtype) for fields in batch], index, dtype
-            )
-            for name, dtype in wanted.items()
-        }
-        yield Table(path, pd.DataFrame(columns, index))
+        yield table_of(path, batch, range(first, first + len(batch)), wanted)
         first += len(batch)
+
+
+def table_of(
+    path: str | Path,
+    rows: Sequence[Mapping[str, Any]],
+    index: list[int] | range,
+    wanted: Mapping[str, Any],
+) -> Table:
+    """Return a table of rows; ``index`` has the row of the file of each."""
+    import pandas as pd
+
+    columns = {
+        name: pd.Series([_value(row.get(name), dtype) for row in rows], index, dtype)
+        for name, dtype in wanted.items()
+    }
+    return Table(path, pd.DataFrame(columns, index))
 
 
 def _value(value: Any, dtype: Any) -> Any:

@@ -395,7 +395,7 @@ def test_a_wrong_value_is_named_with_its_line(write, rows, message):
         ('[{"conversations": ' + "[" * 100_000, "byte 0: nested too deeply"),
         (
             '[{"conversations": ' + "[" * 5_000 + "]" * 5_000 + "}]",
-            "conversation 1 is not ShareGPT's",
+            "item 1: not the messages of a conversation",
         ),
         (
             "a,b\n1,2\n",

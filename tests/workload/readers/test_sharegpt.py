@@ -168,10 +168,10 @@ def test_a_break_in_the_middle_is_named_to_the_byte(tmp_path, tokenizer):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ('[{"conversations": [{"from": "human"}]}]', "conversation 1 is not ShareGPT"),
-        ('[{"conversations": [{"from": "human", "value": 3}]}]', "conversation 1"),
+        ('[{"conversations": [{"from": "human"}]}]', "item 1: not the messages"),
+        ('[{"conversations": [{"from": "human", "value": 3}]}]', "item 1: not the"),
         ('[{"conversations": []}]', "no request in 1 conversations"),
-        ('{"conversations": []}', "no request in 0 conversations"),
+        ('{"conversations": []}', "no request in 1 conversations"),
     ],
 )
 def test_what_is_not_sharegpt_is_refused(tmp_path, text, message):

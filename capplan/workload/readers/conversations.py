@@ -1,0 +1,303 @@
+"""Conversations: ShareGPT's, OpenAI messages and batches, LMSYS-Chat-1M, WildChat.
+
+A row of a JSON or Parquet file has one as a list of messages with a role and a text:
+``{"from": …, "value": …}`` or ``{"role": …, "content": …}``, under a key of ``_LISTS``.
+Three rules select the messages that make a request:
+
+``first``
+    The first human message and its answer. A conversation that begins with an
+    answer is the rest of a longer one without its history: left out.
+``vllm``
+    Messages 0 and 1 whatever their roles, at least 4 tokens each, at most 1,024 in
+    the prompt and 2,048 in total, as in vLLM's benchmark of ShareGPT.
+``multiturn``
+    Every answered message; its prompt is everything before the answer. The turns of a
+    conversation share it as their prefix, and are a session.
+
+A request of a batch that has no answer is as long as its ``max_tokens``.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from capplan.errors import InputError
+from capplan.json_array import BrokenArrayError
+from capplan.records import Record, records
+from capplan.workload.readers import first_row, requests
+from capplan.workload.readers.columns import NAMES, PER_S, Columns, columns_among
+from capplan.workload.readers.options import ReadOptions
+from capplan.workload.readers.ordering import Notes
+from capplan.workload.readers.table import table_of
+from capplan.workload.readers.token_counts import (
+    ESTIMATE_NOTE,
+    CountTokens,
+    estimate,
+    tokenizer_counter,
+)
+from capplan.workload.trace import Trace
+
+_LISTS = [
+    "conversations",
+    "messages",
+    "conversation",
+    "conversation_a",  # of two LLMs, asked the same
+    "conversation_b",
+]
+_TEXTS = ("content", "value", "text")
+_LIMITS = ("max_completion_tokens", "max_tokens")
+_BEFORE = ("system", "developer")
+_ASKS = ("human", "user", "tool", "function")
+_ANSWERS = ("gpt", "chatgpt", "assistant", "bing", "bard", "model")
+_BATCH_CONVERSATIONS = 512
+
+_VLLM_LEAST_TOKENS = 4
+_VLLM_MOST_PROMPT_TOKENS = 1024
+_VLLM_MOST_TOKENS = 2048
+
+
+class Message(NamedTuple):
+    """What was said in a conversation, and when."""
+
+    role: str
+    text: str
+    stamp: Any = None
+    tokens: int = 0  # of an answer of which only its limit is known
+
+
+class Conversation(NamedTuple):
+    """The messages of a row of a file."""
+
+    row: int  # from 0
+    fields: Mapping[str, Any]
+    messages: list[Message]
+
+
+def knows(first: Mapping[str, Any]) -> bool:
+    """Return whether the first row of a file holds conversations."""
+    return bool(_lists(first))
+
+
+def first_turn(messages: list[Message]) -> list[int]:
+    """Return the answer to the first question; system text counts as prompt."""
+    question = 0
+    while question < len(messages) and messages[question].role in _BEFORE:
+        question += 1
+    return [question + 1] if _answered(messages, question) else []
+
+
+def first_two(messages: list[Message]) -> list[int]:
+    """Return message 1, whatever the roles."""
+    return [1] if len(messages) >= 2 else []
+
+
+def every_turn(messages: list[Message]) -> list[int]:
+    """Return every answer."""
+    return [i + 1 for i in range(len(messages)) if _answered(messages, i)]
+
+
+RULES: dict[str, Callable[[list[Message]], list[int]]] = {
+    "first": first_turn,
+    "vllm": first_two,
+    "multiturn": every_turn,
+}
+"""Rules by name: indices of the answers; the messages before one are its prompt."""
+
+
+def read(path: str | Path, options: ReadOptions) -> Trace:
+    """Return the requests of a file of conversations."""
+    notes = Notes(path)
+    count_tokens: CountTokens = estimate
+    if options.tokenizer is not None:
+        count_tokens = tokenizer_counter(options.tokenizer)
+        notes.add(f"tokens counted with {Path(options.tokenizer)}", warn=False)
+    else:
+        notes.add(ESTIMATE_NOTE)
+    tally: Counter[str] = Counter()
+    rule = RULES[options.sharegpt_rule]
+    columns = _columns(path, options)
+    conversations = _conversations(path, options.salvage, notes, tally)
+    index: list[int] = []
+    rows: list[dict[str, Any]] = []
+    while batch := list(islice(conversations, _BATCH_CONVERSATIONS)):
+        for row, fields in _requests(batch, rule, count_tokens, columns):
+            tally["requests"] += 1
+            if _is_right(fields, options.sharegpt_rule):
+                index.append(row)
+                rows.append(fields)
+    if not rows:
+        why = (
+            "none is answered" if not tally["requests"] else "all are empty or too long"
+        )
+        raise InputError(
+            f"{path}: no request in {tally['read']:,} conversations under the rule "
+            f"{options.sharegpt_rule!r}: {why}"
+        )
+    notes.add(
+        f"{len(rows):,} requests from {tally['read']:,} conversations "
+        f"(rule {options.sharegpt_rule!r}; {tally['requests'] - len(rows):,} with "
+        "empty or out-of-bounds messages left out)",
+        warn=False,
+    )
+    if tally["parts"]:
+        notes.add(
+            f"{tally['parts']:,} images and other parts without text: not counted"
+        )
+    if tally["limits"]:
+        notes.add(
+            f"{tally['limits']:,} answers are as long as max_tokens: none is here"
+        )
+    table = table_of(path, rows, index, requests.wanted(columns))
+    trace = requests.of_table(table, columns, notes)
+    is_session = options.sharegpt_rule == "multiturn"
+    return trace.changed(session=trace.prefix_group) if is_session else trace
+
+
+def _columns(path: str | Path, options: ReadOptions) -> Columns:
+    """Return the columns of the requests, and which fields of a row are read."""
+    counted = ["prompt_tokens", "output_tokens"]
+    if options.sharegpt_rule == "multiturn":
+        counted += ["prefix_group", "prefix_tokens"]
+    first = {name: value for name, value in first_row(path).items() if "." not in name}
+    header = first | dict.fromkeys(counted)
+    of = dict.fromkeys(NAMES, "") | {name: name for name in counted}
+    for column in (*PER_S, "class"):
+        del of[column]
+    columns = columns_among(header, of | dict(options.columns), str(path))
+    return replace(columns, unread=())
+
+
+def _is_right(fields: dict[str, Any], rule: str) -> bool:
+    """Return whether both texts have tokens, and as many as a rule allows."""
+    prompt, output = fields["prompt_tokens"], fields["output_tokens"]
+    least, most_prompt, most = 1, np.inf, np.inf
+    if rule == "vllm":
+        least, most_prompt = _VLLM_LEAST_TOKENS, _VLLM_MOST_PROMPT_TOKENS
+        most = _VLLM_MOST_TOKENS
+    return (
+        min(prompt, output) >= least
+        and prompt <= most_prompt
+        and prompt + output <= most
+    )
+
+
+def _requests(
+    batch: list[Conversation],
+    rule: Callable[[list[Message]], list[int]],
+    count_tokens: CountTokens,
+    columns: Columns,
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield each request's row of the file, and its fields by ``columns``."""
+    answers = [
+        [len(said) - 1] if said and said[-1].tokens else rule(said)
+        for _, _, said in batch
+    ]
+    used = [max(indices, default=-1) + 1 for indices in answers]
+    said = [each for k, (*_, all_) in enumerate(batch) for each in all_[: used[k]]]
+    tokens = count_tokens([each.text for each in said])
+    tokens = tokens + np.array([each.tokens for each in said], np.int64)
+    names, start = columns.names, 0
+    for (row, fields, messages), indices, count in zip(
+        batch, answers, used, strict=True
+    ):
+        of_conversation = tokens[start : start + count]
+        before = np.cumsum(of_conversation) - of_conversation
+        start += count
+        for index in indices:
+            prompt = int(before[index])
+            found = {name: fields.get(name) for name in names.values()}
+            found |= {
+                "prompt_tokens": prompt,
+                "output_tokens": int(of_conversation[index]),
+            }
+            found |= {"prefix_group": row, "prefix_tokens": prompt}
+            stamps = messages[index].stamp, messages[index - 1].stamp
+            if columns.arrival and any(stamps):
+                found[names[columns.arrival]] = stamps[0] or stamps[1]
+            yield row, found
+
+
+def _conversations(
+    path: str | Path, salvage: bool, notes: Notes, tally: Counter[str]
+) -> Iterator[Conversation]:
+    try:
+        for row, record in enumerate(records(path)):
+            for listed in _lists(record.fields):
+                yield Conversation(
+                    row, record.fields, _messages(path, record, listed, tally)
+                )
+            tally["read"] += 1
+    except BrokenArrayError as broken:
+        whole = str(broken).removeprefix(f"{path}: ")
+        whole += f", after {tally['read']:,} whole conversations"
+        if not salvage:
+            raise InputError(
+                f"{path}: {whole}; get the whole file, or keep these with --salvage"
+            ) from None
+        notes.add(f"{whole}, which are kept")
+
+
+def _lists(fields: Mapping[str, Any]) -> list[list[Any]]:
+    """Return the lists of messages in a row."""
+    return [
+        value
+        for name, value in fields.items()
+        if name.rpartition(".")[2] in _LISTS and isinstance(value, list)
+    ]
+
+
+def _messages(
+    path: str | Path, record: Record, listed: list[Any], tally: Counter[str]
+) -> list[Message]:
+    """Return the messages of a list, behind the tools that the LLM is told of."""
+    fields = {name.rpartition(".")[2]: value for name, value in record.fields.items()}
+    try:
+        messages = [
+            Message(
+                said["role"] if "role" in said else said["from"],
+                _text(said, tally),
+                said.get("timestamp"),
+            )
+            for said in listed
+        ]
+    except (TypeError, KeyError, AttributeError):
+        raise InputError(
+            f"{path}{record.place}: not the messages of a conversation; expected "
+            '[{"role": …, "content": …}, …] or [{"from": …, "value": …}, …]'
+        ) from None
+    if tools := fields.get("tools"):
+        messages.insert(0, Message("system", json.dumps(tools, default=str)))
+    limit = next((fields[name] for name in _LIMITS if type(fields.get(name)) is int), 0)
+    if "custom_id" in fields and limit > 0 and messages[-1].role in _ASKS:
+        tally["limits"] += 1
+        messages.append(Message("assistant", "", None, limit))
+    return messages
+
+
+def _text(said: dict[str, Any], tally: Counter[str]) -> str:
+    """Return the text of a message: of its parts, its thoughts and its calls."""
+    content = said[next(name for name in (*_TEXTS, "") if name in said or not name)]
+    parts = [said.get("reasoning_content")]
+    parts += content if isinstance(content, list) else [content]
+    texts = []
+    for part in parts:
+        text = part.get("text") if isinstance(part, dict) else part
+        if text is None:
+            tally["parts"] += part is not None
+        else:
+            texts.append(text + "")  # refuses what is no text
+    for call in said.get("tool_calls") or []:
+        texts += [str(value) for value in call["function"].values()]
+    return "".join(texts)
+
+
+def _answered(messages: list[Message], index: int) -> bool:
+    """Return whether a message is a question and the next one answers it."""
+    roles = [message.role for message in messages[index : index + 2]]
+    return len(roles) == 2 and roles[0] in _ASKS and roles[1] in _ANSWERS
