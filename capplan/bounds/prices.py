@@ -198,12 +198,15 @@ def prove_prefill_price(
     if token_step is None:
         batches = np.append(0, _spread(largest, 16))
         first = last = _spread(bounds.tokens, 24)
+        at = np.unique(np.minimum(batches[:, None] + first, bounds.tokens))
     else:
         batches = np.arange(largest + 1)
         edges = _token_blocks(bounds.tokens, token_step)
         first, last = edges[:-1], edges[1:] - 1
-    base_s = tables.fused_s[: bounds.tokens + 1]
-    base_s = np.minimum.accumulate(base_s[::-1])[::-1]  # over n' >= n
+        at = np.arange(bounds.tokens + 1)
+    base_s = np.empty(bounds.tokens + 1)
+    between_s = np.minimum.reduceat(tables.fused_s[: bounds.tokens + 1], at)
+    base_s[at] = np.minimum.accumulate(between_s[::-1])[::-1]  # over n' >= n
     least_s = np.inf
     # What does not fit the processor's cache takes thrice as long: a part at a time.
     parts = -(-len(batches) * len(first) // _AT_ONCE)

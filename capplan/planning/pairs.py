@@ -1,6 +1,6 @@
 """Pairs of configurations, for prompts and for decoding, before they are simulated."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -24,7 +24,7 @@ from capplan.planning.result import Candidate, Degrees, PoolPlan, degrees
 from capplan.planning.saturation import replica_saturations
 from capplan.planning.scheduling import widest_alone
 from capplan.planning.settings import PlanSettings
-from capplan.planning.unbatched import too_slow, unbatched
+from capplan.planning.unbatched import Unbatched, too_slow, unbatched
 from capplan.simulator.between import PULLS
 from capplan.simulator.checks import oversized
 from capplan.simulator.group_state import no_ranks_apart
@@ -110,13 +110,21 @@ def pairs_of(
     sides: dict[str, list[Prospect]] = {PREFILL: [], DECODE: []}
     for (row, role), bound in zip(parts, bounds, strict=True):
         sides[role].append(Prospect(row, *bound))
+    known: dict[int, Unbatched] = {}
+
+    def alone(row: Configuration) -> Unbatched:
+        if id(row) not in known:
+            engine, tables = widest_alone(row)
+            known[id(row)] = unbatched(inputs.trace, tables, engine)
+        return known[id(row)]
+
     found = []
     for prefill, decode in product(sides[PREFILL], sides[DECODE]):
         if prefill.configuration.gpu != decode.configuration.gpu:
             continue
         pair = Pair(prefill, decode, inputs.settings, inputs.routers[0])
         pair = _with_held(inputs, pair, hand_off)
-        found.append((pair, _cannot_serve(inputs, pair, hand_off)))
+        found.append((pair, _cannot_serve(inputs, pair, hand_off, alone)))
     return sorted(found, key=lambda each: _cheapest_first(each[0]))
 
 
@@ -208,8 +216,16 @@ def _with_held(inputs: PlanInputs, pair: Pair, hand_off: str) -> Pair:
     return replace(pair, prefill=sending, decode=decode)
 
 
-def _cannot_serve(inputs: PlanInputs, pair: Pair, hand_off: str) -> str:
-    """Return why no number of replicas serves the requests; empty where some may."""
+def _cannot_serve(
+    inputs: PlanInputs,
+    pair: Pair,
+    hand_off: str,
+    alone: Callable[[Configuration], Unbatched],
+) -> str:
+    """Return why no number of replicas serves the requests; empty where some may.
+
+    ``alone`` returns the least latencies on a replica.
+    """
     requests, trace = inputs.load.base, inputs.trace
     prefill, decode = pair.prefill.configuration, pair.decode.configuration
     prompts = replace(requests, output_tokens=np.ones(len(requests), np.int64))
@@ -220,10 +236,7 @@ def _cannot_serve(inputs: PlanInputs, pair: Pair, hand_off: str) -> str:
                 f"{too_large:,} requests do not fit a replica of {configuration}, "
                 f"which holds {configuration.engine.kv_capacity_tokens:,} tokens"
             )
-    first, second = (
-        unbatched(trace, tables, engine)
-        for engine, tables in (widest_alone(each) for each in (prefill, decode))
-    )
+    first, second = alone(prefill), alone(decode)
     # A copy is before the first token where that is the decode replica's, else after.
     copy_s = _copy_s(trace, pair, hand_off)
     policy = parse_hand_off(hand_off)
@@ -234,8 +247,8 @@ def _cannot_serve(inputs: PlanInputs, pair: Pair, hand_off: str) -> str:
     ttft_s = first.ttft_s + (copy_s if is_before else 0.0)
     tpot_s = second.tpot_s + (0.0 if is_before else copy_s / later)
     e2e_s = first.ttft_s + copy_s + second.tpot_s * (trace.output_tokens - 1)
-    alone = replace(second, ttft_s=ttft_s, tpot_s=tpot_s, e2e_s=e2e_s)
-    return too_slow(alone, inputs.slo, inputs.load) or ""
+    least = replace(second, ttft_s=ttft_s, tpot_s=tpot_s, e2e_s=e2e_s)
+    return too_slow(least, inputs.slo, inputs.load) or ""
 
 
 def _copy_s(trace: Trace, pair: Pair, hand_off: str) -> np.ndarray:
