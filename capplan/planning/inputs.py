@@ -1,7 +1,7 @@
 """Inputs shared by all candidates of a plan: requests, SLO, routers, solver."""
 
-from dataclasses import dataclass
-from typing import Protocol
+from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -70,6 +70,7 @@ class PlanInputs:
     # GPU type and layout that is likely the best, to be simulated first
     likely: tuple[str, str] | None = None
     simulate_with: Simulate = simulate  # may know simulations of other plans
+    bounds: dict[Any, Any] = field(default_factory=dict, repr=False)  # see ``bound_of``
 
     def is_stopped(self) -> bool:
         """Return whether to answer with what is known."""

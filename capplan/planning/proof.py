@@ -45,11 +45,21 @@ def bound_inputs(
     Requests of the warm-up are left out, as they are where attainment is counted.
     """
     engine, tables = widest_of_replica(configuration)
+    columns = _columns(inputs, configuration, engine, sample, part)
+    return Inputs(columns, tables._asdict(), part.widest(engine).document())
+
+
+def _columns(
+    inputs: PlanInputs,
+    configuration: Configuration,
+    engine: EngineSettings,
+    sample: int,
+    part: Part,
+) -> Columns:
+    """Return the requests of a bound; the engine is the widest of the replica."""
     if sample == MIX:
-        columns = _mix(inputs, configuration)
-    else:
-        columns = _sampled(inputs, engine, sample)
-    return Inputs(part.of(columns), tables._asdict(), part.widest(engine).document())
+        return part.of(_mix(inputs, configuration))
+    return part.of(_sampled(inputs, engine, sample))
 
 
 def _sampled(inputs: PlanInputs, engine: EngineSettings, sample: int) -> Columns:
@@ -153,9 +163,8 @@ def sample_bound(
     if part.mixes:
         note = f"hand-off {part.hand_off}: either pool may serve whole requests"
         return Bound(1, 0.0, 0.0, 0.0, 0, "none", note)
-    bounded = bound_inputs(inputs, configuration, sample, part)
-    columns: dict[str, Any] = dict(bounded.columns)
     engine, tables = widest_of_replica(configuration)
+    columns: dict[str, Any] = {**_columns(inputs, configuration, engine, sample, part)}
     bound = lower_bound(
         **columns,
         attainment=group_targets(inputs, sample),
@@ -182,8 +191,18 @@ def bound_of(
 
     Fewer replicas than the smallest bound of several samples miss the SLO on each of
     them, whatever the scheduler. Fewer than that of the mix serve less of drawn
-    arrivals than comes.
+    arrivals than comes. It is known to later searches of the same inputs.
     """
+    of = inputs.load, inputs.slo, configuration.tables
+    key = *map(id, of), configuration.engine, part
+    if key not in inputs.bounds:
+        inputs.bounds[key] = _least_bound(inputs, configuration, part), of
+    return inputs.bounds[key][0]
+
+
+def _least_bound(
+    inputs: PlanInputs, configuration: Configuration, part: Part
+) -> tuple[Bound, int]:
     drawn = inputs.load.is_resampled and inputs.load.is_open
     samples = BOUND_SAMPLES if drawn else 1
     bounds = [sample_bound(inputs, configuration, k, part) for k in range(samples)]

@@ -13,6 +13,7 @@ from capplan.deployment.engine import EngineSettings
 from capplan.deployment.speculation import Speculation
 from capplan.errors import CapplanWarning, InputError
 from capplan.latency.contract import linear_tables
+from capplan.planning import proof
 from capplan.planning.configuration import configurations, given_configuration
 from capplan.planning.launch import launch
 from capplan.planning.plan import plan
@@ -392,6 +393,23 @@ def test_a_plan_that_finds_the_drafts_tells_what_one_with_them_tells(apart):
     ]
     assert len(rows[0]) > 3
     assert rows[0] == rows[1]
+
+
+def test_the_search_in_full_bounds_nothing_again(monkeypatch):
+    asked = []
+
+    def counted(inputs, configuration, part):
+        asked.append((inputs.settings.speculative_config, configuration.tp))
+        return real(inputs, configuration, part)
+
+    real = proof._least_bound
+    monkeypatch.setattr(proof, "_least_bound", counted)
+    given = {**SEARCHED, **EAGLE, "tp": (1, 2)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        plan(PlanSettings(**given, speculative_config='{"method":"eagle3"}'))
+
+    assert len(asked) == len(set(asked)) == 6  # without drafts none can serve
 
 
 @pytest.mark.thorough
