@@ -94,7 +94,8 @@ class Split:
         for band, turn in zip(self.bands, self.turns, strict=True):
             rows, lengths = of_class(band.class_name)
             rows = rows[band.fits(*lengths)]
-            pools[rows] = np.resize(turn, len(rows))
+            of_one = (turn == turn[0]).all()
+            pools[rows] = turn[0] if of_one else np.resize(turn, len(rows))
         if (pools < 0).any():
             row = int(np.flatnonzero(pools < 0)[0])
             raise InputError(

@@ -132,7 +132,9 @@ def digest(trace: Trace, names: Iterable[str] = COLUMNS) -> bytes:
         column = getattr(trace, name)
         if column is None:
             continue
-        if column[0] == column[-1] and (column == column[0]).all():
+        if trace.is_default(name) or (
+            column[0] == column[-1] and (column == column[0]).all()
+        ):
             column = column[:1]  # most columns of most traces
         found.update(name.encode())
         found.update(column.data)

@@ -50,9 +50,11 @@ def _merged(
     columns = {}
     for field in fields(RequestTimes):
         first = getattr(found[0][1].table, field.name)
-        column = np.empty(len(trace), first.dtype)
+        column = np.zeros(len(trace), first.dtype)
         for rows, part in found:
-            column[rows] = getattr(part.table, field.name)
+            values = getattr(part.table, field.name)
+            if values.any():  # many columns are 0: their memory is not touched
+                column[rows] = values
         columns[field.name] = column
     before = 0
     for pool, (rows, _) in zip(deployment.pools, parts, strict=True):

@@ -186,7 +186,7 @@ class ServingPool:
             trace.prompt_tokens[rows],
             trace.output_tokens[rows],
             predicted[rows],
-            trace.most_output_tokens[rows],
+            np.maximum(trace.max_new_tokens[rows], trace.output_tokens[rows]),
             groups,
             trace.prefix_tokens[rows],
             trace.request_class[rows],
@@ -265,7 +265,9 @@ class ServingPool:
         count = int(self.state.counts[Count.RESULTS])
         self.state.counts[Count.RESULTS] = 0
         done = np.asarray(self.state.results[:count])
-        done["replica"] //= self.row_count // self.replica_count
+        rows = self.row_count // self.replica_count
+        if rows > 1:
+            done["replica"] //= rows
         token_s = self.tables.prompt_token_s
         if token_s:  # a prompt delays its own request only
             delay_s = token_s * done["prompt_tokens"]

@@ -273,8 +273,7 @@ def empty_state(sizes: Sizes, tables: tuple[np.ndarray, ...]) -> State:
     for count in (Count.LOOKED, Count.NEWS_FIRST, Count.NEWS_LAST, Count.CHOSEN):
         state.counts[count] = NONE
     state.counts[Count.OPEN] = sizes.replicas
-    for r in range(sizes.rows):
-        unused_blocks(state, r)
+    unused_blocks(state, slice(None))
     return state
 
 
@@ -299,8 +298,8 @@ def idle_replicas(count: int) -> np.recarray:
     return replicas
 
 
-def unused_blocks(state: State, r: int) -> None:
-    """Let no KV block of a replica be found."""
+def unused_blocks(state: State, r: int | slice) -> None:
+    """Let no KV block of a replica, or of several, be found."""
     for name in ("owner", "next_same"):
         state.blocks[name][r] = NONE
     state.table[r] = NONE
@@ -344,9 +343,10 @@ def with_more_slots(state: State) -> State:
     requests = grown(state.requests, new).view(np.recarray)
     _chain(requests, old)
     state.counts[Count.FREE] = old
+    assert state.counts[Count.RESULTS] == 0, "results are taken before"
     return state._replace(
         requests=requests,
-        results=grown(state.results, len(state.results) + old).view(np.recarray),
+        results=records(len(state.results) + old, RESULT),
         orders=grown(state.orders, 2 * len(state.orders)).view(np.recarray),
         pauses=grown(state.pauses, 2 * len(state.pauses)).view(np.recarray),
         swaps=grown(state.swaps, 2 * len(state.swaps)).view(np.recarray),

@@ -67,7 +67,9 @@ def extend(
 def joined(trace: Trace, *later: Trace) -> Trace:
     """Return a trace with the requests of others behind its own."""
     columns: dict[str, Any] = {
-        name: np.concatenate([column, *(getattr(each, name) for each in later)])
+        name: None
+        if all(each.is_default(name) for each in (trace, *later))
+        else np.concatenate([column, *(getattr(each, name) for each in later)])
         for name in COLUMNS
         if (column := getattr(trace, name)) is not None
     }

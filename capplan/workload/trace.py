@@ -56,6 +56,9 @@ COLUMNS = {
 }
 """Columns of a trace with their dtype, range and default."""
 
+_SHARED: dict[tuple[type, int], list[np.ndarray]] = {}
+"""Arrays of a default, read-only, each at least twice as long as the one before."""
+
 _LIMITS_OF_EACH_OTHER = {
     name for name in COLUMNS if name.endswith("_tokens") or name.startswith("image")
 }
@@ -161,12 +164,12 @@ class Trace:
             raise InputError(f"{self.source}: no requests; expected at least one")
         for name, column in COLUMNS.items():
             values = getattr(self, name)
-            if name == "images" and values is None:
+            if name == "images" and values is None and self.image_tokens.any():
                 values = self.image_tokens > 0
-            if values is None and column.default is not None:
-                values = np.full(len(self), column.default, column.dtype)
             if values is not None:
                 object.__setattr__(self, name, self._checked(name, values))
+            elif column.default is not None:
+                object.__setattr__(self, name, _default(column, len(self)))
         self._check_limits()
         self._check_images()
 
@@ -228,6 +231,12 @@ class Trace:
         """Return the number of requests."""
         return len(self.prompt_tokens)
 
+    def is_default(self, name: str) -> bool:
+        """Return whether a column was not given: it is the same array for all."""
+        column, kind = getattr(self, name), COLUMNS[name]
+        shared = _SHARED.get((kind.dtype, kind.default or 0), [])
+        return column is not None and any(column.base is each for each in shared)
+
     @property
     def most_output_tokens(self) -> np.ndarray:
         """Tokens that each answer may have by what was asked, shape (n,). [tokens]"""
@@ -256,10 +265,12 @@ class Trace:
         [6, 7]
         """
         selected = copy(self)  # its values are checked; their order is not
-        for name in COLUMNS:
-            if (column := getattr(self, name)) is not None:
+        for name, kind in COLUMNS.items():
+            if self.is_default(name):
+                column = _default(kind, len(selected))
+            elif (column := getattr(self, name)) is not None:
                 column = np.ascontiguousarray(column[rows])
-                object.__setattr__(selected, name, column)
+            object.__setattr__(selected, name, column)
         if not len(selected):
             raise InputError(f"{self.source}: no requests; expected at least one")
         return selected.changed(arrival_s=selected.arrival_s)
@@ -275,3 +286,14 @@ class Trace:
             other._check_limits()
             other._check_images()
         return other
+
+
+def _default(column: _Column, n: int) -> np.ndarray:
+    """Return ``n`` times the default of a column, of which traces share the memory."""
+    default = column.default or 0
+    shared = _SHARED.setdefault((column.dtype, default), [])
+    if not shared or len(shared[-1]) < n:
+        count = max(n, 2 * len(shared[-1]) if shared else 0)
+        shared.append(np.full(count, default, column.dtype))
+        shared[-1].flags.writeable = False
+    return shared[-1][:n]
