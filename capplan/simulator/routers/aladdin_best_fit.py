@@ -112,31 +112,33 @@ def meets_prefill_slos(state, r, slot, now_s):
 
 
 @compiled()
-def _peak_at(state, r, slot, iterations):
-    """Return the KV tokens expected after some iterations, with the new request."""
-    total = 0
+def _holding_after(state, r, slot, iterations):
+    """Return what those hold now that will not have completed, and how many they are.
+
+    With the new request. [KV tokens]
+    """
+    held = holders = 0
     block_size = state.engine[0].block_size
     for head in (state.replicas[r].running_head, state.replicas[r].waiting_head):
         other = head
         while other != NONE:
-            held, left = remaining_tokens(state, r, other)
+            tokens, left = remaining_tokens(state, r, other)
             if left >= iterations:
-                total += held + iterations
-                total += state.requests[other].bounded_blocks * block_size
+                held += tokens + state.requests[other].bounded_blocks * block_size
+                holders += 1
             other = state.requests[other].next
     request = state.requests[slot]
     if request.predicted_tokens >= iterations:
-        total += request.prompt_tokens + iterations
-        total += request.bounded_blocks * block_size
-    return total
+        held += request.prompt_tokens + request.bounded_blocks * block_size
+        holders += 1
+    return held, holders
 
 
 @compiled()
 def fits_kv(state, r, slot):
     """Return whether (e) holds: KV stays within capacity in all future iterations.
 
-    KV grows until a request completes, so only iterations of expected completions
-    can bind. The sum of all peaks is compared first: it needs no loop. It is no
+    The sum of all peaks is compared first: it needs no loop. It is no
     upper bound where running requests outlived their predictions.
     """
     replica = state.replicas[r]
@@ -154,16 +156,15 @@ def fits_kv(state, r, slot):
         used += replica.prefill_tokens
         if used + request.prompt_tokens + request.predicted_tokens <= most:
             return True
-    if _peak_at(state, r, slot, request.predicted_tokens) > capacity:
-        return False
-    for head in (replica.running_head, replica.waiting_head):
-        other = head
-        while other != NONE:
-            left = remaining_tokens(state, r, other)[1]
-            if _peak_at(state, r, slot, left) > capacity:
-                return False
-            other = state.requests[other].next
-    return True
+    iterations = 1
+    while True:
+        held, holders = _holding_after(state, r, slot, iterations)
+        if holders == 0:
+            return True
+        if held + holders * iterations > capacity:
+            return False
+        # Each holds a token more after each; before so many, KV suffices for them all.
+        iterations = (capacity - held) // holders + 1
 
 
 @compiled(ROUTE)
