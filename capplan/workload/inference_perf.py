@@ -6,7 +6,6 @@ https://github.com/kubernetes-sigs/inference-perf at 7de5ef2e: keys and defaults
 scaled so that a stage has rate × duration requests.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -19,101 +18,31 @@ from capplan.workload.readers.ordering import Notes, ordered_trace
 from capplan.workload.synthesis import DEFAULT_REQUESTS
 from capplan.workload.trace import MAX_TOKENS, MOST_REQUESTS, Trace
 
-_DATA = """type input_distribution output_distribution shared_prefix path
-    corpus_file_path use_chat_template"""
-_SHARED = """num_unique_system_prompts num_groups num_users_per_system_prompt seed
-    num_prompts_per_group system_prompt_len question_len question_distribution
-    output_len output_distribution"""
-_LOAD = """type interval stages sweep num_workers worker_max_concurrency base_seed
-    worker_max_tcp_connections circuit_breakers request_timeout"""
-_LENGTHS = {"min": 10, "max": 1024, "mean": 512, "std_dev": 200}
+_Range = tuple[float | None, float, float]
+"""A default, or None where a number must be given; the least and the most."""
 
-
-@dataclass(frozen=True)
-class _Section:
-    """A mapping of a config; a wrong value is an InputError that names its key."""
-
-    where: str
-    fields: Any
-    keys: str  # that may stand in it, parted by blanks
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.fields, dict):
-            raise InputError(f"{self.where} is no mapping; expected keys with values")
-        for key, value in self.fields.items():
-            if key not in self.keys.split() and value not in (None, False, [], {}):
-                raise InputError(f"{self.where}.{key} is not modelled; expected none")
-
-    def inner(self, key: str, keys: str) -> "_Section":
-        """Return the mapping that stands under a key."""
-        return _Section(f"{self.where}.{key}", self.fields.get(key), keys)
-
-    def number(
-        self, key: str, default: float | None, most: float, least: float = 0
-    ) -> float:
-        """Return a number in a range."""
-        value = self.fields.get(key, default)
-        if type(value) not in (int, float) or not least <= value <= most:
-            raise InputError(
-                f"{self.where}.{key} is {value!r:.60}; expected a number from "
-                f"{least:g} to {most:g}"
-            )
-        return float(value)
-
-    def choice(self, key: str, default: str, names: str, remedy: str = "") -> str:
-        """Return one of some names."""
-        value = self.fields.get(key, default)
-        if value not in names.split():
-            raise InputError(
-                f"{self.where}.{key} {value!r:.60} is not modelled; expected one of "
-                f"{', '.join(names.split())}{remedy}"
-            )
-        return str(value)
-
-    def lengths(
-        self, key: str, n: int, rng: np.random.Generator, default: int | None = None
-    ) -> np.ndarray:
-        """Return n lengths drawn as a key says, whole and at least 1. [tokens]
-
-        With a ``default``, of a shared prefix, the key may hold one length.
-        """
-        shared = default is not None
-        if shared and not isinstance(self.fields.get(key), dict):
-            return np.full(n, max(1, int(self.number(key, default, MAX_TOKENS))))
-        given = self.inner(key, " ".join(_LENGTHS) + " type variance skew total_count")
-        low, high, mean, deviation = (
-            given.number(name, usual, MAX_TOKENS) for name, usual in _LENGTHS.items()
-        )
-        if given.fields.get("variance") is not None:
-            deviation = given.number("variance", None, MAX_TOKENS**2) ** 0.5
-        kinds = "normal lognormal uniform fixed" + shared * " skew_normal poisson"
-        kind = given.choice("type", "normal", kinds)
-        if kind == "fixed":
-            return np.full(n, max(1, int(mean)))
-        if low > high or (kind == "normal" and not (shared or low <= mean <= high)):
-            raise InputError(
-                f"{given.where} has min {low:g}, mean {mean:g} and max {high:g}; "
-                "expected them to rise"
-            )
-        base, parameters = 0.0, {"mean": mean, "sd": deviation}
-        if kind == "uniform":
-            parameters = {"low": low, "high": high}
-        elif kind == "lognormal":  # the tool's own two ways
-            base = 0.0 if shared else low
-            above = mean - base if mean > base else 1.0
-            spread = 1 + (deviation / above) ** 2
-            parameters = {"median": above / spread**0.5, "sigma": np.log(spread) ** 0.5}
-        if kind == "skew_normal":
-            from scipy.stats import skewnorm
-
-            skew = given.number("skew", 0, 1e6, -1e6)
-            drawn = skewnorm.rvs(skew, mean, deviation, n, random_state=rng)
-        elif kind == "poisson":
-            drawn = rng.poisson(mean, n)
-        else:
-            drawn = LENGTHS[kind].draw(parameters, n, rng)
-        lengths = np.clip(np.rint(drawn + base), max(low, 1), max(high, 1))
-        return lengths.astype(np.int64)
+_DATA = "type input_distribution output_distribution shared_prefix path "
+_DATA += "corpus_file_path use_chat_template"
+_LOAD = "type stages sweep num_workers worker_max_concurrency base_seed "
+_LOAD += "worker_max_tcp_connections circuit_breakers request_timeout"
+_SHARED = "system_prompt_len question_len output_len seed "
+_SHARED += "question_distribution output_distribution"
+_LENGTHS: dict[str, _Range] = {
+    "min": (10, 0, MAX_TOKENS),
+    "max": (1024, 0, MAX_TOKENS),
+    "mean": (512, 0, MAX_TOKENS),
+    "std_dev": (200, 0, MAX_TOKENS),
+    "variance": (0, 0, MAX_TOKENS**2),
+    "skew": (0, -1e6, 1e6),
+}
+_GROUPS: dict[str, _Range] = {"num_groups": (10, 1, 1e6)}
+_GROUPS["num_prompts_per_group"] = (10, 1, 1e6)
+_NEWER = {"num_unique_system_prompts": "num_groups"}
+_NEWER["num_users_per_system_prompt"] = "num_prompts_per_group"
+_OPEN: dict[str, _Range] = {"rate": (None, 1e-6, MOST_RATE_PER_S)}
+_OPEN["duration"] = (None, 1, 1e7)
+_CLOSED: dict[str, _Range] = {"num_requests": (None, 1, MOST_REQUESTS)}
+_CLOSED["concurrency_level"] = (None, 1, 1e6)
 
 
 def is_config(fields: dict[str, Any]) -> bool:
@@ -125,90 +54,152 @@ def drawn(path: str | Path, fields: dict[str, Any], rng: np.random.Generator) ->
     """Return the requests that a config asks for, with the times of its stages."""
     notes = Notes(path)
     notes.add("drawn as its sections data and load say", warn=False)
-    data = _Section(f"{path}: data", fields["data"], _DATA)
-    load = _Section(f"{path}: load", fields.get("load", {}), _LOAD)
-    kinds, remedy = "synthetic random shared_prefix", "; requests of a file: --trace"
-    kind = data.choice("type", "mock", kinds, remedy)
-    counts, arrival_s = _stages(load, rng, notes)
-    columns: dict[str, Any]
-    if kind == "shared_prefix":
-        columns = _shared(data.inner("shared_prefix", _SHARED), counts, rng, notes)
-    else:
-        columns = {
-            f"{name}_tokens": data.lengths(f"{key}_distribution", sum(counts), rng)
-            for name, key in (("prompt", "input"), ("output", "output"))
-        }
+    try:
+        data = _read("data", fields["data"], {}, _DATA)
+        kind = _name("data.type", data, "mock", "synthetic random shared_prefix")
+        counts, arrival_s = _stages(fields.get("load", {}), rng, notes)
+        if kind == "shared_prefix":
+            columns = _shared(data.get("shared_prefix"), counts, rng, notes)
+        else:
+            prompt, output = (
+                _lengths(f"data.{key}", data.get(key), sum(counts), rng, shared=False)
+                for key in ("input_distribution", "output_distribution")
+            )
+            columns = {"prompt_tokens": prompt, "output_tokens": output}
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
     return ordered_trace(notes, arrival_s, **columns)
 
 
+def _read(
+    where: str, fields: Any, numbers: dict[str, _Range], others: str = ""
+) -> dict[str, Any]:
+    """Return the fields of a mapping, its numbers checked; others may be any."""
+    if not isinstance(fields, dict):
+        raise InputError(f"{where} is no mapping; expected keys with values")
+    for key, value in fields.items():
+        if key not in (*numbers, *others.split()) and value not in (None, False, []):
+            raise InputError(f"{where}.{key} is not modelled; expected none")
+    given = {key: value for key, value in fields.items() if value is not None}
+    found = {key: range_[0] for key, range_ in numbers.items()} | given
+    for key, (_, least, most) in numbers.items():
+        if type(found[key]) not in (int, float) or not least <= found[key] <= most:
+            raise InputError(
+                f"{where}.{key} is {found[key]!r:.60}; expected a number from "
+                f"{least:g} to {most:g}"
+            )
+    return found
+
+
+def _name(where: str, fields: dict[str, Any], default: str, names: str) -> str:
+    """Return the type that a mapping names, one of some."""
+    value = fields.get("type", default)
+    if value not in names.split():
+        known = ", ".join(names.split())
+        raise InputError(f"{where} {value!r:.60} is not modelled; expected {known}")
+    return str(value)
+
+
+def _lengths(
+    where: str, value: Any, n: int, rng: np.random.Generator, *, shared: bool
+) -> np.ndarray:
+    """Return n lengths as a distribution or a number says, at least 1. [tokens]"""
+    if shared and type(value) is int:
+        value = {"type": "fixed", "mean": value}
+    given = _read(where, value, _LENGTHS, "type total_count")
+    kinds = "normal lognormal uniform fixed" + shared * " skew_normal poisson"
+    kind = _name(f"{where}.type", given, "normal", kinds)
+    low, high, mean = given["min"], given["max"], given["mean"]
+    if kind == "fixed":
+        return np.full(n, max(1, int(mean)))
+    if low > high or (kind == "normal" and not (shared or low <= mean <= high)):
+        raise InputError(
+            f"{where} has min {low:g}, mean {mean:g} and max {high:g}; expected them "
+            "to rise"
+        )
+    deviation = given["variance"] ** 0.5 or given["std_dev"]
+    if kind == "skew_normal":
+        from scipy.stats import skewnorm
+
+        drawn = skewnorm.rvs(given["skew"], mean, deviation, n, random_state=rng)
+    elif kind == "poisson":
+        drawn = rng.poisson(mean, n)
+    else:
+        # The tool has two lognormals: of a shared prefix, and of what exceeds min.
+        base = low if kind == "lognormal" and not shared else 0
+        above = mean - base if mean > base else 1.0
+        spread = 1 + (deviation / above) ** 2
+        parameters = {"low": low, "high": high, "mean": mean, "sd": deviation}
+        parameters |= {"median": above / spread**0.5, "sigma": np.log(spread) ** 0.5}
+        drawn = base + LENGTHS[kind].draw(parameters, n, rng)
+    return np.clip(np.rint(drawn), max(low, 1), max(high, 1)).astype(np.int64)
+
+
 def _stages(
-    load: _Section, rng: np.random.Generator, notes: Notes
+    fields: Any, rng: np.random.Generator, notes: Notes
 ) -> tuple[list[int], np.ndarray | None]:
     """Return the requests of each stage, and all arrivals where it has rates. [s]"""
-    kind = load.choice("type", "constant", "constant poisson concurrent")
-    if load.fields.get("sweep"):
+    load = _read("load", fields, {"interval": (1, 0, 1e7)}, _LOAD)
+    kind = _name("load.type", load, "constant", "constant poisson concurrent")
+    if load.get("sweep"):
         notes.add("load.sweep takes its rates from a server: give --rate")
         return [DEFAULT_REQUESTS], None
-    keys = "num_requests concurrency_level" if kind == "concurrent" else "rate duration"
-    stages = load.fields.get("stages")
+    closed = kind == "concurrent"
+    stages = load.get("stages")
+    numbers = _CLOSED if closed else _OPEN
     stages = [
-        _Section(f"{load.where}.stages.{k}", stage, keys)
+        [_read(f"load.stages.{k}", stage, numbers)[key] for key in numbers]
         for k, stage in enumerate(stages if isinstance(stages, list) else [])
     ]
-    most = {"num_requests": MOST_REQUESTS, "rate": MOST_RATE_PER_S}
-    first, second = (
-        [stage.number(key, None, most.get(key, 1e7), 1e-6) for stage in stages]
-        for key in keys.split()
-    )
-    if kind == "concurrent":
-        users = ", ".join(f"{level:g}" for level in second)
-        notes.add(f"load.stages have {users} users: give one as --users")
-        counts = [int(count) for count in first]
-    else:
-        counts = [int(rate * s) for rate, s in zip(first, second, strict=True)]
+    counts = [int(stage[0] * (1 if closed else stage[1])) for stage in stages]
     if not 1 <= sum(counts) <= MOST_REQUESTS:
         raise InputError(
-            f"{load.where}.stages have {sum(counts):,} requests; expected 1 to "
+            f"load.stages have {sum(counts):,} requests; expected 1 to "
             f"{MOST_REQUESTS:,}"
         )
-    if kind == "concurrent":
+    if closed:
+        users = ", ".join(f"{level:g}" for _, level in stages)
+        notes.add(f"load.stages have {users} users: give one as --users")
         return counts, None
     poisson, begin_s, parts = ArrivalProcess("poisson"), 0.0, []
-    for count, rate_per_s, duration_s in zip(counts, first, second, strict=True):
+    for count, (rate_per_s, duration_s) in zip(counts, stages, strict=True):
         at_s = np.zeros(0)
         if count and kind == "poisson":
             at_s = poisson.arrivals_s(count, rate_per_s, rng)
         elif count:
             at_s = poisson.within_s(count, duration_s, rng)
         parts.append(begin_s + at_s)
-        begin_s += max(duration_s, *at_s[-1:]) + load.number("interval", 1, 1e7)
+        begin_s += max(duration_s, *at_s[-1:]) + load["interval"]
     return counts, np.concatenate(parts)
 
 
 def _shared(
-    shape: _Section, counts: list[int], rng: np.random.Generator, notes: Notes
-) -> dict[str, np.ndarray]:
+    fields: Any, counts: list[int], rng: np.random.Generator, notes: Notes
+) -> dict[str, Any]:
     """Return prompts that begin with the system prompt of their group, and answers.
 
     Each stage asks for the same prompts in the same order, again and again.
     """
-    groups, each = (
-        int(shape.number(new if new in shape.fields else old, 10, 1e6, 1))
-        for new, old in (
-            ("num_unique_system_prompts", "num_groups"),
-            ("num_users_per_system_prompt", "num_prompts_per_group"),
+    where = "data.shared_prefix"
+    if isinstance(fields, dict):
+        fields = {_NEWER.get(key, key): value for key, value in fields.items()}
+    shape = _read(where, fields, _GROUPS, _SHARED)
+    each = int(shape["num_prompts_per_group"])
+    if (n := int(shape["num_groups"]) * each) > MOST_REQUESTS:
+        raise InputError(
+            f"{where} has {n:,} prompts; expected at most {MOST_REQUESTS:,}"
         )
+    usual = {"system_prompt": 100, "question": 50, "output": 50}
+    system, question, output = (
+        _lengths(
+            f"{where}.{name}",
+            shape.get(f"{name}_distribution", shape.get(f"{name}_len", length)),
+            n // each if name == "system_prompt" else n,
+            rng,
+            shared=True,
+        )
+        for name, length in usual.items()
     )
-    if (n := groups * each) > MOST_REQUESTS:
-        raise InputError(f"{shape.where} has {n:,} prompts; expected fewer")
-    system = shape.lengths("system_prompt_len", groups, rng, 100)
-    keys = {
-        name: f"{name}_distribution"
-        if shape.fields.get(f"{name}_distribution")
-        else f"{name}_len"
-        for name in ("question", "output")
-    }
-    question, output = (shape.lengths(key, n, rng, 50) for key in keys.values())
     order = rng.permutation(n)
     rows = np.concatenate([order[np.arange(count) % n] for count in counts])
     group = rows // each
