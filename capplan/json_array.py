@@ -1,5 +1,6 @@
 """Stream the items of a large JSON array; an error names the byte."""
 
+from codecs import BOM_UTF8
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -28,7 +29,7 @@ class BrokenArrayError(InputError):
 def iterate_items(path: str | Path) -> Iterator[Any]:
     """Yield the items of the array in a file until it is broken, in constant memory."""
     with opened(path) as file:
-        counted = _Counted(file)
+        counted = _Counted(_behind_mark(file))
         try:
             yield from ijson.items(counted, "item", buf_size=_BUFFER_BYTES)
         except ijson.JSONError as error:
@@ -70,14 +71,20 @@ class _Counted:
         return data
 
 
+def _behind_mark(file: IO[bytes]) -> IO[bytes]:
+    """Return a file behind its byte order mark, if it has one."""
+    file.seek(len(BOM_UTF8) if file.read(len(BOM_UTF8)) == BOM_UTF8 else 0)
+    return file
+
+
 def _first_wrong_byte(path: str | Path, sound_bytes: int) -> int:
     """Return the offset of the first byte that a parser refuses.
 
     The parser accepts the first ``sound_bytes``; the rest is fed byte by byte.
     """
     parser = ijson.basic_parse_coro(ijson.sendable_list())
-    with opened(path) as file:
-        offset = 0
+    with opened(path) as raw:
+        file, offset = _behind_mark(raw), 0
         while offset < sound_bytes:
             data = file.read(min(_BUFFER_BYTES, sound_bytes - offset))
             offset += len(data)

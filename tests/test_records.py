@@ -33,6 +33,7 @@ SHAPES = {
     "wrapped, indented": json.dumps({"data": ROWS, "has_more": False}, indent=2),
     "wrapped lines": "\n".join(json.dumps({"data": [row]}) for row in ROWS),
     "byte order mark": "\ufeff" + "\n".join(map(json.dumps, ROWS)),
+    "byte order mark and array": "\ufeff" + json.dumps(ROWS),
 }
 
 

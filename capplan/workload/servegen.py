@@ -98,7 +98,7 @@ def _windows(path: Path, start_s: float, end_s: float) -> list[_Window]:
             if name and count:
                 process = _process(name, float(shape))
                 found.append(_Window(of_s, begin_s, length_s, count, process))
-    except (ValueError, TypeError, IndexError, OverflowError):
+    except (ValueError, TypeError, IndexError, ArithmeticError):
         raise InputError(
             f"{path}: not the windows of a client; expected lines of a start, a rate, "
             "a CV, Gamma or Weibull, its shape and its scale"

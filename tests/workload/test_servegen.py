@@ -82,6 +82,7 @@ def test_windows_without_lengths_take_those_before(folder):
         ("0,0.5,1\n", {"0": SHORT}, "not the windows of a client"),
         ("0,nan,1,Gamma,1,1\n", {"0": SHORT}, "not the windows of a client"),
         ("0,0.5,1,Gamma,-1,1\n", {"0": SHORT}, "not the windows of a client"),
+        ("0,0.5,1,Gamma,0,1\n", {"0": SHORT}, "not the windows of a client"),
         ("0,0,0,,0,0\n", {"0": SHORT}, "0 requests; expected 1 to"),
         ("0,1e6,1,Gamma,1,1\n", {"0": SHORT}, "600,000,000 requests; expected 1 to"),
         (

@@ -83,9 +83,8 @@ class Table:
         """Return a column of ISO 8601 times in ns since 1970, shape (n,), int64."""
         import pandas as pd
 
-        stamps = pd.to_datetime(
-            self.frame[column], format="ISO8601", utc=True, errors="coerce"
-        )
+        texts = self.frame[column].astype(str)  # a number is no year
+        stamps = pd.to_datetime(texts, format="ISO8601", utc=True, errors="coerce")
         years = stamps.dt.year.fillna(0).to_numpy()  # int64 overflows at 1677 and 2262
         right = (years >= _FIRST_YEAR) & (years <= _LAST_YEAR)
         self.require(right, column, f"{expected}, of {_FIRST_YEAR} to {_LAST_YEAR}")
