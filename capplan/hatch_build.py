@@ -1,6 +1,6 @@
 """Put compiled code of the simulator into a wheel, tagged for its Python and system.
 
-Of what plans of one pool use, for any x86-64 on Linux; elsewhere, with
+Of what plans of one pool and of two use, for any x86-64 on Linux; elsewhere, with
 ``HATCH_BUILD_NO_HOOKS=true`` and where it cannot be compiled, the wheel stays pure.
 """
 
@@ -17,8 +17,11 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 _SYSTEM = ("linux", "x86_64")
 _COMPILE = """
 import pathlib, sys
+import capplan.simulator.drivers.two_pools
+import capplan.simulator.hand_offs.nixl
 import capplan.simulator.routers.join_shortest_queue
 import capplan.simulator.schedulers.vllm_v1
+import capplan.simulator.schedulers.vllm_v1_pulling
 from capplan.simulator import jit, moving_fleet, shipped, simulate
 from capplan.simulator.drivers.one_pool import driver
 

@@ -75,17 +75,20 @@ def run(arguments, tmp_path, *paths):
     return done.stdout, Path(place), numba, int(compiled), written
 
 
-def test_a_first_plan_from_the_wheel_compiles_and_writes_nothing(installed, tmp_path):
+@pytest.mark.parametrize("more", [[], ["--tp", "1", "--disaggregated"]])
+def test_a_first_plan_from_the_wheel_compiles_and_writes_nothing(
+    installed, tmp_path, more
+):
     out, compiled_out = tmp_path / "out", tmp_path / "compiled"
     unused = tmp_path / "cache" / "capplan" / ("0" * 12)  # of an older version
     unused.mkdir(parents=True)
     (unused / "open_loop.run-1.nbc").touch()
     os.utime(unused, (0, 0))
     _, place, _, compiled, written = run(
-        [*PLAN, "--out", str(out)], tmp_path, installed
+        [*PLAN, *more, "--out", str(out)], tmp_path, installed
     )
     subprocess.run(
-        [sys.executable, "-m", "capplan", *PLAN, "--out", str(compiled_out)],
+        [sys.executable, "-m", "capplan", *PLAN, *more, "--out", str(compiled_out)],
         cwd=ROOT,
         check=True,
         capture_output=True,
