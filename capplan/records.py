@@ -22,23 +22,11 @@ from capplan.input_file import (
 )
 from capplan.json_array import BrokenArrayError, iterate_items
 
-WRAPPERS = [
-    "resourceSpans",
-    "scopeSpans",
-    "instrumentationLibrarySpans",
-    "batches",
-    "spans",
-    "data",
-    "runs",
-    "observations",
-    "requests",
-    "records",
-    "result",
-    "results",
-    "rows",
-    "items",
-    "logs",
-]
+WRAPPERS = (
+    *("resourceSpans", "scopeSpans", "instrumentationLibrarySpans", "batches"),
+    *("spans", "data", "runs", "observations", "requests", "records", "result"),
+    *("results", "rows", "items", "logs"),
+)
 """Keys of lists that hold the rows of a file, or objects that wrap them."""
 
 _MAGIC = {
@@ -61,15 +49,7 @@ _BLANKS = re.compile(r"\s*")
 _PARQUET_ROWS = 10_000
 _MOST_LEVELS = 16
 """Levels of a nest that become a path; what is deeper stays a value."""
-_VALUE_KEYS = [
-    "stringValue",
-    "intValue",
-    "doubleValue",
-    "boolValue",
-    "arrayValue",
-    "kvlistValue",
-    "bytesValue",
-]
+_VALUE_KEYS = re.compile("(string|int|double|bool|array|kvlist|bytes)Value")
 
 
 class Record(NamedTuple):
@@ -259,7 +239,7 @@ def _attribute(value: Any) -> Any:
     """Return the value of an attribute as OTLP writes it, ``{"intValue": "7"}``."""
     if isinstance(value, dict) and len(value) == 1:
         kind, inner = next(iter(value.items()))
-        if kind in _VALUE_KEYS:
+        if _VALUE_KEYS.fullmatch(kind):
             return inner
     return value
 

@@ -1,5 +1,6 @@
 """Warnings on standard error: one line each, without Python's file and line."""
 
+import logging
 import warnings
 from collections.abc import Iterable
 
@@ -7,12 +8,22 @@ from capplan.cli.answer import note
 from capplan.cli.outputs import say
 from capplan.errors import CapplanWarning
 
+_LOGGER = logging.getLogger("capplan")
 
-class Notices:
-    """Warnings of a command that no report has printed."""
+
+class Notices(logging.Handler):
+    """Warnings that no report has printed, and what a command logs, told at once."""
 
     def __init__(self) -> None:
+        super().__init__(logging.INFO)
         self._texts: list[str] = []
+        self._told: set[str] = set()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print what is logged, once."""
+        if (text := record.getMessage()) not in self._told:
+            self._told.add(text)
+            note(text)
 
     def listen(self) -> None:
         """Keep capplan's warnings; show all others as before."""
@@ -26,12 +37,15 @@ class Notices:
 
         warnings.simplefilter("always", CapplanWarning)
         warnings.showwarning = catch
+        _LOGGER.handlers[:] = [self]
+        _LOGGER.setLevel(logging.INFO)
 
     def print_all(self) -> None:
         """Print each warning once, then forget them."""
         for text in dict.fromkeys(self._texts):
             say(f"capplan: warning: {text}")
         self._texts.clear()
+        _LOGGER.removeHandler(self)
 
 
 def announce_compilation(schedulers: Iterable[str | None] = ()) -> None:

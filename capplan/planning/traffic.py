@@ -1,5 +1,6 @@
 """The requests to serve: read, given arrival times, long enough, with a warm-up."""
 
+import logging
 import math
 import warnings
 from collections.abc import Iterator, Sequence
@@ -42,6 +43,7 @@ from capplan.units import format_duration, parse_duration_s
 from capplan.workload.arrivals import no_times, rescale
 from capplan.workload.catalog import open_workload
 from capplan.workload.days import DAY_S
+from capplan.workload.described import described
 from capplan.workload.lengths import synthetic_workload
 from capplan.workload.predictors import with_error, with_predictions
 from capplan.workload.readers import PLAIN, read_trace, requests, sniffed
@@ -187,7 +189,9 @@ def _named(settings: RequestSettings) -> Trace:
     }
     given: dict[str, Any] = {k: v for k, v in options.items() if v is not None}
     if settings.trace is not None:
-        return read_trace(settings.trace, seed=settings.seed, **given)
+        trace = read_trace(settings.trace, seed=settings.seed, **given)
+        logging.getLogger(__name__).info("%s: %s", settings.trace, described(trace))
+        return trace
     workload = settings.workload
     if settings.input_len or settings.output_len:
         workload = synthetic_workload(settings.input_len, settings.output_len)

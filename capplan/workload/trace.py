@@ -107,6 +107,8 @@ class Trace:
         an answer may take read it. [tokens]
     unread_columns
         Columns of the source that were not read, for messages.
+    left_out
+        Rows of the source that are no requests, and requests that failed.
     users
         Users who ask for the requests in their order, each the next when it has been
         answered and has thought; 0 where requests arrive whatever becomes of others.
@@ -146,6 +148,7 @@ class Trace:
     predicted_output_tokens: np.ndarray | None = None
     priority: np.ndarray = _DEFAULT
     unread_columns: tuple[str, ...] = ()
+    left_out: tuple[int, int] = (0, 0)
     session: np.ndarray = _DEFAULT
     users: int = 0
     think_s: np.ndarray | None = None

@@ -135,6 +135,18 @@ def test_simulate_writes_what_is_asked_of_it(trace, tmp_path, capsys):
     )
 
 
+def test_what_was_read_of_a_trace_is_told_on_standard_error(trace, capsys):
+    given = f"simulate --trace {trace} --tp 1 {COST} {SLO} --replicas 2"
+
+    run(given)
+    told = capsys.readouterr()
+    run(f"{given} --quiet")
+
+    assert f"capplan: {trace}: 1,500 requests over" in told.err
+    assert "1 class, no sessions" in told.err
+    assert "requests over 75 s (20/s)" not in capsys.readouterr().err
+
+
 def test_a_recorded_iteration_computes_every_token_once(trace, tmp_path, capsys):
     path = tmp_path / "it.csv"
 

@@ -1,5 +1,6 @@
 """Warnings are one line each on standard error; others stay Python's."""
 
+import logging
 import subprocess
 import sys
 import warnings
@@ -106,3 +107,10 @@ def test_the_schedulers_to_compile_are_announced_once_each(monkeypatch, capsys):
         "capplan: compiling schedulers vllm-v0, alise, about 10 s",
         "capplan: compiling scheduler orca, about 5 s",
     ]
+
+
+def test_what_is_logged_is_told_at_once_and_once(notices, capsys):
+    for _ in range(2):
+        logging.getLogger("capplan.planning.traffic").info("60 requests")
+
+    assert capsys.readouterr().err == "capplan: 60 requests\n"

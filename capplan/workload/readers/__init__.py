@@ -20,6 +20,10 @@ READERS = {
     "qwen-bailian": "formats",
     "ragpulse": "formats",
     "mooncake": "formats",
+    "langfuse": "formats",
+    "langsmith": "formats",
+    "litellm": "formats",
+    "opentelemetry": "formats",
     "csv": "formats",
     "sharegpt": "conversations",
 }

@@ -9,6 +9,7 @@ from capplan.errors import InputError
 from capplan.workload.readers import requests
 from capplan.workload.readers.columns import Columns
 from capplan.workload.readers.ordering import Notes, ordered_trace, say_left_out
+from capplan.workload.readers.outcomes import outcomes, refuse_sums
 from capplan.workload.readers.stamps import Stamps, arrivals
 from capplan.workload.readers.table import Table, iterate_tables
 from capplan.workload.trace import Trace
@@ -44,8 +45,8 @@ def iterate_trace(
     arrival = read.names[read.arrival] if read.arrival else ""
     for table in iterate_tables(path, chunk_requests, requests.wanted(read)):
         notes = Notes(path)
-        requests.refuse_sums(table, read)
-        output, failed, other = requests.outcomes(table, read)
+        refuse_sums(table, read)
+        output, failed, other = outcomes(table, read)
         right = (output != 0) & ~failed & ~other
         others, all_rows = others + int(other.sum()), all_rows + len(right)
         left_out += int((~right & ~other).sum())

@@ -5,7 +5,7 @@ observability tools write are guessed, with a note; ``--columns`` says it for ce
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -41,6 +41,7 @@ NAMES = {
     "status": ("status",),
     "error": (),
     "kind": (),
+    "cache_hit": (),
     "requests": ("num_model_requests", "num_requests", "request_count"),
     **{
         f"slo_{name}_s": (
@@ -65,20 +66,26 @@ _GUESSES = {
         "native_tokens_prompt",
         "prompt_tokens input_tokens prompt_token_count input_token_count "
         "num_prompt_tokens num_input_tokens n_prompt_tokens prompt_length input_length "
-        "tokens_in tokens_prompt usage_input usage_details_input input_usage",
+        "tokens_in tokens_prompt tokens_input token_count_prompt genai_tokens_input "
+        "gen_ai_usage_input_tokens gen_ai_usage_prompt_tokens llm_input_token "
+        "usage_input input_usage usage_prompt_tokens usage_input_tokens",
     ),
     "output_tokens": (
         "native_tokens_completion",
         "output_tokens completion_tokens generated_tokens response_tokens "
         "output_token_count completion_token_count num_output_tokens "
         "num_completion_tokens n_completion_tokens output_length completion_length "
-        "tokens_out tokens_completion usage_output usage_details_output output_usage",
+        "tokens_out tokens_completion tokens_output token_count_completion "
+        "genai_tokens_output gen_ai_usage_output_tokens gen_ai_usage_completion_tokens "
+        "llm_output_token usage_output output_usage usage_completion_tokens "
+        "usage_output_tokens",
     ),
     "class": (
         "class",
         "tenant tenant_id tenant_name customer customer_id",
-        "model model_name model_id",
+        "model model_name model_id request_model genai_model_name",
     ),
+    "session": ("session_id conversation_id thread_id",),
     "status": (
         "status status_code http_status http_status_code response_status "
         "request_status response_code",
@@ -86,7 +93,11 @@ _GUESSES = {
     ),
     "error": ("error error_type error_code error_message exception_type",),
     "kind": ("run_type operation_name operation span_kind call_type observation_type",),
-    "requests": ("requests api_requests n_requests count_traces total_requests",),
+    "cache_hit": ("cache_hit",),
+    "requests": (
+        "requests api_requests n_requests count_traces count_observations "
+        "total_requests",
+    ),
 }
 """Names that likely hold a column, as :func:`_plain` writes them, best ones first.
 
@@ -101,7 +112,7 @@ _UNITS = {
 }
 """Words behind the name of a stamp that say its unit."""
 
-_FIRST_OF_SEVERAL = ("class", "status", "error", "kind")
+_FIRST_OF_SEVERAL = ("class", "session", "status", "error", "kind", "requests")
 """Columns of which several guesses may stand in a file: the first is taken."""
 
 _CACHED = tuple(
@@ -110,6 +121,17 @@ _CACHED = tuple(
     for counted in ("tokens", "token_count")
 )
 """Tokens that Anthropic and Bedrock count beside ``input_tokens``, not in it."""
+
+_HINTS = {
+    "request_throughput": "this is a load test, for capplan fit --from",
+    "usage_date_utc": "each row is a sum of requests (Anthropic's usage export)",
+    "uncached_input_tokens": "each row is a sum of requests (Anthropic's usage report)",
+    "countTraces": "each row is a sum of requests (Langfuse's metrics)",
+    "htmlPath": "these are Langfuse's traces: export its observations",
+    "input_types": "these are sessions of kv-cache-tester, which are not read yet",
+    "messages": "this holds texts, and no token counts",
+}
+"""What a file is that has a column, where its requests are not found."""
 
 _MOST_SHOWN = 20
 _LEAST_EPOCH_S = 1e8
@@ -145,20 +167,23 @@ class Columns:
     @property
     def note(self) -> str:
         """What was guessed and not read, and how to say it; empty if nothing."""
+        parts = [self.guesses] if self.guesses else []
+        if self.unread:
+            parts.append(f"columns not read: {listed(self.unread)}")
+        if not parts:
+            return ""
+        return f"{'; '.join(parts)}; --columns NAME=COLUMN says otherwise"
+
+    @property
+    def guesses(self) -> str:
+        """What was guessed, and what was added to the prompt; empty if nothing."""
         parts = []
         if self.guessed:
             said = ",".join(f"{name}={self.names[name]}" for name in self.guessed)
             parts.append(f"columns guessed: {said}")
         if self.cached:
             parts.append(f"the prompt is {self._prompt}: the first leaves out the rest")
-        if self.unread:
-            more = len(self.unread) - _MOST_SHOWN
-            shown = ", ".join(self.unread[:_MOST_SHOWN])
-            shown += f" and {more} more" if more > 0 else ""
-            parts.append(f"columns not read: {shown}")
-        if not parts:
-            return ""
-        return f"{'; '.join(parts)}; --columns NAME=COLUMN says otherwise"
+        return "; ".join(parts)
 
     @property
     def _prompt(self) -> str:
@@ -234,15 +259,20 @@ def _refusal(
     place: str, wrong: list[str], names: Mapping[str, str], header: list[str]
 ) -> str:
     """Return what is wrong with a header, and the command that would work."""
+    hints = dict.fromkeys(hint for name, hint in _HINTS.items() if name in header)
     arrival = next((name for name in PER_S if name in names), None)
     said = {name: names.get(name, "NAME") for name in (arrival, *_NEEDED) if name}
-    more = len(header) - _MOST_SHOWN
-    shown = ", ".join(header[:_MOST_SHOWN]) + f" and {more} more" * (more > 0)
     command = ",".join(f"{column}={name}" for column, name in said.items())
     return (
-        f"{place}: {'; '.join(wrong)}; the file has {shown}: say which are which, as "
-        f"with --columns {command}"
+        f"{place}: {'; '.join([*hints, *wrong])}; the file has {listed(header)}: say "
+        f"which are which, as with --columns {command}"
     )
+
+
+def listed(names: Sequence[str]) -> str:
+    """Return names in a line, the first of many."""
+    more = len(names) - _MOST_SHOWN
+    return ", ".join(names[:_MOST_SHOWN]) + f" and {more} more" * (more > 0)
 
 
 def _path(name: str, header: Collection[str]) -> str:

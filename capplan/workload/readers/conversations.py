@@ -32,6 +32,7 @@ from capplan.json_array import BrokenArrayError
 from capplan.records import Record, records
 from capplan.workload.readers import first_row, requests
 from capplan.workload.readers.columns import NAMES, PER_S, Columns, columns_among
+from capplan.workload.readers.formats import FORMATS
 from capplan.workload.readers.options import ReadOptions
 from capplan.workload.readers.ordering import Notes
 from capplan.workload.readers.table import table_of
@@ -154,7 +155,7 @@ def read(path: str | Path, options: ReadOptions) -> Trace:
             f"{tally['limits']:,} answers are as long as max_tokens: none is here"
         )
     table = table_of(path, rows, index, requests.wanted(columns))
-    trace = requests.of_table(table, columns, notes)
+    trace = requests.of_table(table, columns, notes, FORMATS["csv"])
     is_session = options.sharegpt_rule == "multiturn"
     return trace.changed(session=trace.prefix_group) if is_session else trace
 

@@ -32,7 +32,8 @@ class Format:
 
     what: str  # one sentence
     knows: Callable[[FirstRow], bool]
-    columns: Mapping[str, str] = field(default_factory=dict)  # names, best first
+    # names, best first; none is guessed where the last is empty
+    columns: Mapping[str, str] = field(default_factory=dict)
     is_guessed: bool = True  # columns that are not said may be guessed
     also: Mapping[str, str | None] = field(default_factory=dict)  # columns that the
     # functions below read, with their dtype
@@ -53,15 +54,21 @@ class Format:
         """Return the columns in a file by what the user and then the format say."""
         of = {} if self.is_guessed else dict.fromkeys(NAMES, "")
         for column, names in self.columns.items():
-            present = [name for name in names.split("|") if name in header]
-            of |= {column: present[0]} if present else {}
-            of |= {column: ""} if not names else {}
+            present = [_found(name, header) for name in names.split("|") if name]
+            if any(present) or names.endswith("|"):
+                of[column] = next(filter(None, present), "")
         if any(column.startswith("arrival") for column in said):
             of = {name: text for name, text in of.items() if name[:7] != "arrival"}
         taken = set(said.values())
         return {name: text for name, text in of.items() if text not in taken} | dict(
             said
         )
+
+
+def _found(name: str, header: Mapping[str, Any]) -> str:
+    """Return a name as a file has it, at any depth, the least deep; else nothing."""
+    nested = sorted((at for at in header if at.endswith(f".{name}")), key=len)
+    return next(iter([name] * (name in header) + nested), "")
 
 
 def _has(*names: str) -> Callable[[FirstRow], bool]:
@@ -165,6 +172,59 @@ FORMATS = {
         from_zero=True,
         block_tokens=512,
         arrivals=arrivals_in_buckets,
+    ),
+    "langfuse": Format(
+        "Langfuse's observations, of its API or its export; generations are requests.",
+        _has("type", "startTime", "level"),
+        {
+            "arrival_s": "startTime",
+            "prompt_tokens": "usage.input|inputUsage|promptTokens|usageDetails.input",
+            "output_tokens": (
+                "usage.output|outputUsage|completionTokens|usageDetails.output"
+            ),
+            "kind": "type",
+            "status": "level",
+            "session": "sessionId",
+        },
+    ),
+    "langsmith": Format(
+        "LangSmith's runs; those of type llm are requests.",
+        _has("run_type", "start_time"),
+        {
+            "arrival_s": "start_time",
+            "prompt_tokens": "prompt_tokens",
+            "output_tokens": "completion_tokens",
+            "kind": "run_type",
+            "session": "thread_id|",  # session_id is the project
+        },
+    ),
+    "litellm": Format(
+        "LiteLLM's spend logs (LiteLLM_SpendLogs, /spend/logs).",
+        _has("call_type", "startTime", "prompt_tokens", "completion_tokens"),
+        {
+            "arrival_s": "startTime",
+            "prompt_tokens": "prompt_tokens",
+            "output_tokens": "completion_tokens",
+            "class": "model",
+            "status": "status",
+            "kind": "call_type",
+        },
+    ),
+    "opentelemetry": Format(
+        "OpenTelemetry's spans of generative AI: OTLP JSON, or a flat table of them.",
+        lambda first: any("startTimeUnixNano" in at or "gen_ai." in at for at in first),
+        {
+            "arrival_ns": "startTimeUnixNano",
+            "prompt_tokens": "gen_ai.usage.input_tokens|gen_ai.usage.prompt_tokens",
+            "output_tokens": (
+                "gen_ai.usage.output_tokens|gen_ai.usage.completion_tokens"
+            ),
+            "class": "gen_ai.request.model",
+            "kind": "gen_ai.operation.name",
+            "status": "status.code",
+            "error": "error.type",
+            "session": "gen_ai.conversation.id",
+        },
     ),
     "csv": Format(
         "Columns by their names, of a CSV, JSON lines, a JSON array or Parquet.",

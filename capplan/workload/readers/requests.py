@@ -21,6 +21,7 @@ from capplan.workload.readers.columns import Columns, columns_among
 from capplan.workload.readers.hashed_blocks import refuse_too_large, shared_prefixes
 from capplan.workload.readers.options import ReadOptions
 from capplan.workload.readers.ordering import Notes, answered, ordered_trace
+from capplan.workload.readers.outcomes import outcomes, refuse_sums
 from capplan.workload.readers.sessions import column_sessions
 from capplan.workload.readers.stamps import Stamps, arrivals
 from capplan.workload.readers.table import (
@@ -39,36 +40,8 @@ if TYPE_CHECKING:
 
     from capplan.workload.readers.formats import Format
 
-_FAILED = (
-    r"(?<!no[ _-])(?:fail|error|\berr\b|time.?out|cancel|abort|reject|denied"
-    r"|unavailable|throttl)"
-)
-_NO = ("false", "no", "0", "0.0")
-_NONE = (*_NO, "", "none", "null", "nan", "[]", "{}", "ok", "unset")
-"""What a column of errors says where there is none."""
-_NO_REQUEST = [
-    "chain",
-    "tool",
-    "retriever",
-    "embedding",
-    "embeddings",
-    "prompt",
-    "parser",
-    "span",
-    "event",
-    "agent",
-    "evaluator",
-    "guardrail",
-    "reranker",
-    "execute_tool",
-    "invoke_agent",
-    "create_agent",
-    "invoke_workflow",
-    "moderation",
-]
-"""Kinds of rows that are no request of an LLM."""
-_FIRST_CODE_OF_FAILURE = 400
-_CODE_OF_ERROR = 2
+_TEXTS = ("class", "session", "adapter", "status", "error", "kind", "cache_hit")
+"""Columns that are read as texts."""
 _MAX_CLASS_CHARACTERS = 200
 _GUESSED_CLASSES = 20
 """Classes that a column may have of which nobody said that it holds them."""
@@ -83,44 +56,50 @@ _CLEAN = {
 _MOST_CLEAN_BYTES = 2**23
 
 
-def read(
-    path: str | Path, options: ReadOptions, known: "Format | None" = None
-) -> Trace:
-    """Return the requests of a file, of a format that is known or by its columns."""
+def read(path: str | Path, options: ReadOptions, known: "Format") -> Trace:
+    """Return the requests of a file of a format."""
     columns = columns_of(path, options.columns, known)
-    is_plain = known is None or known.is_guessed
-    clean = _clean(path, columns) if is_plain and form(path) == "csv" else None
-    if clean is not None:
+    is_csv = known.is_guessed and form(path) == "csv"
+    if is_csv and (clean := _clean(path, columns)) is not None:
         return clean
-    if known and known.block_tokens:
+    if known.block_tokens:
         refuse_too_large(path)
-    more = known.also if known else {}
-    table = read_table(path, {**wanted(columns), **more})
+    table = read_table(path, {**wanted(columns), **known.also})
     return of_table(table, columns, Notes(path), known, options.seed)
 
 
 def of_table(
-    table: Table,
-    columns: Columns,
-    notes: Notes,
-    known: "Format | None" = None,
-    seed: int = 0,
+    table: Table, columns: Columns, notes: Notes, known: "Format", seed: int = 0
 ) -> Trace:
     """Return the requests of a table with the columns of a trace."""
-    is_plain = known is None or known.is_guessed
-    more = known.also if known else {}
     refuse_sums(table, columns)
     output, failed, other = outcomes(table, columns)
     table = table.select(answered(notes, output, failed, other))
     if not _are_few(table, columns):
         columns = columns.without_guess("class")
+    try:
+        trace = _trace(table, columns, notes, known, seed)
+    except InputError:
+        _refuse_all(table, columns)
+        raise
+    unread = tuple(name for name in columns.unread if name not in known.also)
+    left_out = int(other.sum()), len(other) - int(other.sum()) - len(trace)
+    return replace(trace, unread_columns=unread, left_out=left_out)
+
+
+def _trace(
+    table: Table, columns: Columns, notes: Notes, known: "Format", seed: int
+) -> Trace:
+    """Return the requests of a table."""
     class_names, request_class = classes(table, columns)
-    if columns.note and is_plain:
-        notes.add(columns.note)
+    is_known = bool(known.columns)
+    note = columns.guesses if is_known else columns.note
+    if note and known.is_guessed:
+        notes.add(note, warn=not is_known)
     stamps = arrivals(table, columns)
-    if known and known.check:
+    if known.check:
         known.check(table, notes)
-    if known and known.note:
+    if known.note:
         notes.add(known.note, warn=False)
     arrival_s, clock_s = _clock(stamps, notes, known, seed)
     if limited := limit_columns(columns):
@@ -128,20 +107,31 @@ def of_table(
             str(table.path), class_names, request_class, _limits(table, limited)
         )
     given = counts(table, columns)
-    if known and known.sessions:
+    if known.sessions:
         given["session"] = known.sessions(table)
-    if known and known.block_tokens and stamps:
+    if known.block_tokens and stamps:
         prompt, blocks = given["prompt_tokens"], known.block_tokens
         given |= shared_prefixes(table, notes, stamps.values, prompt, blocks)
     trace = ordered_trace(
         notes, arrival_s, class_names, request_class=request_class, **given
     )
-    unread = tuple(name for name in columns.unread if name not in more)
-    return replace(trace, unread_columns=unread, clock_s=clock_s)
+    return replace(trace, clock_s=clock_s)
+
+
+def _refuse_all(table: Table, columns: Columns) -> None:
+    """Refuse the first wrong value of each of several columns at once."""
+    wrong: dict[str, None] = {}
+    for read in (arrivals, prompts, outputs, classes):
+        try:
+            read(table, columns)
+        except InputError as error:
+            wrong[str(error).removeprefix(str(table.path))] = None
+    if len(wrong) > 1:
+        raise InputError(f"{table.path}{'; and '.join(wrong)}")
 
 
 def _clock(
-    stamps: Stamps | None, notes: Notes, known: "Format | None", seed: int
+    stamps: Stamps | None, notes: Notes, known: "Format", seed: int
 ) -> tuple[np.ndarray | None, float | None]:
     """Return the arrivals and the time of the log's clock at 0, if it has one. [s]"""
     if stamps is None:
@@ -149,9 +139,9 @@ def _clock(
     clock_s = None
     if stamps.origin:
         clock_s = float(stamps.origin / stamps.per_s) + stamps.zone_s
-    if known and known.arrivals:
+    if known.arrivals:
         return known.arrivals(stamps.values, seed, notes), clock_s
-    if known and known.from_zero:
+    if known.from_zero:
         return stamps.seconds(stamps.values.min()), clock_s
     if stamps.origin:
         notes.add("arrivals are stamps since 1970: the first is now 0 s", warn=False)
@@ -184,59 +174,6 @@ def _clean(path: str | Path, columns: Columns) -> Trace | None:
     )
 
 
-def refuse_sums(table: Table, columns: Columns) -> None:
-    """Refuse rows that are the sum of several requests."""
-    if (name := columns.names.get("requests")) is not None:
-        expected = (
-            "at most 1: the row is a sum of requests, whose own lengths and times it "
-            "does not have; expected a row for each request"
-        )
-        counted = parsed(table.frame[name])
-        table.require(~(counted > 1).to_numpy(), name, expected)
-
-
-def outcomes(
-    table: Table, columns: Columns
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return output tokens, 1 where not a number, and two kinds of rows, shape (n,).
-
-    Those that failed, by columns of statuses and errors: words of failure, codes from
-    400 on or below 0, no success, or any error. Of the others those that are no request
-    of an LLM: without token counts, or of another kind, such as a tool's span.
-    """
-    names = columns.names
-    output = parsed(table.frame[names["output_tokens"]]).fillna(1).to_numpy()
-    failed = np.zeros(len(table), bool)
-    if (name := names.get("status")) is not None:
-        status = _words(table, name)
-        code = parsed(status)
-        failed |= status.str.contains(_FAILED).to_numpy()
-        failed |= ((code >= _FIRST_CODE_OF_FAILURE) | (code < 0)).to_numpy()
-        if "succe" in name.lower():
-            failed |= status.isin(_NO).to_numpy()
-        if name.endswith("status.code"):  # OpenTelemetry's: 2 is an error
-            failed |= (code == _CODE_OF_ERROR).to_numpy()
-    if (name := names.get("error")) is not None:
-        failed |= ~_words(table, name).isin(_NONE).to_numpy()
-    counted = [names[name] for name in ("prompt_tokens", "output_tokens")]
-    other = np.array(table.frame[counted].isna().all(axis=1))
-    if (name := names.get("kind")) is not None:
-        other |= _words(table, name).isin(_NO_REQUEST).to_numpy()
-    return output, failed, other & ~failed
-
-
-def _words(table: Table, column: str) -> "pd.Series":
-    """Return the cells of a column as texts in small letters, empty where missing."""
-    return (
-        table.frame[column]
-        .astype(object)
-        .fillna("")
-        .astype(str)
-        .str.strip()
-        .str.lower()
-    )
-
-
 def columns_of(
     path: str | Path,
     given: Mapping[str, str] | None = None,
@@ -252,9 +189,7 @@ def columns_of(
 def wanted(columns: Columns) -> dict[str, str | None]:
     """Return the columns to read and their dtypes."""
     return {
-        name: "category"
-        if column in ("class", "session", "adapter", "status", "error", "kind")
-        else None
+        name: "category" if column in _TEXTS else None
         for column, name in columns.names.items()
     } | dict.fromkeys(columns.cached)
 
@@ -270,11 +205,14 @@ def counts(
     ``sessions`` and ``adapters`` have the numbers of those in the rows before.
     """
     names = columns.names
-    given: dict[str, np.ndarray] = {
-        column: table.tokens(names[column])
-        for column in ("prompt_tokens", "output_tokens", "predicted_output_tokens")
-        if column in names
+    given = {
+        "prompt_tokens": prompts(table, columns),
+        "output_tokens": outputs(table, columns),
     }
+    if "predicted_output_tokens" in names:
+        given["predicted_output_tokens"] = table.tokens(
+            names["predicted_output_tokens"]
+        )
     if "prefix_tokens" in names:
         prefix = table.tokens(names["prefix_tokens"], least=0)
         table.require(
@@ -305,6 +243,22 @@ def counts(
     if "adapter" in names:
         given["adapter"] = _adapters(table, names["adapter"], adapters)
     return given
+
+
+def prompts(table: Table, columns: Columns) -> np.ndarray:
+    """Return the tokens of each prompt, cached ones included, shape (n,)."""
+    least = 0 if columns.cached else 1
+    tokens = table.tokens(columns.names["prompt_tokens"], least)
+    for name in columns.cached:
+        beside = Table(table.path, table.frame[[name]].fillna(0))
+        tokens = tokens + beside.tokens(name, least=0)
+    table.require(tokens > 0, columns.names["prompt_tokens"], "at least 1 token")
+    return tokens
+
+
+def outputs(table: Table, columns: Columns) -> np.ndarray:
+    """Return the tokens of each answer, shape (n,)."""
+    return table.tokens(columns.names["output_tokens"])
 
 
 def _images(

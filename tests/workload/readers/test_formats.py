@@ -66,7 +66,50 @@ SHAREGPT = json.dumps(
     ]
 )
 
+LANGFUSE = (
+    '{"type": "GENERATION", "startTime": "2026-09-14T08:00:00.5Z", "level": "DEFAULT", '
+    '"model": "m", "usage": {"input": 30, "output": 4, "unit": "TOKENS"}}\n'
+    '{"type": "GENERATION", "startTime": "2026-09-14T08:00:02Z", "level": "DEFAULT", '
+    '"model": "m", "usage": {"input": 50, "output": 6, "unit": "TOKENS"}}\n'
+)
+LANGSMITH = (
+    '{"run_type": "llm", "start_time": "2026-09-14T08:00:00.5", "status": "success", '
+    '"prompt_tokens": 30, "completion_tokens": 4, "session_id": "p"}\n'
+    '{"run_type": "llm", "start_time": "2026-09-14T08:00:02", "status": "success", '
+    '"prompt_tokens": 50, "completion_tokens": 6, "session_id": "p"}\n'
+)
+LITELLM = (
+    '{"call_type": "acompletion", "startTime": "2026-09-14T08:00:00.5Z", "model": "m", '
+    '"prompt_tokens": 30, "completion_tokens": 4, "status": "success"}\n'
+    '{"call_type": "acompletion", "startTime": "2026-09-14T08:00:02Z", "model": "m", '
+    '"prompt_tokens": 50, "completion_tokens": 6, "status": "success"}\n'
+)
+
+
+def otlp(start_s, prompt, output, operation="chat", **more):
+    """Return a line of OTLP JSON with a span."""
+    attributes = {
+        "gen_ai.operation.name": {"stringValue": operation},
+        "gen_ai.request.model": {"stringValue": "m"},
+        "gen_ai.usage.input_tokens": {"intValue": str(prompt)},
+        "gen_ai.usage.output_tokens": {"intValue": str(output)},
+    }
+    span = {
+        "traceId": "t",
+        "startTimeUnixNano": f"{1_789_372_800_000_000_000 + int(start_s * 1e9)}",
+        "attributes": [{"key": k, "value": v} for k, v in attributes.items()],
+        **more,
+    }
+    return json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}) + "\n"
+
+
+OPENTELEMETRY = otlp(0.5, 30, 4) + otlp(2, 50, 6)
+
 SAMPLES = {
+    "langfuse": LANGFUSE,
+    "langsmith": LANGSMITH,
+    "litellm": LITELLM,
+    "opentelemetry": OPENTELEMETRY,
     "azure": AZURE_2023,
     "burstgpt": BURSTGPT_3,
     "mooncake": MOONCAKE,
@@ -77,7 +120,15 @@ SAMPLES = {
 }
 
 
-LINES = ("mooncake", "qwen-bailian", "ragpulse")
+LINES = (
+    "mooncake",
+    "qwen-bailian",
+    "ragpulse",
+    "langfuse",
+    "langsmith",
+    "litellm",
+    "opentelemetry",
+)
 """Formats without a header."""
 
 

@@ -33,7 +33,34 @@ def hashed(fields):
     )
 
 
+def logged(fields, prompt, output):
+    """Return two rows of JSON lines, of which one has no output tokens."""
+    return "".join(
+        json.dumps({**fields, prompt: 5, output: k}) + "\n" for k in range(2)
+    )
+
+
 UNANSWERED = {
+    "langfuse": logged(
+        {"type": "GENERATION", "startTime": "2026-09-14", "level": "DEFAULT"},
+        "promptTokens",
+        "completionTokens",
+    ),
+    "langsmith": logged(
+        {"run_type": "llm", "start_time": "2026-09-14"},
+        "prompt_tokens",
+        "completion_tokens",
+    ),
+    "litellm": logged(
+        {"call_type": "acompletion", "startTime": "2026-09-14"},
+        "prompt_tokens",
+        "completion_tokens",
+    ),
+    "opentelemetry": logged(
+        {"startTimeUnixNano": "1789372800195657000"},
+        "gen_ai.usage.input_tokens",
+        "gen_ai.usage.output_tokens",
+    ),
     "azure": "TIMESTAMP,ContextTokens,GeneratedTokens\n"
     "2024-05-10 00:00:00+00:00,5,0\n2024-05-10 00:00:03+00:00,5,1\n",
     "burstgpt": "Timestamp,Model,Request tokens,Response tokens,Log Type\n"

@@ -1,0 +1,326 @@
+"""What gateways and observability tools export is read as they mean it.
+
+Names are those of the tools' own sources or documentation; the rows are made up.
+"""
+
+import json
+import warnings
+
+import pytest
+
+from capplan.errors import InputError, TraceWarning
+from capplan.workload.readers import read_trace, sniffed
+
+AT = "2026-09-14T08:00:0{}Z"
+
+
+@pytest.fixture
+def read(tmp_path):
+    """Return a function that writes rows as JSON lines, or a text, and reads them."""
+
+    def written(rows, **options):
+        path = tmp_path / "log"
+        is_text = isinstance(rows, str)
+        path.write_text(rows if is_text else "\n".join(map(json.dumps, rows)))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", TraceWarning)
+            return read_trace(path, **options)
+
+    return written
+
+
+def lengths(trace):
+    return list(
+        zip(trace.prompt_tokens.tolist(), trace.output_tokens.tolist(), strict=True)
+    )
+
+
+def csv_text(rows):
+    lines = [",".join(rows[0])]
+    lines += [",".join(str(value) for value in row.values()) for row in rows]
+    return "\n".join(lines) + "\n"
+
+
+# Langfuse
+
+
+def observation(second, kind="GENERATION", **more):
+    return {
+        "id": f"o{second}",
+        "type": kind,
+        "startTime": AT.format(second),
+        "endTime": AT.format(9),
+        "createdAt": AT.format(9),
+        "level": "DEFAULT",
+        "model": "qwen3-32b",
+        "input": {"messages": []},
+        "promptTokens": 100 + second,
+        "completionTokens": 10 if kind == "GENERATION" else 0,
+        "usage": {"input": 100 + second, "output": 10, "unit": "TOKENS"},
+        "usageDetails": {"input": 60, "input_cached_tokens": 40 + second, "output": 10},
+        **more,
+    }
+
+
+def test_generations_of_langfuse_are_requests_and_other_observations_are_not(read):
+    rows = [
+        observation(1, kind="SPAN"),
+        observation(2),
+        observation(3, level="ERROR"),
+        observation(4, kind="TOOL"),
+        observation(5),
+    ]
+
+    trace = read(json.dumps({"data": rows, "meta": {"page": 1}}))
+
+    # ``usage.input`` sums all details of the input; ``usageDetails.input`` is a part.
+    assert lengths(trace) == [(102, 10), (105, 10)]
+    assert trace.arrival_s.tolist() == [0, 3]
+    assert trace.left_out == (2, 1)
+
+
+def test_a_trace_of_langfuse_holds_its_observations(read):
+    trace = read(json.dumps({"id": "t", "observations": [observation(1)]}))
+
+    assert lengths(trace) == [(101, 10)]
+
+
+def test_the_export_of_langfuses_table_is_read(read):
+    row = {
+        "id": "o1",
+        "type": "GENERATION",
+        "startTime": "2026-09-14T08:00:01.000Z",
+        "level": "DEFAULT",
+        "inputUsage": 100,
+        "outputUsage": 7,
+        "totalUsage": 107,
+    }
+    span = {**row, "type": "SPAN", "inputUsage": "", "outputUsage": ""}
+
+    trace = read(csv_text([row, span]))
+
+    assert lengths(trace) == [(100, 7)]
+    assert trace.left_out == (1, 0)
+
+
+# LangSmith
+
+
+def test_runs_of_langsmith_that_sum_their_children_are_not_requests(read):
+    run = {"start_time": "2026-09-14T08:00:01", "status": "success", "error": None}
+    run |= {"prompt_tokens": 100, "completion_tokens": 10, "session_id": "project"}
+    rows = [
+        {**run, "run_type": "chain", "prompt_tokens": 200, "completion_tokens": 20},
+        {**run, "run_type": "llm"},
+        {**run, "run_type": "llm", "status": "error", "error": "RateLimitError()"},
+        {**run, "run_type": "llm"},
+    ]
+
+    trace = read(json.dumps({"runs": rows, "cursors": {"next": None}}))
+
+    assert lengths(trace) == [(100, 10)] * 2
+    assert trace.left_out == (1, 1)
+    assert trace.session.tolist() == [-1, -1]  # session_id is the project
+
+
+# LiteLLM
+
+
+def test_what_litellm_answers_from_its_cache_is_no_request_of_the_llm(read):
+    row = {"call_type": "acompletion", "startTime": AT.format(1), "status": "success"}
+    row |= {"prompt_tokens": 9, "completion_tokens": 5, "cache_hit": "False"}
+
+    trace = read([row, {**row, "cache_hit": "True"}, {**row, "cache_hit": "None"}])
+
+    assert len(trace) == 2
+    assert trace.left_out == (1, 0)
+
+
+def test_a_day_of_litellm_is_refused_as_a_sum(read):
+    row = {"date": "2026-09-14", "api_requests": 7, "prompt_tokens": 5}
+
+    with pytest.raises(InputError, match=r"api_requests is 7; .* a sum of requests"):
+        read([{**row, "completion_tokens": 5}])
+
+
+# OpenTelemetry
+
+
+def span(second, **attributes):
+    listed = [
+        {"key": name.replace("__", "."), "value": {kind: value}}
+        for name, value in attributes.items()
+        for kind in ["intValue" if value.isdigit() else "stringValue"]
+    ]
+    start = f"{1_789_372_800 + second}000000000"
+    return {"startTimeUnixNano": start, "attributes": listed, "status": {}}
+
+
+def otlp(*spans):
+    return json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": list(spans)}]}]})
+
+
+def test_spans_of_agents_tools_and_errors_are_not_requests(read):
+    usage = {"gen_ai__usage__input_tokens": "50", "gen_ai__usage__output_tokens": "5"}
+    spans = [
+        span(0, http__request__method="POST"),
+        span(1, gen_ai__operation__name="invoke_agent", **usage),
+        span(2, gen_ai__operation__name="chat", **usage),
+        span(3, gen_ai__operation__name="execute_tool"),
+        span(4, gen_ai__operation__name="chat", error__type="timeout", **usage),
+        {**span(5, gen_ai__operation__name="chat", **usage), "status": {"code": 2}},
+        span(6, gen_ai__operation__name="chat", **usage),
+    ]
+
+    trace = read(otlp(*spans))
+
+    assert trace.arrival_s.tolist() == [0, 4]
+    assert trace.left_out == (3, 2)
+
+
+def test_the_old_names_of_opentelemetry_are_read(read):
+    old = {"gen_ai__usage__prompt_tokens": "50"}
+    old |= {"gen_ai__usage__completion_tokens": "5"}
+
+    assert lengths(read(otlp(span(1, **old)))) == [(50, 5)]
+
+
+def test_a_flat_table_of_spans_is_read_and_cached_tokens_are_not_added_twice(read):
+    text = (
+        "start_time,gen_ai.usage.input_tokens,gen_ai.usage.output_tokens,"
+        "gen_ai.usage.cache_read_input_tokens,gen_ai.request.model\n"
+        "2026-09-14T08:00:01Z,50,5,40,qwen\n"
+    )
+
+    trace = read(text)
+
+    assert lengths(trace) == [(50, 5)]
+    assert trace.class_names == ("qwen",)
+
+
+# Helicone, OpenRouter, Bedrock, Envoy, APIs
+
+
+def test_requests_of_helicone_are_read(read):
+    row = {"request_created_at": AT.format(1), "response_created_at": AT.format(2)}
+    row |= {"response_status": 200, "request_model": "m", "total_tokens": 12}
+    row |= {"prompt_tokens": 9, "completion_tokens": 3}
+
+    trace = read(json.dumps({"data": [row], "error": None}))
+    left = read([row, {**row, "response_status": 429}, {**row, "response_status": -3}])
+
+    assert lengths(trace) == [(9, 3)]
+    assert (len(left), left.left_out) == (1, (0, 2))
+
+
+def test_tokens_of_openrouter_are_those_of_the_models_own_tokenizer(read):
+    row = {"created_at": "2024-07-15T23:33:19.433273+00:00", "model": "m"}
+    row |= {"tokens_prompt": 10, "tokens_completion": 25, "native_tokens_reasoning": 5}
+    row |= {"native_tokens_prompt": 12, "native_tokens_completion": 31}
+
+    assert lengths(read([row])) == [(12, 31)]
+    assert lengths(read(csv_text([row]))) == [(12, 31)]
+
+
+def test_invocations_of_bedrock_are_read_with_the_tokens_of_its_cache(read):
+    row = {
+        "schemaType": "ModelInvocationLog",
+        "timestamp": AT.format(1),
+        "operation": "Converse",
+        "modelId": "m",
+        "input": {"inputTokenCount": 35, "cacheReadInputTokenCount": 100},
+        "output": {
+            "outputTokenCount": 44,
+            "outputBodyJson": {"usage": {"inputTokens": 35, "outputTokens": 44}},
+        },
+    }
+    failed = {**row, "errorCode": "ThrottlingException", "output": {}}
+
+    trace = read([row, failed, row])
+
+    assert lengths(trace) == [(135, 44)] * 2
+    assert trace.left_out == (0, 1)
+    assert any("the prompt is input.inputTokenCount + input" in n for n in trace.notes)
+
+
+def test_access_logs_of_envoys_ai_gateway_are_read(read):
+    row = {"start_time": AT.format(1), "response_code": 200, "duration": 1526}
+    row |= {"genai_model_name": "m", "genai_tokens_total": 22, "method": "POST"}
+    row |= {"genai_tokens_input": 15, "genai_tokens_output": 7}
+    tool = {**row, "genai_tokens_input": None, "genai_tokens_output": None}
+    other = {"start_time": AT.format(1), "response_code": "200"}
+    other |= {"gen_ai.usage.input_tokens": "15", "gen_ai.usage.output_tokens": "7"}
+
+    trace = read([row, tool, {**row, "response_code": 503}])
+
+    assert lengths(trace) == [(15, 7)] == lengths(read([other]))
+    assert trace.left_out == (1, 1)
+
+
+def test_anthropics_input_tokens_leave_out_cached_ones_and_openais_do_not(
+    read,
+):
+    anthropic = {"input_tokens": 3, "output_tokens": 5, "cache_read_input_tokens": 90}
+    anthropic["cache_creation_input_tokens"] = 7
+    openai = {"prompt_tokens": 100, "completion_tokens": 5}
+    openai["prompt_tokens_details"] = {"cached_tokens": 90}
+    at = {"created_at": AT.format(1)}
+
+    assert lengths(read([{**at, "usage": anthropic}])) == [(100, 5)]
+    assert lengths(read([{**at, "usage": openai}])) == [(100, 5)]
+
+
+# What is not known
+
+
+def test_all_that_is_wrong_with_a_file_is_said_at_once_with_a_command(read):
+    row = {"ts": 195, "created": 7, "tokens_in": 5, "cost": 1}
+
+    with pytest.raises(InputError) as caught:
+        read([row])
+
+    text = str(caught.value)
+    assert "no column output_tokens" in text
+    assert "both ts and created may be arrival_s" in text
+    assert "the unit of ts is not known" in text
+    assert "the file has ts, created, tokens_in, cost" in text
+    said = "--columns arrival_s=ts,prompt_tokens=tokens_in,output_tokens=NAME"
+    assert said in text
+
+
+def test_wrong_values_of_several_columns_are_said_at_once(read):
+    text = "arrival_s,prompt_tokens,output_tokens\n0,5,5\nnoon,-3,5\n2,5,many\n"
+
+    with pytest.raises(InputError) as caught:
+        read(text)
+
+    assert ":3: arrival_s is noon" in str(caught.value)
+    assert ":3: prompt_tokens is -3" in str(caught.value)
+    assert ":4: output_tokens is many" in str(caught.value)
+
+
+def test_a_path_may_be_said_with_brackets(read):
+    row = {"ts_ms": 5, "attributes": {"in.n": 3, "out.n": 4}}
+    said = {"prompt_tokens": 'attributes["in.n"]', "output_tokens": "attributes.out.n"}
+
+    assert lengths(read([row], columns=said)) == [(3, 4)]
+
+
+@pytest.mark.parametrize(
+    ("rows", "hint"),
+    [
+        ([{"request_throughput": 1, "mean_tpot_ms": 9}], "capplan fit --from"),
+        ([{"usage_date_utc": "2026-09-14", "usage_output_tokens": 5}], "a sum"),
+        ([{"id": "t", "htmlPath": "/x", "totalCost": 1}], "observations"),
+    ],
+)
+def test_a_file_of_a_tool_that_has_no_requests_is_named(rows, hint, read):
+    with pytest.raises(InputError, match=hint):
+        read(rows)
+
+
+def test_sniffing_names_the_tool(tmp_path):
+    path = tmp_path / "log"
+    path.write_text(otlp(span(1, http__request__method="GET")))
+
+    assert sniffed(path) == "opentelemetry"
