@@ -76,6 +76,13 @@ def read_rows(
     return names, rows
 
 
+def read_cells(path: Path) -> list[tuple[int, list[str]]]:
+    """Return the line and the cells of each row of a CSV, whatever its header."""
+    lines = io.StringIO(read_text(path), newline="")
+    rows = _records(path, lines)
+    return [(line, [field.strip() for field in fields]) for line, fields in rows]
+
+
 def cell(path: str | Path, row: int, column: str) -> tuple[int, str]:
     """Return the line and the text of a cell; rows count from 0 below the header."""
     with opened(path) as file:

@@ -78,18 +78,19 @@ def records(
     path: str | Path,
     wanted: Collection[str] | None = None,
     wrappers: Collection[str] = WRAPPERS,
+    *,
+    around: bool = False,
 ) -> Iterator[Record]:
     """Yield the rows of a JSON or Parquet file, plain or gzipped.
 
     ``wanted`` are the fields to keep, all by default. Keys of ``wrappers`` that hold
-    a list of objects are opened.
+    a list of objects are opened; with ``around`` their rows have its other keys too.
     """
     read = _parquet(path, wanted) if form(path) == "parquet" else _json(path)
     for place, item in read:
-        for where, row in _rows(place, item, wrappers):
-            fields: dict[str, Any] = {}
+        for where, row in _rows(place, item, wrappers, around):
             try:
-                _flatten(row, "", fields, 0)
+                fields = flat(row)
             except KeyError as twice:
                 raise InputError(
                     f"{path}{where}: {twice.args[0][:60]!r} stands twice; expected once"
@@ -110,11 +111,17 @@ def _json(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _array(path: str | Path) -> Iterator[tuple[str, Any]]:
+    number = 0
     try:
         for number, item in enumerate(iterate_items(path), 1):
             yield f": item {number:,}", item
     except BrokenArrayError as broken:
-        raise BrokenArrayError(f"{path}: {broken}") from None
+        try:  # NaN and Infinity, which Python's tools write and JSON does not have
+            others = parse_json(path, read_text(path))[number:]
+        except InputError:
+            raise BrokenArrayError(f"{path}: {broken}") from None
+        for further, item in enumerate(others, number + 1):
+            yield f": item {further:,}", item
 
 
 def _lines(path: str | Path) -> Iterator[tuple[str, Any]]:
@@ -195,7 +202,11 @@ def _parquet(
 
 
 def _rows(
-    place: str, item: dict[str, Any], wrappers: Collection[str], depth: int = 0
+    place: str,
+    item: dict[str, Any],
+    wrappers: Collection[str],
+    around: bool,
+    depth: int = 0,
 ) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield the rows that an object wraps, or itself."""
     wrapped = [
@@ -208,9 +219,18 @@ def _rows(
     if not wrapped or depth > _MOST_LEVELS:
         yield place, item
         return
+    others = {k: v for k, v in item.items() if k not in wrapped} if around else {}
     for key in wrapped:
         for number, row in enumerate(item[key], 1):
-            yield from _rows(f"{place}, {key} {number:,}", row, wrappers, depth + 1)
+            at = f"{place}, {key} {number:,}"
+            yield from _rows(at, others | row, wrappers, around, depth + 1)
+
+
+def flat(item: dict[str, Any]) -> dict[str, Any]:
+    """Return an object with its nested keys as paths; a KeyError where two meet."""
+    fields: dict[str, Any] = {}
+    _flatten(item, "", fields, 0)
+    return fields
 
 
 def _flatten(value: Any, path: str, fields: dict[str, Any], depth: int) -> None:

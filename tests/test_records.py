@@ -145,3 +145,19 @@ def test_parquet_that_is_cut_off_is_refused(write):
 
     with pytest.raises(InputError, match="not a whole Parquet file"):
         list(records(write(b"PAR1" + b"\0" * 100)))
+
+
+def test_rows_may_keep_what_is_around_them(write):
+    path = write(json.dumps({"tool": {"v": 1}, "a": 0, "rows": ROWS}))
+
+    found = [fields for _, fields in records(path, wrappers=["rows"], around=True)]
+
+    assert found == [{"tool.v": 1, "a": 0} | row for row in FLAT]
+
+
+def test_an_array_may_hold_the_infinity_that_python_writes(write):
+    path = write('[{"a": 1}, {"a": Infinity}, {"a": 3}]')
+
+    found = [(place, fields["a"]) for place, fields in records(path)]
+
+    assert found == [(": item 1", 1), (": item 2", float("inf")), (": item 3", 3)]

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+from capplan.calibration.load_records import tool_of
 from capplan.calibration.settings import FitSettings
 from capplan.calibration.target import Target
 from capplan.errors import CapplanWarning, InputError
 from capplan.fleet.catalog import gpu as find_gpu
-from capplan.input_file import read_head
 from capplan.latency.aiconfigurator import (
     PREFIX,
     Source,
@@ -24,6 +24,7 @@ from capplan.latency.fitted_profile import Identity, profile_of
 from capplan.latency.importers import ImportOptions, read_measurements
 from capplan.latency.importers.identity import (
     GPU_NAMES,
+    engine_in,
     identity_in,
     identity_of_place,
     stated_in_file,
@@ -45,10 +46,8 @@ if TYPE_CHECKING:
 
 Fitted: TypeAlias = "PointsFit | ServedFit | SweepProfile"
 
-_SWEEP = {"isl", "osl", "concurrency"}
-"""Columns of load tests that state means."""
-
-_HEAD_BYTES = 65_536
+_WITH_REQUESTS = ("vllm bench serve", "GuideLLM", "AIPerf or GenAI-Perf")
+"""Tools whose files may hold single requests; their importers say where they do not."""
 
 
 class PointsFit(NamedTuple):
@@ -95,10 +94,10 @@ def _offer_onto(path: Path, settings: FitSettings) -> None:
     """Refuse load tests that state means, which are fitted onto a profile."""
     known: dict[str, str] = {}
     if not path.is_dir():
-        head = read_head(path, _HEAD_BYTES).decode("utf-8-sig", errors="replace")
-        names = {name.strip() for name in head.partition("\n")[0].split(",")}
-        is_json = head.lstrip().startswith(("{", "["))
-        if not (names >= _SWEEP or (is_json and '"conc"' in head and '"isl"' in head)):
+        if settings.importer is not None or tool_of(path, settings.where) in (
+            None,
+            *_WITH_REQUESTS,
+        ):
             return
         known = identity_in(path, settings.where)
     parts = [
@@ -106,8 +105,8 @@ def _offer_onto(path: Path, settings: FitSettings) -> None:
         for name, otherwise in (("gpu", "GPU"), ("llm", "LLM"), ("tp", "N"))
     ]
     raise InputError(
-        f"{path}: holds load tests that state means per concurrency; they calibrate a "
-        f"profile, named with --onto {parts[0]}/{parts[1]}/tp{parts[2]} (as in "
+        f"{path}: holds load tests that state means; they calibrate a profile, "
+        f"named with --onto {parts[0]}/{parts[1]}/tp{parts[2]} (as in "
         "H100-SXM/Llama-3.1-8B/tp1)"
     )
 
@@ -170,11 +169,12 @@ def _fit_sweep(path: Path, settings: FitSettings, onto: str) -> "SweepProfile":
     at, model = find_gpu(gpu), find_llm(llm)
     base = known_profile(model, at, tp) or estimated_profile(model, at, tp)
     target = Target(onto, model, at.name, tp, settings.force)
-    points = read_sweep(path, tp, settings.where, target)
+    sweep = read_sweep(path, tp, settings.where, target)
+    stated = {aspect: value for aspect, (_, value) in sweep.stated.items()}
     kv = settings.kv_dtype if "kv_dtype" in settings.model_fields_set else base.kv_dtype
     measured = {
-        "engine": settings.engine or base.engine,
-        "engine_version": settings.engine_version or "",
+        "engine": settings.engine or engine_in(stated.get("engine", "")) or base.engine,
+        "engine_version": settings.engine_version or stated.get("engine_version", ""),
     }
     identity = Identity(
         gpu=at.name,
@@ -194,7 +194,12 @@ def _fit_sweep(path: Path, settings: FitSettings, onto: str) -> "SweepProfile":
         engine, _ = served_engine(identity, given)
     times = KV_BYTES[check_kv_dtype(kv)] / KV_BYTES[base.kv_element]
     fitted = fit_sweep(
-        points, base, engine, model.experts > 0, source=identity.source, kv_times=times
+        sweep.points,
+        base,
+        engine,
+        model.experts > 0,
+        source=identity.source,
+        kv_times=times,
     )
     changes = {
         **measured,
@@ -203,7 +208,10 @@ def _fit_sweep(path: Path, settings: FitSettings, onto: str) -> "SweepProfile":
         "kv_tokens": settings.kv_tokens or base.kv_tokens,
         "engine_time": fitted.fit.time.model_copy(update=measured),
     }
-    return fitted._replace(profile=fitted.profile.model_copy(update=changes))
+    return fitted._replace(
+        profile=fitted.profile.model_copy(update=changes),
+        notes=sweep.notes,
+    )
 
 
 def _fit_served_run(

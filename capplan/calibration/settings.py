@@ -41,7 +41,7 @@ class FitSettings(Settings):
         None,
         "",
         "GPU/LLM/tpN",
-        "Profile to calibrate with load tests that state means per concurrency.",
+        "Profile to calibrate with load tests that state means.",
     )
     force: bool = setting(
         False,
@@ -86,7 +86,11 @@ class FitSettings(Settings):
         None, "", "FORMAT", "Format of the file (default: detected)."
     )
     where: Annotated[dict[str, str], BeforeValidator(column_values)] = setting(
-        {}, FILE, "COLUMN=VALUE", "Take only these rows of a table.", repeated=True
+        {},
+        FILE,
+        "COLUMN=VALUE",
+        "Take only these rows of a table, or load tests.",
+        repeated=True,
     )
     kv_tokens: int | None = setting(
         None,

@@ -1,251 +1,269 @@
-"""Read load tests that state means per concurrency, from a file or a folder of files.
+"""Read load tests that state means, from a file or a tree of folders.
 
-CSV with the columns ``isl,osl,concurrency``, any of ``tpot_ms``, ``ttft_ms`` and
-``output_tokens_per_s``, and where they are known ``range_ratio`` and ``requests``; or
-the JSON that a load generator writes of each test: vLLM's ``bench serve
---save-result``, InferenceMAX and InferenceX, GuideLLM's benchmarks.json, AIPerf's and
-genai-perf's summaries.
+One path for all formats: a file holds records, a record is a test whose declaration
+(``load_formats``) says where its quantities stand, and tests of the same lengths and
+load are runs of one point.
 """
 
-import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
+
+from capplan.calibration.load_formats import format_of, unknown
+from capplan.calibration.load_point import PointReader
+from capplan.calibration.load_records import read_tests
 from capplan.calibration.load_test import SweepPoint
 from capplan.calibration.target import Target
-from capplan.csv_file import cell_number, refuse_outliers
+from capplan.csv_file import refuse_outliers
 from capplan.errors import InputError
-from capplan.input_file import parse_json, read_text
-from capplan.latency.importers.identity import stated_in
-from capplan.latency.measurement_file import as_written, need, table_rows
+from capplan.latency.importers.identity import Stated, stated_in
+from capplan.latency.measurement_file import as_written
 
-SHAPE = ("isl", "osl", "concurrency")
-SEEN = ("tpot_ms", "ttft_ms", "output_tokens_per_s")
-"""Columns of a sweep; at least one of ``SEEN`` must be there."""
+_SUFFIXES = {".json", ".jsonl", ".csv", ".yaml", ".yml"}
+_SHARED = ("tpot_ms", "tpot_s", "ttft_ms", "ttft_s", "output_tokens_per_s")
 
-_OPTIONAL = ("range_ratio", "requests")
+_ALIKE = 0.02  # relative difference of lengths within which runs are of one point
+_REPEATS = 1.25
+"""Longest over shortest time of runs of one point, beyond which they are of none."""
+_NONE = [(0.0, "")]
+_MOST_TOLD = 5
 
-_LARGEST = 1e15
-"""Number of a sweep in its own unit."""
 
-_MOST = {"isl": 10_000_000, "osl": 10_000_000, "concurrency": 8192}
-_MOST["requests"] = 1_000_000
+class Test(NamedTuple):
+    """A load test, where it stands, and what its tool says of it."""
 
-Row = dict[str, float | None]
+    place: str
+    tool: str
+    point: SweepPoint
+    stated: Stated
+    row: tuple[tuple[str, Any], ...]  # what was read: two of the same are copies
+
+
+class Sweep(NamedTuple):
+    """The points of a sweep, what their files state, and what is said of them."""
+
+    points: list[SweepPoint]
+    stated: Stated
+    notes: tuple[str, ...]
+
+
+class _Told(NamedTuple):
+    """What is said of a file's content."""
+
+    wrong: list[tuple[str, str]]  # place and reason
+    left_out: list[tuple[str, str]]
+    unused: list[str]
 
 
 def read_sweep(
     path: Path, tp: int, where: dict[str, str], target: Target | None = None
-) -> list[SweepPoint]:
-    """Return the load tests of a file or folder, by lengths and concurrency.
+) -> Sweep:
+    """Return the load tests of a file or a tree of folders, by lengths and load.
 
     Throughput that a format states per GPU is taken times ``tp``; ``where`` chooses
-    rows of a CSV. Tests that say they are of another system than ``target`` are
-    refused.
+    tests by their fields. Tests that say they are of another system than ``target``
+    are refused, tests beyond saturation left out; runs of a point are averaged.
     """
-    files = sorted(path.glob("*.json")) if path.is_dir() else [path]
-    if not files:
-        raise InputError(f"{path}: holds no .json file; expected one of each load test")
-    tests = [
-        (place, row, _point(place, row))
-        for file in files
-        for place, row in _rows(file, tp, where, target)
-    ]
-    for name in SEEN:
-        seen = [(place, row.get(name)) for place, row, _ in tests]
+    told, found = _Told([], [], []), list[Test]()
+    files = _files(path, told)
+    for file in files:
+        try:
+            found += _tests(file, tp, where, target, told, is_alone=files == [path])
+        except InputError as error:
+            told.wrong.append(("", str(error)))
+    if told.wrong:
+        raise InputError(_joined(told.wrong))
+    tests = list({test.row: test for test in found}.values())
+    for name in _SHARED:
+        seen = [(test.place, dict(test.row).get(name)) for test in tests]
         refuse_outliers(name, [(place, x) for place, x in seen if x is not None])
-    points = [point for *_, point in tests]
-    by_key = {(p.isl, p.osl, p.concurrency): p for p in points}
-    if len(by_key) < len(points):
+    points = [_mean(runs) for runs in _runs(tests)]
+    if len({point.load for point in points}) < 2:
+        left = f"; left out: {_joined(told.left_out)}" if told.left_out else ""
+        unused = f"; not used: {_some(told.unused)}" if told.unused else ""
         raise InputError(
-            f"{path}: two load tests have the same isl, osl and concurrency; expected "
-            "one of each"
+            f"{path}: holds {'no' if not points else 'one'} load test to use{left}"
+            f"{unused}; expected at least 2 numbers of users or rates, since one does "
+            "not separate a factor from an iteration's own time"
         )
-    if len({p.concurrency for p in points}) < 2:
-        raise InputError(
-            f"{path}: holds one concurrency; expected at least 2, since one does not "
-            "separate a factor from an iteration's own time"
-        )
-    return [by_key[key] for key in sorted(by_key)]
+    stated: dict[str, tuple[str, str]] = {}
+    for aspect, (name, _) in (pair for test in tests for pair in test.stated.items()):
+        values = (test.stated[aspect][1] for test in tests if aspect in test.stated)
+        stated[aspect] = (name, " and ".join(dict.fromkeys(values)))
+    notes = (*_notes(found, tests, points, told), _system(stated))
+    points.sort(key=lambda point: (point.isl, point.osl, *point.load))
+    return Sweep(points, stated, notes)
 
 
-def _rows(
-    path: Path, tp: int, where: dict[str, str], target: Target | None
-) -> Iterator[tuple[str, Row]]:
-    text = read_text(path)
-    if not text.lstrip().startswith(("{", "[")):
-        yield from _csv(path, where, target)
-        return
-    content = parse_json(path, text)
-    for number, test in enumerate(_tests(content)):
-        place = f"{path}" if number == 0 else f"{path}: test {number + 1}"
-        keys = [key for key in _FORMATS if isinstance(test, dict) and key in test]
-        if not keys:
+def _files(path: Path, told: _Told) -> list[Path]:
+    """Return the files that may hold load tests; beside a JSON no copy of it."""
+    if not path.is_dir():
+        return [path]
+    files = [
+        file
+        for file in sorted(path.rglob("*"))
+        if _SUFFIXES & set(file.suffixes[-2:])
+        and not any(part.startswith(".") for part in file.relative_to(path).parts)
+        and file.is_file()
+    ]
+    copies = [
+        f for f in files if f.suffix != ".json" and f.with_suffix(".json") in files
+    ]
+    told.unused.extend(f"{file.name} beside its JSON" for file in copies)
+    if not files:
+        raise InputError(
+            f"{path}: holds no .json, .jsonl, .csv or .yaml file of a load test"
+        )
+    return [file for file in files if file not in copies]
+
+
+def _tests(
+    path: Path,
+    tp: int,
+    where: dict[str, str],
+    target: Target | None,
+    told: _Told,
+    *,
+    is_alone: bool,
+) -> Iterator[Test]:
+    """Yield the tests of a file; what is wrong or left out goes to ``told``."""
+    for number, (place, fields) in enumerate(read_tests(path, where)):
+        kind = format_of(fields)
+        if kind is None:
+            if number == 0 and not is_alone:
+                told.unused.append(path.name)
+                return
+            told.wrong.append((place, unknown(fields)))
+            continue
+        if any(str(fields.get(name)) != value for name, value in where.items()):
+            continue
+        with as_written(Path(place), kind.tool):
+            fields = kind.prepare(path, fields)
+        stated = stated_in(fields)
+        reader = PointReader(kind, fields)
+        point, why = reader.point(tp)
+        if not is_alone and reader.has_no_load and kind.no_load:
+            told.unused.append(path.name)  # a sum, or a copy, of the tests beside it
+            continue
+        told.wrong.extend((place, reason) for reason in reader.problems.values())
+        if target is not None:
+            try:
+                target.compare(place, stated)
+            except InputError as error:
+                told.wrong.append((place, str(error).removeprefix(f"{place}: ")))
+        if point is None:
+            continue
+        if why:
+            told.left_out.append((place, why))
+            continue
+        row = tuple(sorted(reader.row.items()))
+        yield Test(place, kind.tool, point, stated, row)
+
+
+def _runs(tests: Sequence[Test]) -> list[list[Test]]:
+    """Return the tests of each point, runs of one with their times alike."""
+    groups: list[list[Test]] = []
+    for test in tests:
+        for group in groups:
+            one, other = group[0].point, test.point
+            if one.load == other.load and all(
+                abs(a / b - 1) <= _ALIKE
+                for a, b in ((one.isl, other.isl), (one.osl, other.osl))
+            ):
+                group.append(test)
+                break
+        else:
+            groups.append([test])
+    for group in groups:
+        seen = [(x, t.place) for t in group if (x := t.point.tpot_s) is not None]
+        (least_s, low), (most_s, high) = min(seen or _NONE), max(seen or _NONE)
+        if most_s > _REPEATS * least_s:
             raise InputError(
-                f"{place}: is no load test of a known format; expected the JSON of "
-                "vLLM's bench serve, InferenceMAX, GuideLLM, AIPerf or genai-perf"
+                f"{high}: TPOT is {most_s * 1e3:.4g} ms where {low} states "
+                f"{least_s * 1e3:.4g} ms for the same lengths and load; expected runs "
+                "of one engine, chosen with --where FIELD=VALUE"
             )
-        if target is not None:
-            around = {} if isinstance(content, list) else content
-            target.compare(place, stated_in(test, around))
-        with as_written(Path(place), "its tool"):
-            row = _FORMATS[keys[0]](Path(place), test, tp)
-        yield place, row
+    return groups
 
 
-def _tests(content: Any) -> list[Any]:
-    """Return the tests of a file: those of GuideLLM, of a list, or the one it is."""
-    if isinstance(content, dict) and "benchmarks" in content:
-        content = content["benchmarks"]
-    return content if isinstance(content, list) else [content]
-
-
-def _csv(
-    path: Path, where: dict[str, str], target: Target | None
-) -> Iterator[tuple[str, Row]]:
-    for line, cells in table_rows(path, SHAPE, where):
-        if target is not None:
-            target.compare(f"{path}:{line}", stated_in(cells))
-        given = [name for name in (*SEEN, *_OPTIONAL) if cells.get(name)]
-        names = (*SHAPE, *given)
-        row: Row = {name: cell_number(path, line, name, cells[name]) for name in names}
-        yield f"{path}:{line}", row
-
-
-def _vllm(path: Path, test: dict[str, Any], tp: int) -> Row:
-    counts = ("max_concurrency", "completed", "total_input_tokens")
-    users, done, prompt, output = need(path, test, *counts, "total_output_tokens")
-    if not users or test.get("request_rate") not in (None, "inf", math.inf):
-        raise InputError(
-            f"{path}: has no max_concurrency or a rate; a closed loop needs "
-            "--max-concurrency and no --request-rate"
-        )
-    return {
-        "isl": prompt / done,
-        "osl": output / done,
-        "concurrency": users,
-        "requests": done,
-        "tpot_ms": test.get("mean_tpot_ms"),
-        "ttft_ms": test.get("mean_ttft_ms"),
-        "output_tokens_per_s": test.get("output_throughput"),
-    }
-
-
-def _inferencemax(path: Path, test: dict[str, Any], tp: int) -> Row:
-    """Times in seconds and throughput per GPU; lengths from 80 % of the longest."""
-    isl, osl, users = need(path, test, "isl", "osl", "conc")
-    per_gpu = test.get("output_tput_per_gpu")
-    return {
-        "isl": isl,
-        "osl": osl,
-        "concurrency": users,
-        "tpot_ms": _times(test.get("mean_tpot"), 1e3),
-        "ttft_ms": _times(test.get("mean_ttft"), 1e3),
-        "output_tokens_per_s": _times(per_gpu, int(test.get("tp") or tp)),
-        "range_ratio": 0.8,
-    }
-
-
-def _guidellm(path: Path, test: dict[str, Any], tp: int) -> Row:
-    metrics, users = test["metrics"], _within(test, "streams")
-    if users is None:
-        raise InputError(
-            f"{path}: names no streams; a closed loop is of the concurrent strategy"
-        )
+def _mean(runs: Sequence[Test]) -> SweepPoint:
+    """Return one test of several runs."""
+    points = [run.point for run in runs]
 
     def mean(name: str) -> float | None:
-        found = metrics.get(name) or {}
-        return (found.get("successful") or {}).get("mean")
+        seen = [x for point in points if (x := getattr(point, name)) is not None]
+        return float(np.mean(seen)) if seen else None
 
-    return {
-        "isl": mean("prompt_token_count"),
-        "osl": mean("output_token_count"),
-        "concurrency": users,
-        "tpot_ms": mean("inter_token_latency_ms"),
-        "ttft_ms": mean("time_to_first_token_ms"),
-        "output_tokens_per_s": mean("output_tokens_per_second"),
-    }
-
-
-def _perf(path: Path, test: dict[str, Any], tp: int) -> Row:
-    """AIPerf's profile_export_aiperf.json and genai-perf's summary."""
-
-    def average(name: str) -> float | None:
-        return (test.get(name) or {}).get("avg")
-
-    return {
-        "isl": average("input_sequence_length"),
-        "osl": average("output_sequence_length"),
-        "concurrency": _within(test["input_config"], "concurrency"),
-        "tpot_ms": average("inter_token_latency"),
-        "ttft_ms": average("time_to_first_token"),
-        "output_tokens_per_s": average("output_token_throughput"),
-    }
-
-
-_FORMATS: dict[str, Callable[[Path, dict[str, Any], int], Row]] = {
-    "metrics": _guidellm,
-    "input_config": _perf,
-    "conc": _inferencemax,
-    "total_input_tokens": _vllm,
-}
-"""A key that only this format has, and what reads it."""
-
-
-def _times(value: float | None, factor: float) -> float | None:
-    return None if value is None else value * factor
-
-
-def _within(content: Any, name: str) -> float | None:
-    """Return the first number of a name anywhere in nested objects, or None."""
-    if not isinstance(content, dict):
-        return None
-    value = content.get(name)
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return value
-    found = (_within(part, name) for part in content.values())
-    return next((value for value in found if value is not None), None)
-
-
-def _point(place: str, row: Row) -> SweepPoint:
-    def number(name: str) -> float | None:
-        value = row.get(name)
-        if value is None:
-            return None
-        right = isinstance(value, int | float) and abs(value) <= _LARGEST
-        if not right:
-            shown = repr(value)[:40]
-            raise InputError(f"{place}: {name} is {shown}; expected a number")
-        if value <= 0:
-            raise InputError(f"{place}: {name} is {value:g}; expected more than 0")
-        return float(value)
-
-    def needed(name: str) -> int:
-        value = number(name)
-        if value is None:
-            raise InputError(f"{place}: {name} is missing")
-        if not 1 <= value <= _MOST[name]:
-            raise InputError(
-                f"{place}: {name} is {value:g}; expected 1 to {_MOST[name]:,}"
-            )
-        return round(value)
-
-    tpot_ms, ttft_ms, per_s = (number(name) for name in SEEN)
-    if tpot_ms is None and ttft_ms is None and per_s is None:
-        raise InputError(f"{place}: none of {', '.join(SEEN)} is there")
-    if tpot_ms is not None and needed("osl") == 1:
-        raise InputError(f"{place}: osl is 1, which has no TPOT; expected more")
-    share = number("range_ratio") or 1.0
-    if share > 1:
-        raise InputError(f"{place}: range_ratio is {share:g}; expected at most 1")
-    return SweepPoint(
-        isl=needed("isl"),
-        osl=needed("osl"),
-        concurrency=needed("concurrency"),
-        tpot_s=_times(tpot_ms, 1e-3),
-        ttft_s=_times(ttft_ms, 1e-3),
-        output_tokens_per_s=per_s,
-        least_share=share,
-        requests=None if row.get("requests") is None else needed("requests"),
+    count = mean("requests")
+    return points[0]._replace(
+        isl=round(mean("isl") or 1),
+        osl=round(mean("osl") or 1),
+        tpot_s=mean("tpot_s"),
+        ttft_s=mean("ttft_s"),
+        output_tokens_per_s=mean("output_tokens_per_s"),
+        requests=None if count is None else round(count),
     )
+
+
+def _notes(
+    found: Sequence[Test],
+    tests: Sequence[Test],
+    points: Sequence[SweepPoint],
+    told: _Told,
+) -> tuple[str, ...]:
+    """Return what was read, in sentences."""
+    tools = " and ".join(dict.fromkeys(test.tool for test in tests))
+    runs = f", each the mean of {len(tests) / len(points):.3g} runs"
+    copies = len(found) - len(tests)
+    failed = int(sum(dict(test.row).get("failed", 0) for test in tests))
+    said = [
+        f"{len(tests)} load tests of {tools} make {len(points)} points"
+        f"{runs if len(tests) > len(points) else ''}."
+    ]
+    if copies:
+        said.append(f"{copies} copies of them in other files are not counted again.")
+    if failed:
+        said.append(f"{failed:,} of their requests failed and are not in the means.")
+    if told.left_out:
+        said.append(f"Left out: {_joined(told.left_out)}.")
+    if told.unused:
+        said.append(f"Not used: {_some(told.unused)}.")
+    return tuple(said)
+
+
+def _system(stated: Stated) -> str:
+    """Return what the files state of the system that was measured."""
+    asked = ("llm", "gpu", "tp", "precision", "speculation", "engine", "engine_version")
+    said = [
+        f"{aspect.replace('_', ' ')} {stated[aspect][1]} ({stated[aspect][0]})"
+        for aspect in dict.fromkeys((*asked, *stated))
+        if aspect in stated
+    ]
+    silent = ", ".join(name for name in asked if name not in stated).replace("_", " ")
+    if not said:
+        return "The files do not state what was measured."
+    unsaid = f"; they do not state {silent}" if silent else ""
+    return f"The files state {', '.join(said)}{unsaid}."
+
+
+def _some(names: Sequence[str]) -> str:
+    """Return the first names, and how many more there are."""
+    more = len(names) - _MOST_TOLD
+    return ", ".join(names[:_MOST_TOLD]) + (f" and {more} more" if more > 0 else "")
+
+
+def _joined(reasons: Sequence[tuple[str, str]]) -> str:
+    """Return reasons with the places of each; of many places the first."""
+    places: dict[str, list[str]] = {}
+    for place, reason in reasons:
+        places.setdefault(reason, []).append(place)
+    told = [
+        f"{at[0]}{f' and {len(at) - 1} more' if len(at) > 1 else ''}: {reason}"
+        if at[0]
+        else reason
+        for reason, at in list(places.items())[:_MOST_TOLD]
+    ]
+    more = len(places) - len(told)
+    return "; ".join(told) + (f"; and {more} other reasons" if more else "")

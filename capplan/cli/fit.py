@@ -17,9 +17,10 @@ def fit_command(**flags: Any) -> int:
     that aiconfigurator-core measured, in parts with ?dp=8&ep=8. Formats of served
     runs, whose iteration time is fitted by simulating the engine: vllm-serve,
     vllm-latency, guidellm, aiperf and llmservingsim. With --onto, load tests that state
-    means per concurrency: a CSV of isl, osl, concurrency and any of tpot_ms, ttft_ms,
-    output_tokens_per_s, or the JSON of vllm bench serve, InferenceMAX, GuideLLM, AIPerf
-    or genai-perf, one or a folder.
+    means per number of users or rate: a CSV of isl, osl, concurrency or rate_per_s, and
+    any of tpot_ms, ttft_ms, output_tokens_per_s; or what vllm bench serve and its
+    sweeps, SGLang, GuideLLM, AIPerf, GenAI-Perf, inference-perf, llmperf or InferenceX
+    wrote, a file or a tree of folders.
     """
     settings = settings_from(FitSettings, None, flags)
     from capplan.report.write_fit import fit

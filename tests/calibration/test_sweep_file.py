@@ -1,8 +1,12 @@
-"""Files of load tests that state means per concurrency."""
+"""Files of load tests that state means."""
 
+import csv
+import gzip
 import json
+import math
 
 import pytest
+import yaml
 
 from capplan.calibration.load_test import SweepPoint
 from capplan.calibration.sweep_file import read_sweep
@@ -19,6 +23,21 @@ VLLM = {
     "output_throughput": 640.0,
     "mean_ttft_ms": 55.0,
     "mean_tpot_ms": 12.5,
+}
+AT_A_RATE = VLLM | {
+    "max_concurrency": None,
+    "request_rate": 4.0,
+    "burstiness": 1.0,
+    "request_throughput": 3.9,
+    "output_throughput": 780.0,
+}
+SGLANG = {
+    **VLLM,
+    "backend": "sglang",
+    "request_rate": math.inf,
+    "concurrency": 7.7,  # the mean that was measured, not the setting
+    "total_output_tokens_retokenized": 80 * 199,
+    "server_info": {"model_path": "meta-llama/Llama-3.1-8B", "version": "0.5.9"},
 }
 INFERENCEMAX = {
     "hw": "h200",
@@ -51,9 +70,56 @@ AIPERF = {
     "time_to_first_token": {"avg": 55.0, "unit": "ms"},
     "output_token_throughput": {"avg": 640.0, "unit": "tokens/sec"},
 }
+AIPERF_0_13 = {
+    **AIPERF,
+    "input_config": {
+        "phases": [
+            {"name": "warmup", "kind": "warmup", "type": "concurrency"},
+            {"name": "profiling", "type": "concurrency", "concurrency": 8},
+        ]
+    },
+}
 GENAI_PERF = {
     **AIPERF,
     "input_config": {"perf_analyzer": {"stimulus": {"concurrency": 8}}},
+}
+INFERENCE_PERF = {
+    "load_summary": {"count": 80, "requested_rate": 80.0, "concurrency": 8},
+    "successes": {
+        "count": 80,
+        "latency": {
+            "request_latency": {"mean": 2.54},
+            "time_per_output_token": {"mean": 0.0125},
+            "time_to_first_token": {"mean": 0.055},
+        },
+        "throughput": {"output_tokens_per_sec": 640.0, "requests_per_sec": 3.2},
+        "prompt_tokens": {"mean": 1000.0},
+        "output_len": {"mean": 200.0},
+    },
+    "failures": {"count": 0},
+}
+LLMPERF = {
+    "version": "2023-08-31",
+    "model": "meta-llama/Llama-3.1-8B",
+    "num_concurrent_requests": 8,
+    "results_inter_token_latency_s_mean": 0.0127125,  # e2e ÷ tokens
+    "results_ttft_s_mean": 0.055,
+    "results_end_to_end_latency_s_mean": 0.055 + 199 * 0.0125,
+    "results_number_input_tokens_mean": 1000.0,
+    "results_number_output_tokens_mean": 200.0,
+    "results_mean_output_throughput_token_per_s": 640.0,
+    "results_number_errors": 0,
+}
+ALL = {
+    "vllm": VLLM,
+    "sglang": SGLANG,
+    "inferencemax": INFERENCEMAX,
+    "guidellm": GUIDELLM,
+    "aiperf": AIPERF,
+    "aiperf-0.13": AIPERF_0_13,
+    "genai-perf": GENAI_PERF,
+    "inference-perf": INFERENCE_PERF,
+    "llmperf": LLMPERF,
 }
 
 
@@ -62,35 +128,76 @@ def changed(test, users):
     text = json.dumps(test)
     for name in ("max_concurrency", "conc", "streams", "concurrency"):
         text = text.replace(f'"{name}": 8', f'"{name}": {users}')
+    text = text.replace(
+        '"num_concurrent_requests": 8', f'"num_concurrent_requests": {users}'
+    )
     return json.loads(text)
+
+
+def at_rate(rate_per_s, **others):
+    """Return a test of vLLM at a rate that it kept."""
+    done = {"request_rate": rate_per_s, "request_throughput": 0.98 * rate_per_s}
+    return AT_A_RATE | done | others
+
+
+def read(folder, *tests, where=None):
+    """Return the sweep of tests, each in its file."""
+    for number, test in enumerate(tests):
+        (folder / f"{number}.json").write_text(json.dumps(test))
+    return read_sweep(folder, 1, where or {})
 
 
 def test_a_table_gives_its_points_in_order(tmp_path):
     path = tmp_path / "sweep.csv"
     path.write_text(HEAD + "1024,256,16,14.5,80,900\n1024,256,4,12,,\n")
 
-    assert read_sweep(path, 1, {}) == [
+    assert read_sweep(path, 1, {}).points == [
         SweepPoint(1024, 256, 4, 0.012),
         SweepPoint(1024, 256, 16, 0.0145, 0.08, 900.0),
     ]
 
 
-@pytest.mark.parametrize(
-    "test", [VLLM, INFERENCEMAX, GUIDELLM, AIPERF, GENAI_PERF], ids=str
-)
+def test_a_table_may_state_rates(tmp_path):
+    path = tmp_path / "sweep.csv"
+    path.write_text(
+        "isl,osl,rate_per_s,tpot_ms,burstiness\n9,8,2.5,12,\n9,8,5,13,inf\n"
+    )
+
+    slow, fast = read_sweep(path, 1, {}).points
+
+    assert (slow.rate_per_s, slow.concurrency, slow.burstiness) == (2.5, None, 1.0)
+    assert (fast.rate_per_s, fast.burstiness) == (5.0, math.inf)
+
+
+@pytest.mark.parametrize("test", ALL.values(), ids=ALL)
 def test_each_load_generator_is_read(test, tmp_path):
     for users in (8, 16):
         (tmp_path / f"{users}.json").write_text(json.dumps(changed(test, users)))
 
-    first, second = read_sweep(tmp_path, 2, {})
+    first, second = read_sweep(tmp_path, 2, {}).points
 
     share = 0.8 if test is INFERENCEMAX else 1.0
-    requests = 80 if test is VLLM else None
-    assert first._replace(requests=None) == SweepPoint(
+    assert first._replace(requests=None, tpot_s=0.0125) == SweepPoint(
         1000, 200, 8, 0.0125, 0.055, 640.0, share
     )
-    assert first.requests == requests
+    assert first.tpot_s == pytest.approx(0.0125)
+    assert first.requests == (80 if test in (VLLM, SGLANG, INFERENCE_PERF) else None)
     assert second.concurrency == 16
+
+
+@pytest.mark.parametrize("test", ALL.values(), ids=ALL)
+def test_each_is_read_as_lines_an_array_and_gzipped(test, tmp_path):
+    tests = [json.dumps(changed(test, users)) for users in (8, 16)]
+    lines, array = tmp_path / "runs.jsonl", tmp_path / "runs.json"
+    lines.write_text("\n".join(tests))
+    array.write_text(f"[{','.join(tests)}]")
+    zipped = tmp_path / "runs.json.gz"
+    zipped.write_bytes(gzip.compress(array.read_bytes()))
+
+    sweeps = [read_sweep(path, 2, {}).points for path in (lines, array, zipped)]
+
+    assert [p.concurrency for p in sweeps[0]] == [8, 16]
+    assert sweeps[0] == sweeps[1] == sweeps[2]
 
 
 def test_a_test_of_no_more_requests_than_users_asks_all_at_once(tmp_path):
@@ -98,44 +205,389 @@ def test_a_test_of_no_more_requests_than_users_asks_all_at_once(tmp_path):
     rows = "1024,256,100,90,8000,900,100\n1024,256,4,12,,,40\n"
     path.write_text(HEAD.replace("\n", ",requests\n") + rows)
 
-    few, many = read_sweep(path, 1, {})
+    few, many = read_sweep(path, 1, {}).points
 
     assert (few.requests, few.is_burst) == (40, False)
     assert (many.requests, many.is_burst) == (100, True)
 
 
-def test_all_benchmarks_of_a_guidellm_file_are_read(tmp_path):
-    path = tmp_path / "benchmarks.json"
-    tests = [changed(GUIDELLM, users) for users in (4, 8, 16)]
-    path.write_text(json.dumps({"benchmarks": tests}))
+def test_vllm_without_users_and_rate_asks_for_all_at_once(tmp_path):
+    burst = VLLM | {"max_concurrency": None, "request_rate": "inf"}
 
-    assert [point.concurrency for point in read_sweep(path, 1, {})] == [4, 8, 16]
+    _, point = read(tmp_path, VLLM, burst).points
+
+    assert (point.concurrency, point.is_burst) == (80, True)
+
+
+def test_all_benchmarks_of_a_guidellm_file_are_read(tmp_path):
+    tests = [changed(GUIDELLM, users) for users in (4, 8, 16)]
+    content = {"metadata": {"version": 2}, "benchmarks": tests}
+    (tmp_path / "a.json").write_text(json.dumps(content))
+    (tmp_path / "b.yaml").write_text(yaml.dump(content))
+
+    for name in ("a.json", "b.yaml"):
+        sweep = read_sweep(tmp_path / name, 1, {})
+        assert [point.concurrency for point in sweep.points] == [4, 8, 16]
+        assert "engine_version" not in sweep.stated  # 2 is that of the report
+
+
+STRATEGIES = [
+    ({"type_": "synchronous"}, (1, None)),
+    ({"type_": "throughput", "max_concurrency": 512}, (512, None)),
+    ({"type_": "constant", "rate": 3.0, "max_concurrency": 64}, (64, 3.0)),
+    ({"type_": "poisson", "rate": 3.0}, (None, 3.0)),
+]
+
+
+@pytest.mark.parametrize(("strategy", "load"), STRATEGIES, ids=str)
+def test_each_strategy_of_guidellm_is_users_or_a_rate(strategy, load, tmp_path):
+    test = GUIDELLM | {"config": {"strategy": strategy}}
+
+    points = read(tmp_path, test, changed(GUIDELLM, 4)).points
+
+    point = next(p for p in points if p.concurrency != 4)
+    assert (point.concurrency, point.rate_per_s) == load
+    assert point.burstiness == (math.inf if strategy["type_"] == "constant" else 1)
+
+
+def guidellm_csv(path, *strategies):
+    """Write GuideLLM's CSV, whose header has three lines and names that repeat."""
+    stats = {
+        ("Token Metrics", "Successful Input Tokens"): 1000.0,
+        ("Token Metrics", "Successful Output Tokens"): 200.0,
+        ("Inter Token Latency", "Successful ms"): 12.5,
+        ("Time to First Token", "Successful ms"): 55.0,
+        ("Token Throughput", "Successful Output Tokens/Sec"): 640.0,
+    }
+    head = [
+        ("Run Info", "Backend", ""),
+        ("Benchmark", "Strategy", ""),
+        ("Request Counts", "Total", ""),
+        *((*name, what) for name in stats for what in ("Mean", "Median")),
+    ]
+    backend = json.dumps({"kind": "openai_http", "model": "our-chat"})
+    rows = [
+        [backend, strategy, 80, *(x for value in stats.values() for x in (value, 0))]
+        for strategy in strategies
+    ]
+    with path.open("w", newline="") as file:
+        csv.writer(file).writerows([*zip(*head, strict=True), *rows])
+    return path
+
+
+def test_the_csv_of_guidellm_is_read_by_its_three_lines_of_names(tmp_path):
+    path = guidellm_csv(tmp_path / "b.csv", "concurrent@8", "constant@2.50")
+
+    sweep = read_sweep(path, 1, {})
+
+    assert sweep.points[0] == SweepPoint(
+        1000, 200, 8, 0.0125, 0.055, 640.0, requests=80
+    )
+    assert sweep.points[1].rate_per_s == 2.5
+    assert sweep.stated["llm"] == ("model", "our-chat")
+
+
+def test_a_strategy_without_its_load_asks_for_the_json_beside_it(tmp_path):
+    path = guidellm_csv(tmp_path / "b.csv", "concurrent", "concurrent")
+
+    with pytest.raises(InputError, match=r"give the benchmarks\.json beside it"):
+        read_sweep(path, 1, {})
+
+
+def aiperf_csv(folder):
+    folder.mkdir(parents=True)
+    path = folder / "profile_export_aiperf.csv"
+    path.write_text(
+        "Metric,avg,min,max,p99\n"
+        "Input Sequence Length (tokens),1000.00,1000,1000,1000\n"
+        "Inter Token Latency (ms),12.50,12,13,13\n"
+        "Output Sequence Length (tokens),200.00,200,200,200\n"
+        "Time to First Token (ms),55.00,50,60,60\n"
+        "\nMetric,Value\n"
+        "Output Token Throughput (tokens/sec),640.00\nRequest Count,80\n"
+    )
+    return path
+
+
+def test_the_csv_of_aiperf_takes_its_load_from_the_name_of_its_folder(tmp_path):
+    for users in (8, 16):
+        aiperf_csv(tmp_path / f"llama-openai-chat-concurrency{users}")
+
+    first, second = read_sweep(tmp_path, 1, {}).points
+
+    assert first == SweepPoint(1000, 200, 8, 0.0125, 0.055, 640.0, requests=80)
+    assert second.concurrency == 16
+
+
+def test_the_csv_of_aiperf_alone_asks_for_the_json(tmp_path):
+    with pytest.raises(InputError, match=r"neither users .* give the JSON beside it"):
+        read_sweep(aiperf_csv(tmp_path / "c8"), 1, {})
+
+
+def test_folders_of_aiperf_are_read_without_what_lies_beside_and_hidden(tmp_path):
+    for users in (8, 16):
+        path = aiperf_csv(tmp_path / f"c{users}").with_suffix(".json")
+        path.write_text(json.dumps(changed(AIPERF_0_13, users)))
+        (path.parent / "inputs.json").write_text('{"data": []}')
+        (path.parent / "profile_export.jsonl").write_text(
+            '{"metadata": {"request_start_ns": 1}, "metrics": {}}\n'
+        )
+        (path.parent / ".cache").mkdir()
+        (path.parent / ".cache" / "x.json").write_text("not JSON")
+
+    sweep = read_sweep(tmp_path, 1, {})
+
+    assert [point.concurrency for point in sweep.points] == [8, 16]
+    told = " ".join(sweep.notes)
+    assert "inputs.json" in told
+    assert "profile_export_aiperf.csv beside its JSON" in told
+
+
+@pytest.mark.parametrize(
+    ("phase", "burstiness"),
+    [
+        ({"type": "constant", "rate": 3.0}, math.inf),
+        ({"type": "poisson", "rate": 3.0}, 1.0),
+        ({"type": "gamma", "rate": 3.0, "smoothness": 2.5}, 2.5),
+    ],
+)
+def test_a_phase_of_aiperf_states_its_rate_and_how_it_arrives(
+    phase, burstiness, tmp_path
+):
+    test = AIPERF | {"input_config": {"phases": [phase]}}
+
+    point = read(tmp_path, AIPERF, test).points[-1]
+
+    assert (point.rate_per_s, point.burstiness) == (3.0, burstiness)
+
+
+def test_times_of_aiperf_are_taken_in_their_unit(tmp_path):
+    in_us = AIPERF_0_13 | {"inter_token_latency": {"avg": 12_500.0, "unit": "us"}}
+    tests = [changed(in_us, users) for users in (8, 16)]
+
+    assert read(tmp_path, *tests).points[0].tpot_s == pytest.approx(0.0125)
+
+    tests[0]["inter_token_latency"]["unit"] = "weeks"
+    with pytest.raises(InputError, match="inter_token_latency is in 'weeks'"):
+        read(tmp_path, *tests)
+
+
+def test_stages_of_inference_perf_are_points_and_their_summary_is_none(tmp_path):
+    for stage, rate in enumerate((1.0, 2.0)):
+        load = {"count": 60, "requested_rate": rate, "achieved_rate": rate}
+        done = {"requests_per_sec": rate, "output_tokens_per_sec": 200 * rate}
+        test = INFERENCE_PERF | {"load_summary": load}
+        test = test | {"successes": INFERENCE_PERF["successes"] | {"throughput": done}}
+        path = tmp_path / f"stage_{stage}_lifecycle_metrics.json"
+        path.write_text(json.dumps(test, indent=2))
+    summary = tmp_path / "summary_lifecycle_metrics.json"
+    summary.write_text(json.dumps(INFERENCE_PERF | {"load_summary": {"count": 120}}))
+    (tmp_path / "config.yaml").write_text("load:\n  type: constant\n")
+
+    sweep = read_sweep(tmp_path, 1, {})
+
+    assert [p.rate_per_s for p in sweep.points] == [1.0, 2.0]
+    assert "Not used: config.yaml, summary_lifecycle_metrics.json." in sweep.notes
+    with pytest.raises(InputError, match=r"stage_N_lifecycle_metrics\.json beside it"):
+        read_sweep(summary, 1, {})
+
+
+def vllm_sweep(folder, runs=3):
+    """Write a folder as ``vllm bench sweep serve`` does."""
+    everything = []
+    for users in (8, 16):
+        at = folder / "20261101_080000" / f"BENCH--max_concurrency={users}"
+        at.mkdir(parents=True)
+        tests = [
+            changed(VLLM, users) | {"run_number": n, "mean_tpot_ms": 12.5 + n / 10}
+            for n in range(runs)
+        ]
+        for test in tests:
+            path = at / f"run={test['run_number']}.json"
+            path.write_text(json.dumps(test, indent=4))
+        (at / "summary.json").write_text(json.dumps(tests, indent=4))
+        warm_up = tests[0] | {"run_number": -1}
+        (at / "warmup.json").write_text(json.dumps(warm_up))
+        failed = {"run_number": 3, "error_type": "OSError", "error": "x"}
+        (at / "run=3.failure.json").write_text(json.dumps(failed))
+        everything += tests
+    with (at.parent / "summary.csv").open("w", newline="") as file:
+        rows = csv.DictWriter(file, ["", *everything[0]])
+        rows.writeheader()
+        rows.writerows({"": n} | test for n, test in enumerate(everything))
+    return folder
+
+
+def test_runs_of_a_vllm_sweep_are_averaged_and_its_summaries_are_copies(tmp_path):
+    folder = vllm_sweep(tmp_path)
+
+    sweep = read_sweep(folder, 1, {})
+
+    assert [p.concurrency for p in sweep.points] == [8, 16]
+    assert sweep.points[0].tpot_s == pytest.approx(0.0126)
+    assert sweep.notes[0] == (
+        "6 load tests of vllm bench serve make 2 points, each the mean of 3 runs."
+    )
+    assert "12 copies of them in other files are not counted again." in sweep.notes
+    assert "a warm-up" in " ".join(sweep.notes)
+    assert "run=3.failure.json" in " ".join(sweep.notes)
+    summary = read_sweep(folder / "20261101_080000" / "summary.csv", 1, {})
+    assert summary.points == sweep.points
+
+
+def test_two_engines_in_one_tree_are_no_runs_of_a_point(tmp_path):
+    tests = [
+        changed(VLLM, users) | {"max_num_seqs": seqs, "mean_tpot_ms": 6.0 * seqs}
+        for users in (8, 16)
+        for seqs in (2, 4)
+    ]
+
+    with pytest.raises(InputError, match=r"for the same lengths and load; .*--where"):
+        read(tmp_path, *tests)
+
+    points = read(tmp_path, *tests, where={"max_num_seqs": "4"}).points
+    assert [p.tpot_s for p in points] == [0.024, 0.024]
+
+
+def test_tests_at_a_rate_are_points_with_the_gaps_of_their_tool(tmp_path):
+    tests = [at_rate(2.0), at_rate(4.0, burstiness=0.5, max_concurrency=32)]
+
+    free, capped = read(tmp_path, *tests).points
+
+    assert (free.rate_per_s, free.concurrency, free.burstiness) == (2.0, None, 1.0)
+    assert (capped.rate_per_s, capped.concurrency, capped.burstiness) == (4.0, 32, 0.5)
+
+
+def test_a_test_beyond_saturation_is_left_out_and_said(tmp_path):
+    beyond = at_rate(40.0, request_throughput=14.2, completed=4000)
+    beyond |= {"total_input_tokens": 4_000_000, "total_output_tokens": 800_000}
+
+    sweep = read(tmp_path, at_rate(2.0), at_rate(4.0), beyond)
+
+    assert [p.rate_per_s for p in sweep.points] == [2.0, 4.0]
+    assert "14.2 of 40 requests/s answered: saturated" in " ".join(sweep.notes)
+
+
+def test_the_end_of_a_short_test_is_no_saturation(tmp_path):
+    """40 requests at 20/s take 2 s and the last one's stay of 2.5 s."""
+    short = at_rate(20.0, completed=40, request_throughput=40 / 4.5)
+    short |= {"total_input_tokens": 40_000, "total_output_tokens": 8_000}
+
+    assert len(read(tmp_path, at_rate(2.0), short).points) == 2
+
+
+def test_a_rate_that_its_cap_holds_back_is_a_test_of_so_many_users(tmp_path):
+    held = at_rate(100.0, request_throughput=3.2, max_concurrency=8)
+
+    points = read(tmp_path, at_rate(2.0), held).points
+
+    assert (points[-1].rate_per_s, points[-1].concurrency) == (100.0, 8)
+
+
+def test_a_ramp_and_a_burst_without_limit_are_left_out(tmp_path):
+    ramp = AT_A_RATE | {"request_rate": "inf", "ramp_up_strategy": "linear"}
+    at_once = GUIDELLM | {"config": {"strategy": {"type_": "throughput"}}}
+
+    sweep = read(tmp_path, at_rate(2.0), at_rate(4.0), ramp, at_once)
+
+    told = " ".join(sweep.notes)
+    assert len(sweep.points) == 2
+    assert "its rate rises from start to end" in told
+    assert "asks for all at once, without a limit of users" in told
+
+
+def test_what_the_files_state_is_told_and_what_they_do_not(tmp_path):
+    tests = [changed(SGLANG, users) for users in (8, 16)]
+    tests[1]["server_info"]["version"] = "0.5.10"
+
+    sweep = read(tmp_path, *tests)
+
+    assert sweep.stated["engine_version"] == ("version", "0.5.9 and 0.5.10")
+    assert sweep.notes[-1].startswith("The files state llm meta-llama/Llama-3.1-8B (")
+    assert sweep.notes[-1].endswith(
+        "; they do not state gpu, tp, precision, speculation."
+    )
+
+
+def test_failed_requests_are_told(tmp_path):
+    tests = [changed(VLLM | {"failed": 7}, users) for users in (8, 16)]
+
+    assert "14 of their requests failed and are not in the means." in (
+        read(tmp_path, *tests).notes
+    )
+
+
+def test_all_that_is_wrong_is_said_at_once(tmp_path):
+    tests = [
+        VLLM | {"mean_tpot_ms": "x", "mean_ttft_ms": -1},
+        changed(VLLM, 16) | {"total_input_tokens": None},
+        {"a": 1},
+    ]
+    lines = tmp_path / "runs.jsonl"
+    lines.write_text("\n".join(map(json.dumps, tests)))
+
+    with pytest.raises(InputError) as error:
+        read_sweep(lines, 1, {})
+
+    for part in (
+        ":1: mean_tpot_ms is 'x'",
+        ":1: mean_ttft_ms is -1",
+        ":2: total_input_tokens is missing",
+        ":3: is no load test",
+    ):
+        assert part in str(error.value)
+
+
+def test_the_same_fault_of_many_tests_is_said_once(tmp_path):
+    tests = [changed(VLLM | {"mean_tpot_ms": "x"}, users) for users in (4, 8, 16)]
+
+    with pytest.raises(InputError, match=r"0\.json:1 and 2 more: mean_tpot_ms is 'x'"):
+        read(tmp_path, *tests)
 
 
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        (HEAD + "1024,256,4,12,,\n", "holds one concurrency; expected at least 2"),
-        (HEAD + "1024,256,4,,,\n1,1,8,1,,\n", ":2: none of tpot_ms, ttft_ms, output"),
+        (HEAD + "1024,256,4,12,,\n", "holds one load test to use; expected at least 2"),
+        (HEAD + "1024,256,4,,,\n1,1,8,1,,\n", ":2: none of tpot, ttft and output tok"),
         (HEAD + "1024,256,4,-1,,\n", ":2: tpot_ms is -1; expected more than 0"),
         (HEAD + "1024,256,4,x,,\n", ":2: tpot_ms is 'x'; expected a number"),
-        (HEAD + "1024,256,4,12,,\n1024,256,4,13,,\n", "two load tests have the same"),
         (
-            HEAD + f"{'9' * 30},256,4,1,,\n",
-            ":2: isl is 1e.30; expected at most 1e.09",
+            HEAD + "1024,256,4,12,,\n1024,256,4,20,,\n",
+            r":3: TPOT is 20 ms where .*:2 states 12 ms for the same lengths and load",
         ),
-        ("isl,osl,tpot_ms\n1,1,1\n", ":1: column concurrency is missing"),
-        ('{"a": 1}', "is no load test of a known format"),
-        (json.dumps({**VLLM, "max_concurrency": None}), "a closed loop needs --max-"),
+        (HEAD + f"{'9' * 30},256,4,1,,\n", ":2: isl is 1e.30; expected at most 1e.15"),
+        ("isl,osl,tpot_ms\n1,1,1\n", r"neither users \(concurrency\) nor a rate"),
+        ("isl,osl,rate_per_s,output_tokens_per_s\n9,9,1,9\n", "none of tpot and ttft"),
+        (
+            "isl,osl,rate_per_s,tpot_ms\n9,9,0.0001,9\n",
+            "rate_per_s is 0.0001; expected",
+        ),
+        ('{"a": 1}', "is no load test of a known format; it has a; expected the file"),
         (json.dumps({**INFERENCEMAX, "osl": None}), "osl is missing"),
-        (json.dumps({**INFERENCEMAX, "tp": "two"}), "is not as its tool writes it"),
-        (json.dumps({**INFERENCEMAX, "mean_tpot": "x"}), "is not as its tool|expected"),
-        (json.dumps({**VLLM, "completed": 0}), "is not as its tool writes it"),
-        (json.dumps({**VLLM, "completed": "5"}), "is not as its tool writes it"),
-        (json.dumps({**VLLM, "request_rate": 4.0}), "a closed loop needs --max-"),
-        (json.dumps({**GUIDELLM, "metrics": 5}), "is not as its tool writes it"),
-        (json.dumps({**GUIDELLM, "config": {}}), "names no streams"),
-        (json.dumps({**AIPERF, "inter_token_latency": 5}), "is not as its tool"),
+        (json.dumps({**INFERENCEMAX, "tp": "two"}), "tp is 'two'; expected a number"),
+        (json.dumps({**INFERENCEMAX, "mean_tpot": "x"}), "mean_tpot is 'x'; expected"),
+        (json.dumps({**INFERENCEMAX, "mean_tpot": True}), "mean_tpot is 'True'"),
+        (json.dumps({**VLLM, "completed": 0}), "completed is 0; expected more than 0"),
+        (json.dumps({**VLLM, "request_rate": "trace"}), "request_rate is 'trace'"),
+        (json.dumps({**GUIDELLM, "metrics": 5}), "is no load test of a known format"),
+        (
+            json.dumps({**GUIDELLM, "config": {}}),
+            "neither users .*streams.* nor a rate",
+        ),
+        (json.dumps({**AIPERF, "inter_token_latency": 5}), "holds one load test"),
+        (
+            json.dumps({**AIPERF, "input_config": {"phases": [{}, {}]}}),
+            "has 2 phases of load; expected one",
+        ),
+        (
+            json.dumps({"metadata": {"request_start_ns": 1}}),
+            "is AIPerf's single requests; give the profile_export_aiperf.json",
+        ),
+        (
+            json.dumps({k: v for k, v in VLLM.items() if k != "completed"}),
+            "as of vllm bench serve it lacks completed",
+        ),
         (HEAD + "1024,1,4,12,,\n", ":2: osl is 1, which has no TPOT"),
         (HEAD + "9,9,65536,12,,\n", "concurrency is 65536; expected 1 to 8,192"),
     ],
@@ -151,6 +603,24 @@ def test_wrong_files_are_refused_in_one_line(text, message, tmp_path):
     assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("text", ["", "benchmarks: 5\n", "benchmarks: [1]\n", "- 1\n"])
+def test_yaml_that_guidellm_does_not_write_is_refused(text, tmp_path):
+    path = tmp_path / "b.yaml"
+    path.write_text(text)
+
+    with pytest.raises(InputError, match="is not as GuideLLM writes it"):
+        read_sweep(path, 1, {})
+
+
 def test_an_empty_folder_is_refused(tmp_path):
-    with pytest.raises(InputError, match=r"holds no \.json file"):
+    with pytest.raises(InputError, match=r"holds no \.json, \.jsonl, \.csv or \.yaml"):
+        read_sweep(tmp_path, 1, {})
+
+
+def test_a_folder_without_a_load_test_says_what_it_has(tmp_path):
+    (tmp_path / "inputs.json").write_text('{"data": []}')
+
+    with pytest.raises(
+        InputError, match=r"no load test to use; not used: inputs\.json"
+    ):
         read_sweep(tmp_path, 1, {})

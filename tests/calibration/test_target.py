@@ -88,7 +88,9 @@ def test_a_column_of_a_table_is_compared(tmp_path):
     head = HEAD.replace("isl", "gpu,tp,isl")
     path.write_text(head + "h200,1,1024,256,4,12,,\nh200,1,1024,256,8,14,,\n")
 
-    with pytest.raises(InputError, match=r":2: is not of .*gpu is h200 \(expected H10"):
+    with pytest.raises(
+        InputError, match=r":2 and 1 more: is not of .*gpu is h200 \(expected H10"
+    ):
         read_sweep(path, 1, {}, target())
 
 
@@ -109,7 +111,9 @@ def test_whoever_publishes_an_llm_it_is_the_same(model, name, tmp_path):
 
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        points = read_sweep(sweep(tmp_path, *tests), 1, {}, target(f"H/{name}/tp1"))
+        points = read_sweep(
+            sweep(tmp_path, *tests), 1, {}, target(f"H/{name}/tp1")
+        ).points
 
     assert len(points) == 2
 
@@ -134,7 +138,7 @@ def test_another_precision_or_an_unknown_repository_is_refused(model, name, tmp_
 def test_a_gpu_is_known_under_the_names_of_clusters(hw, tmp_path):
     tests = [changed(VLLM | {"hw": hw}, users) for users in (8, 16)]
 
-    assert len(read_sweep(sweep(tmp_path, *tests), 1, {}, target())) == 2
+    assert len(read_sweep(sweep(tmp_path, *tests), 1, {}, target()).points) == 2
 
 
 @pytest.mark.parametrize("hw", ["H100-PCIe", "h100_nvl", "gh200", "NVIDIA H800"])
@@ -147,7 +151,7 @@ def test_a_name_of_the_servers_own_is_taken_and_said(tmp_path):
     tests = [changed(VLLM | {"model_id": "our-chat"}, users) for users in (8, 16)]
 
     with pytest.warns(CapplanWarning, match="our-chat, which the catalog does not"):
-        points = read_sweep(sweep(tmp_path, *tests), 1, {}, target())
+        points = read_sweep(sweep(tmp_path, *tests), 1, {}, target()).points
 
     assert len(points) == 2
 
@@ -156,7 +160,9 @@ def test_force_takes_another_system_and_says_so(tmp_path):
     tests = [changed(VLLM | {"model_id": OTHER}, users) for users in (8, 16)]
 
     with pytest.warns(CapplanWarning, match=f"model_id is {OTHER}.*taken by --force"):
-        points = read_sweep(sweep(tmp_path, *tests), 1, {}, target(is_forced=True))
+        points = read_sweep(
+            sweep(tmp_path, *tests), 1, {}, target(is_forced=True)
+        ).points
 
     assert len(points) == 2
 

@@ -7,7 +7,8 @@ from typing import Any
 
 from capplan.csv_file import read_rows
 from capplan.errors import InputError
-from capplan.input_file import parse_json, read_text
+from capplan.input_file import read_text
+from capplan.records import records
 
 GPU_NAMES = {
     "h100_sxm": "H100-SXM",
@@ -35,7 +36,7 @@ _STATED = {
     "ep": "ep ep_size expert_parallel_size decode_ep",
     "dp": "dp dp_size data_parallel_size",
     "pp": "pp pp_size pipeline_parallel_size",
-    "engine": "engine backend",
+    "engine": "engine backend framework",
     "engine_version": "engine_version version",
     "dp attention": "dp_attention enable_dp_attention decode_dp_attention",
 }
@@ -44,6 +45,8 @@ _IDENTITY = ("gpu", "llm", "tp", "engine", "engine_version")
 _ASPECT = {name: aspect for aspect, names in _STATED.items() for name in names.split()}
 Stated = Mapping[str, tuple[str, str]]
 """Name and value of each aspect of a system, as a file of measurements states them."""
+_NAMING = {"name", "items", "method"}
+"""Fields that name the object they are in."""
 _NOTHING = {"", "none", "null", "false", "auto", "nan", "n/a"}
 
 _PATH = re.compile(r"(?P<gpu>[^/\\]+)[/\\](?P<llm>[^/\\]+)[/\\]tp(?P<tp>\d+)\.yaml$")
@@ -67,37 +70,46 @@ def identity_in(path: Path, where: dict[str, str]) -> dict[str, str]:
     return {}
 
 
-def stated_in(*contents: Mapping[str, Any]) -> Stated:
-    """Return name and value of what objects state of the system that was measured.
+def stated_in(fields: Mapping[str, Any]) -> Stated:
+    """Return name and value of what a record states of the system that was measured.
 
-    The first object that states it counts, and an outer object before one within.
-    What is stated as none, false or auto is left out.
+    Fields of nested objects are paths; an outer one counts before one within. What is
+    stated as none, false or auto is left out.
 
     Examples
     --------
-    >>> stated_in({"hw": "h200", "spec_decoding": "none"}, {"info": {"tp_size": 2}})
+    >>> stated_in({"hw": "h200", "spec_decoding": "none", "info.tp_size": 2})
     {'gpu': ('hw', 'h200'), 'tp': ('tp_size', '2')}
     """
     stated: dict[str, tuple[str, str]] = {}
-    level = list(contents)
-    while level:
-        for name, value in (pair for content in level for pair in content.items()):
-            aspect = _ASPECT.get(str(name).lower().replace("-", "_"))
-            text = _text(value)
-            if aspect is not None and text.lower() not in _NOTHING:
-                stated.setdefault(aspect, (name, text))
-        parts = (part for content in level for part in content.values())
-        level = [part for part in parts if isinstance(part, Mapping)]
+    for path in sorted(fields, key=lambda path: path.count(".")):
+        *_, before, last = ["", *path.replace("-", "_").split(".")]
+        name = before if last.lower() in _NAMING else last
+        aspect, text = _ASPECT.get(name.lower()), _text(fields[path])
+        is_of_tool = last == "version" and before not in ("", "server_info")
+        if aspect is not None and text.lower() not in _NOTHING and not is_of_tool:
+            stated.setdefault(aspect, (name, text))
     return stated
 
 
 def stated_in_file(path: Path) -> Stated:
-    """Return what a served run in a JSON object states; nothing of other files."""
+    """Return what a served run in JSON states; nothing of other files."""
     try:
-        content = parse_json(path, read_text(path))
-    except InputError:  # lines of JSON, a table or a folder
+        return stated_in(next(records(path, wrappers=())).fields)
+    except (InputError, StopIteration):  # a table, a log or a folder
         return {}
-    return stated_in(content) if isinstance(content, dict) else {}
+
+
+def engine_in(text: str) -> str:
+    """Return the engine that a tool's name of a server has in it; empty without one.
+
+    Examples
+    --------
+    >>> engine_in("dynamo-trt"), engine_in("sglang-oai-chat"), engine_in("openai")
+    ('trtllm', 'sglang', '')
+    """
+    marks = {"vllm": "vllm", "sglang": "sglang", "trt": "trtllm"}
+    return next((name for mark, name in marks.items() if mark in text.lower()), "")
 
 
 def _text(value: Any) -> str:

@@ -125,6 +125,7 @@ def _of_sweep(fitted: "SweepProfile") -> tuple[list[Table], list[str]]:
             "isl": point.isl,
             "osl": point.osl,
             "concurrency": point.concurrency,
+            "rate_per_s": point.rate_per_s,
             "measured": _measured_text(point),
             "calibrated": float(ratio - 1),
             "left_out": float(unseen - 1),
@@ -133,11 +134,13 @@ def _of_sweep(fitted: "SweepProfile") -> tuple[list[Table], list[str]]:
             fitted.points, fitted.fit.ratio, fitted.held_out, strict=True
         )
     ]
+    at_a_rate = any(point.rate_per_s is not None for point in fitted.points)
     signed = "{:+.1%}".format
     of_tests = (
         column("isl", "isl", format_count),
         column("osl", "osl", format_count),
         column("concurrency", "users", format_count),
+        *([column("rate_per_s", "requests/s", format_count)] if at_a_rate else []),
         column("measured", "measured", justify="left"),
         column("calibrated", "calibrated", signed),
         column("left_out", "left out, predicted", signed),
@@ -173,13 +176,13 @@ def _of_sweep(fitted: "SweepProfile") -> tuple[list[Table], list[str]]:
     )
     off = abs(fitted.held_out - 1)
     note = (
-        f"Concurrencies left out are predicted within {np.median(off):.1%} in the "
+        f"Loads left out are predicted within {np.median(off):.1%} in the "
         f"median and {off.max():.1%} at worst."
     )
     tables = [Table(of_tests, tests, title="load tests")]
     tables.append(Table(of_values, values, title="engine time"))
     tables.append(errors_table(fitted.profile, "errors"))
-    return [table for table in tables if table.rows], [note]
+    return [table for table in tables if table.rows], [*fitted.notes, note]
 
 
 def _in_unit(row: dict[str, Any], name: str) -> str:

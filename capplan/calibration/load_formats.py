@@ -1,0 +1,305 @@
+"""Load tests as tools write them: where each states what a point of a sweep needs.
+
+A format is a declaration: the fields that tell its tests, and the paths of quantities
+by names that end in their unit. Fields of nested objects are paths. ``docs/latency.md``
+says which file of which tool goes where.
+"""
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from capplan.errors import InputError
+from capplan.records import flat
+
+Fields = dict[str, Any]
+
+
+class Format(NamedTuple):
+    """The tests of one tool."""
+
+    tool: str
+    marks: tuple[str, ...]  # fields of each of its tests, and of no earlier format
+    paths: Mapping[str, str]  # of quantities; of several, by |, the first that is there
+    fixed: Mapping[str, float] = {}
+    prepare: Callable[[Path, Fields], Fields] = lambda path, fields: fields
+    at_once: bool = False  # without users and rate, all requests are sent at once
+    no_load: str = ""  # what to give in place of a test without users and rate
+
+
+_VLLM = {
+    "prompt_tokens": "total_input_tokens",
+    "output_tokens": "total_output_tokens",
+    "requests": "completed",
+    "failed": "failed",
+    "concurrency": "max_concurrency",
+    "rate_per_s": "request_rate",
+    "burstiness": "burstiness",
+    "process": "ramp_up_strategy",
+    "tpot_ms": "mean_tpot_ms",
+    "ttft_ms": "mean_ttft_ms",
+    "output_tokens_per_s": "output_throughput",
+    "done_per_s": "request_throughput",
+    "run": "run_number",
+}
+
+
+def _guidellm(path: Path, fields: Fields) -> Fields:
+    """Leave out the version of the report, which is none of the engine."""
+    return {k: v for k, v in fields.items() if k not in ("metadata.version", "version")}
+
+
+def _guidellm_row(path: Path, fields: Fields) -> Fields:
+    """Take ``concurrent@4`` apart, and the JSON in the cells of a run."""
+    kind, _, load = str(fields["Benchmark.Strategy"]).partition("@")
+    is_rate = kind in ("constant", "poisson")
+    load = "" if load == "unlimited" else load
+    inner = {"process": kind, "rate" if is_rate else "streams": load or None}
+    for name in ("Run Info.Backend", "Run Info.Profile"):
+        try:
+            cell = json.loads(fields.get(name) or "null")
+        except (ValueError, RecursionError):
+            continue  # another version writes it as text
+        inner |= flat({name: cell}) if isinstance(cell, dict) else {}
+    cap = inner.get("Run Info.Profile.max_concurrency") if is_rate else None
+    own = {k: v for k, v in fields.items() if k != "Run Info.Backend"}
+    return own | inner | {"cap": cap}
+
+
+_MILLISECONDS = {"ms": 1.0, "s": 1e3, "sec": 1e3, "us": 1e-3, "ns": 1e-6}
+
+
+def _aiperf(path: Path, fields: Fields) -> Fields:
+    """Take the one phase that is no warm-up, and times in their units."""
+    fields = dict(fields)
+    phases = fields.get("input_config.phases")
+    if isinstance(phases, list):
+        own = [
+            phase
+            for phase in phases
+            if isinstance(phase, dict)
+            and phase.get("kind", phase.get("name")) != "warmup"
+        ]
+        if len(own) != 1:
+            raise InputError(f"{path}: has {len(own)} phases of load; expected one")
+        fields |= flat({"phase": own[0]})
+    if "input_config.perf_analyzer.stimulus.request_rate" in fields:
+        fields["phase.type"] = "constant"
+    for name in ("inter_token_latency", "time_to_first_token"):
+        unit, value = fields.get(f"{name}.unit", "ms"), fields.get(f"{name}.avg")
+        if value is None:
+            continue
+        if unit not in _MILLISECONDS:
+            raise InputError(
+                f"{path}: {name} is in {str(unit)[:20]!r}; expected "
+                f"{', '.join(_MILLISECONDS)}"
+            )
+        if isinstance(value, int | float):
+            fields[f"{name}.avg"] = value * _MILLISECONDS[unit]
+    return fields
+
+
+def _aiperf_table(path: Path, fields: Fields) -> Fields:
+    """Take the load, which the CSV does not state, from the name of its folder."""
+    named = re.search(r"(concurrency|request_rate)[-_=]?([\d.]+)", path.parent.name)
+    return fields | ({named[1]: named[2]} if named else {})
+
+
+def _inference_perf(path: Path, fields: Fields) -> Fields:
+    """Leave out the rate of a stage of users, which is how fast their tasks start."""
+    users = fields.get("load_summary.concurrency") is not None
+    return fields | ({"load_summary.requested_rate": None} if users else {})
+
+
+_METRIC = "metrics.{}.successful.mean"
+_STRATEGY = "config.strategy.{0}|args.strategy.{0}"  # since 0.4, and before
+_LOADGEN = "phase.{}|input_config.loadgen.{}|input_config.perf_analyzer.stimulus.{}"
+_LATENCY = "successes.latency.{}.mean"
+_RATE = "successes.throughput.{}_per_sec"
+_SUCCESSFUL = "{}.Successful {}.Mean"
+_TABLE = (
+    "isl osl concurrency rate_per_s burstiness requests tpot_ms ttft_ms "
+    "output_tokens_per_s range_ratio"
+)
+
+FORMATS = (
+    Format(
+        "SGLang's bench_serving",
+        ("total_output_tokens_retokenized", "total_input_tokens", "completed"),
+        _VLLM,
+        at_once=True,
+    ),
+    Format(
+        "vllm bench serve",
+        ("total_input_tokens", "total_output_tokens", "completed"),
+        _VLLM,
+        at_once=True,
+    ),
+    Format(
+        "InferenceX",
+        ("conc", "isl", "osl"),
+        {
+            "isl": "isl",
+            "osl": "osl",
+            "concurrency": "conc",
+            "tpot_s": "mean_tpot",
+            "ttft_s": "mean_ttft",
+            "output_tokens_per_s_per_gpu": "output_tput_per_gpu",
+            "gpus": "tp",
+        },
+        fixed={"range_ratio": 0.8},  # lengths are uniform from 80 % of the longest
+    ),
+    Format(
+        "GuideLLM",
+        (_METRIC.format("prompt_token_count"), _METRIC.format("output_token_count")),
+        {
+            "isl": _METRIC.format("prompt_token_count"),
+            "osl": _METRIC.format("output_token_count"),
+            "concurrency": _STRATEGY.format("streams")
+            + f"|{_STRATEGY.format('max_concurrency')}",
+            "rate_per_s": _STRATEGY.format("rate"),
+            "process": _STRATEGY.format("type_"),
+            "tpot_ms": _METRIC.format("inter_token_latency_ms"),
+            "ttft_ms": _METRIC.format("time_to_first_token_ms"),
+            "output_tokens_per_s": _METRIC.format("output_tokens_per_second"),
+            "done_per_s": _METRIC.format("requests_per_second"),
+            "requests": "metrics.request_totals.total",
+            "failed": "metrics.request_totals.errored",
+        },
+        prepare=_guidellm,
+    ),
+    Format(
+        "GuideLLM's CSV",
+        ("Benchmark.Strategy", _SUCCESSFUL.format("Token Metrics", "Output Tokens")),
+        {
+            "isl": _SUCCESSFUL.format("Token Metrics", "Input Tokens"),
+            "osl": _SUCCESSFUL.format("Token Metrics", "Output Tokens"),
+            "concurrency": "streams|cap",
+            "rate_per_s": "rate",
+            "process": "process",
+            "tpot_ms": _SUCCESSFUL.format("Inter Token Latency", "ms"),
+            "ttft_ms": _SUCCESSFUL.format("Time to First Token", "ms"),
+            "output_tokens_per_s": _SUCCESSFUL.format(
+                "Token Throughput", "Output Tokens/Sec"
+            ),
+            "done_per_s": _SUCCESSFUL.format("Server Throughput", "Requests/Sec"),
+            "requests": "Request Counts.Total",
+            "failed": "Request Counts.Errored",
+        },
+        prepare=_guidellm_row,
+        no_load="the benchmarks.json beside it",
+    ),
+    Format(
+        "AIPerf or GenAI-Perf",
+        ("input_sequence_length.avg", "output_sequence_length.avg"),
+        {
+            "isl": "input_sequence_length.avg",
+            "osl": "output_sequence_length.avg",
+            "concurrency": _LOADGEN.format(*["concurrency"] * 3),
+            "rate_per_s": _LOADGEN.format("rate", "request_rate", "request_rate"),
+            "process": "phase.type|input_config.loadgen.arrival_pattern"
+            "|input_config.loadgen.request_rate_mode",
+            "burstiness": "phase.smoothness|input_config.loadgen.arrival_smoothness",
+            "tpot_ms": "inter_token_latency.avg",
+            "ttft_ms": "time_to_first_token.avg",
+            "output_tokens_per_s": "output_token_throughput.avg",
+            "done_per_s": "request_throughput.avg",
+            "requests": "request_count.avg",
+            "failed": "error_request_count.avg",
+        },
+        prepare=_aiperf,
+    ),
+    Format(
+        "AIPerf's or GenAI-Perf's CSV",
+        ("input sequence length (tokens)", "output sequence length (tokens)"),
+        {
+            "isl": "input sequence length (tokens)",
+            "osl": "output sequence length (tokens)",
+            "concurrency": "concurrency",
+            "rate_per_s": "request_rate",
+            "tpot_ms": "inter token latency (ms)",
+            "ttft_ms": "time to first token (ms)",
+            "output_tokens_per_s": "output token throughput (tokens/sec)",
+            "done_per_s": "request throughput (requests/sec)",
+            "requests": "request count",
+        },
+        prepare=_aiperf_table,
+        no_load="the JSON beside it, or a folder named …-concurrency8",
+    ),
+    Format(
+        "inference-perf",
+        (_LATENCY.format("request_latency"), "successes.count"),
+        {
+            "isl": "successes.prompt_tokens.mean|successes.prompt_len.mean",
+            "osl": "successes.output_len.mean",
+            "concurrency": "load_summary.concurrency",
+            "rate_per_s": "load_summary.requested_rate",
+            "tpot_s": _LATENCY.format("time_per_output_token"),
+            "ttft_s": _LATENCY.format("time_to_first_token"),
+            "output_tokens_per_s": _RATE.format("output_tokens"),
+            "done_per_s": _RATE.format("requests"),
+            "requests": "load_summary.count",
+            "failed": "failures.count",
+        },
+        prepare=_inference_perf,
+        no_load="the stage_N_lifecycle_metrics.json beside it",
+    ),
+    Format(
+        "llmperf",
+        ("num_concurrent_requests", "results_end_to_end_latency_s_mean"),
+        {
+            "isl": "results_number_input_tokens_mean",
+            "osl": "results_number_output_tokens_mean",
+            "concurrency": "num_concurrent_requests",
+            "ttft_s": "results_ttft_s_mean",
+            # its inter_token_latency_s is e2e ÷ tokens, with the TTFT in it
+            "e2e_s": "results_end_to_end_latency_s_mean",
+            "output_tokens_per_s": "results_mean_output_throughput_token_per_s",
+            "requests": "results_num_completed_requests",
+            "failed": "results_number_errors",
+        },
+        prepare=_guidellm,
+    ),
+    Format(
+        "a table of means",
+        ("isl", "osl"),
+        {name: name for name in _TABLE.split()},
+    ),
+)
+"""Formats by name of the tool; the first whose marks a test has is its."""
+
+_OTHERS = {
+    "metadata.request_start_ns": "AIPerf's single requests; give the "
+    "profile_export_aiperf.json beside it, or leave --onto out",
+    "benchmark.extra_info.args.backend": "vLLM's copy for PyTorch's dashboard; give "
+    "the file of --save-result beside it",
+    "queued_ts": "LLMServingSim's single requests; leave --onto out",
+    "error_type": "the report of a failed run",
+}
+"""Fields of files that tools write beside load tests, and what those are."""
+
+
+def format_of(fields: Fields) -> Format | None:
+    """Return the format of a test; None of what is none."""
+    return next((f for f in FORMATS if all(mark in fields for mark in f.marks)), None)
+
+
+def unknown(fields: Fields) -> str:
+    """Return what is said of a record that is no load test."""
+    for mark, what in _OTHERS.items():
+        if mark in fields:
+            return f"is {what}"
+    near = max(FORMATS, key=lambda f: sum(mark in fields for mark in f.marks))
+    lacks = [mark for mark in near.marks if mark not in fields]
+    shown = ", ".join(str(name)[:40] for name in list(fields)[:8])
+    more = f" and {len(fields) - 8} more" if len(fields) > 8 else ""
+    told = f"is no load test of a known format; it has {shown or 'nothing'}{more}"
+    if len(lacks) < len(near.marks):
+        told += f"; as of {near.tool} it lacks {', '.join(lacks)}"
+    tools = ", ".join(f.tool for f in FORMATS[:-1] if "CSV" not in f.tool)
+    return (
+        f"{told}; expected the file of {tools}, or a CSV of isl, osl, concurrency or "
+        "rate_per_s, and tpot_ms"
+    )

@@ -1,0 +1,55 @@
+"""Read the records of load tests, whatever the form of their file."""
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from capplan.calibration.load_formats import Fields, format_of
+from capplan.csv_file import read_cells, too_long
+from capplan.errors import InputError
+from capplan.input_file import parse_yaml, read_text
+from capplan.latency.measurement_file import as_written, table_rows
+from capplan.records import flat, form, records
+
+
+def tool_of(path: Path, where: Mapping[str, str]) -> str | None:
+    """Return the tool of the first load test of a file; None where there is none."""
+    try:
+        kind = format_of(next(read_tests(path, where))[1])
+    except (InputError, StopIteration):
+        return None
+    return kind.tool if kind else None
+
+
+def read_tests(path: Path, where: Mapping[str, str]) -> Iterator[tuple[str, Fields]]:
+    """Yield the place and the fields of each record of a file."""
+    if {".yaml", ".yml"} & set(path.suffixes):
+        content, _ = parse_yaml(path, read_text(path))
+        with as_written(path, "GuideLLM"):
+            tests = content.pop("benchmarks", [{}])
+            found = [flat(content | test) for test in tests]
+        for number, fields in enumerate(found, 1):
+            yield f"{path}, benchmarks {number}", fields
+    elif form(path) != "csv":
+        for at, fields in records(path, wrappers=("benchmarks",), around=True):
+            yield f"{path}{at}", fields
+    else:
+        yield from _table(path, where)
+
+
+def _table(path: Path, where: Mapping[str, str]) -> Iterator[tuple[str, Fields]]:
+    """Yield the rows of a CSV: plain, with a header of three lines, or on its side."""
+    lines = read_cells(path)
+    first = lines[0][1][0] if lines else ""
+    if first == "Metric":
+        cells = (row for _, row in lines if len(row) > 1 and row[0] != "Metric")
+        yield f"{path}", {row[0].lower(): row[1] for row in cells}
+    elif first == "Run Info":
+        parts = zip(*(row for _, row in lines[:3]), strict=False)
+        names = [".".join(filter(None, part)) for part in parts]
+        for line, row in lines[3:]:
+            if len(row) > len(names):
+                raise InputError(too_long(path, line, row, names))
+            yield f"{path}:{line}", dict(zip(names, row, strict=False))
+    else:
+        for line, fields in table_rows(path, (), where):
+            yield f"{path}:{line}", dict(fields)
