@@ -115,9 +115,15 @@ def replica_load(
         )
         return run.without_requests()
 
-    rate_per_s = highest_rate(
-        lambda rate: run_at(rate).judgement.seems_held, first_per_s
-    )
+    most = None if deployment.is_changing else found
+
+    def holds(rate_per_s: float) -> bool:
+        """Return whether a rate seems held; one that none can hold is not simulated."""
+        if most is not None and most.utilisation(rate_per_s, count) >= 1:
+            return False
+        return run_at(rate_per_s).judgement.seems_held
+
+    rate_per_s = highest_rate(holds, first_per_s)
     if rate_per_s is None or not np.isfinite(rate_per_s):
         return None
     stay_s = run_at(rate_per_s).judgement.percentiles["e2e_s"][0]

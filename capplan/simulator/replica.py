@@ -125,10 +125,9 @@ def complete(state, r, slot, now_s):
     result.handed_s = request.handed_s
     if state.orders.shape[0] > 0 and state.orders[slot].ordered != 0:
         remove_ordered(state, r, slot)
-    if state.pauses.shape[0] > 0:
-        result.paused_s = state.pauses[slot].paused_s
-    if state.swaps.shape[0] > 0:
-        result.swaps = state.swaps[slot].swaps
+    pauses, swaps = state.pauses.shape[0] > 0, state.swaps.shape[0] > 0
+    result.paused_s = state.pauses[slot].paused_s if pauses else 0.0
+    result.swaps = state.swaps[slot].swaps if swaps else 0
     request.phase = Phase.FREE
     give_slot(state, slot)
 

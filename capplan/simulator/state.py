@@ -256,7 +256,7 @@ def empty_state(sizes: Sizes, tables: tuple[np.ndarray, ...]) -> State:
         table=np.zeros((sizes.rows, _table_size(sizes.cached_blocks)), np.int32),
         holdings=np.zeros((sizes.slots, 0), np.int64),
         counts=np.zeros(len(Count), np.int64),
-        results=records(sizes.results, RESULT),
+        results=np.empty(sizes.results, RESULT).view(np.recarray),  # written whole
         iterations=records(sizes.iterations, ITERATION),
         entries=records(sizes.entries, ENTRY),
         bins=records(sizes.bins, BIN),
@@ -346,7 +346,7 @@ def with_more_slots(state: State) -> State:
     assert state.counts[Count.RESULTS] == 0, "results are taken before"
     return state._replace(
         requests=requests,
-        results=records(len(state.results) + old, RESULT),
+        results=np.empty(len(state.results) + old, RESULT).view(np.recarray),
         orders=grown(state.orders, 2 * len(state.orders)).view(np.recarray),
         pauses=grown(state.pauses, 2 * len(state.pauses)).view(np.recarray),
         swaps=grown(state.swaps, 2 * len(state.swaps)).view(np.recarray),

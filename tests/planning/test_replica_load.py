@@ -9,6 +9,7 @@ from capplan.planning import saturation
 from capplan.planning.capacity import capacity
 from capplan.planning.configuration import only_configuration
 from capplan.planning.deployments import one_pool
+from capplan.planning.highest_rate import highest_rate
 from capplan.planning.inputs import plan_inputs, unseen
 from capplan.planning.plan import plan
 from capplan.planning.replica_load import (
@@ -16,8 +17,10 @@ from capplan.planning.replica_load import (
     ReplicaLoad,
     at_rate,
     carried,
+    drawn_from,
     replica_load,
 )
+from capplan.planning.run import judged_run
 from capplan.planning.settings import CapacitySettings, PlanSettings
 from capplan.planning.traffic import arriving, read_requests
 
@@ -68,6 +71,33 @@ def test_what_replicas_complete_of_these_requests_is_measured_once(monkeypatch):
 
     assert found == alone
     assert len(calls) == before > 0
+
+
+def test_rates_that_replicas_cannot_complete_are_not_simulated(monkeypatch):
+    settings = PlanSettings(**{**ASKED, "slo": "ttft=5s,tpot=200ms"})
+    slo, configuration = settings.objective(), only_configuration(settings)
+    fleet, trace = one_pool(settings, configuration, 2), read_requests(settings)
+    drawn, read = drawn_from(settings, trace)
+    runs = {}
+
+    def judged(load, *given, **also):
+        runs[load.rate_per_s] = judged_run(load, *given, **also)
+        return runs[load.rate_per_s]
+
+    monkeypatch.setattr(f"{replica_load.__module__}.judged_run", judged)
+
+    found = replica_load(settings, trace, slo, fleet)
+
+    simulated, first_per_s = len(runs), next(iter(runs))
+    assert all(run.judgement.steadiness.utilisation < 1 for run in runs.values())
+
+    def held(rate_per_s):
+        load = at_rate(read, drawn, slo, configuration, rate_per_s)
+        how = {"seed": settings.seed, "metrics": (), "first_only": True}
+        return judged(load, slo, fleet, **how).judgement.seems_held
+
+    assert found.rate_per_s == highest_rate(held, first_per_s) / 2
+    assert len(runs) > simulated
 
 
 def test_requests_too_slow_alone_carry_nothing():
