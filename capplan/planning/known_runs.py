@@ -22,7 +22,7 @@ from capplan.workload.trace import COLUMNS, Trace
 
 MOST_BYTES = 2**30
 """Memory that simulations kept for other plans take at most. [bytes]"""
-_MOST_REQUESTS = 150_000
+_MOST_REQUESTS = 200_000
 """Requests of a simulation that is kept: longer ones are of a plan's last count."""
 _SEES_SLOS = ("best-fit",)
 """Routers that look at the limits."""

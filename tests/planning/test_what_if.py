@@ -369,6 +369,12 @@ def test_a_simulation_is_known_again_by_its_requests_and_its_fleet():
         assert np.array_equal(column, getattr(first.table, name), equal_nan=True)
 
 
+def test_a_simulation_as_long_as_those_that_decide_a_last_count_is_known_again():
+    runs, trace, fleet = KnownRuns(), many(185_000), deployment(2)
+
+    assert known(runs, trace, fleet) is known(runs, trace, fleet)
+
+
 @pytest.mark.parametrize(
     "other",
     [
