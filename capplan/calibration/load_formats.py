@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from capplan.errors import InputError
+from capplan.latency.importers.aiperf import SECONDS
 from capplan.records import flat
 
 Fields = dict[str, Any]
@@ -68,9 +69,6 @@ def _guidellm_row(path: Path, fields: Fields) -> Fields:
     return own | inner | {"cap": cap}
 
 
-_MILLISECONDS = {"ms": 1.0, "s": 1e3, "sec": 1e3, "us": 1e-3, "ns": 1e-6}
-
-
 def _aiperf(path: Path, fields: Fields) -> Fields:
     """Take the one phase that is no warm-up, and times in their units."""
     fields = dict(fields)
@@ -91,13 +89,13 @@ def _aiperf(path: Path, fields: Fields) -> Fields:
         unit, value = fields.get(f"{name}.unit", "ms"), fields.get(f"{name}.avg")
         if value is None:
             continue
-        if unit not in _MILLISECONDS:
+        if unit not in SECONDS:
             raise InputError(
                 f"{path}: {name} is in {str(unit)[:20]!r}; expected "
-                f"{', '.join(_MILLISECONDS)}"
+                f"{', '.join(SECONDS)}"
             )
         if isinstance(value, int | float):
-            fields[f"{name}.avg"] = value * _MILLISECONDS[unit]
+            fields[f"{name}.avg"] = value * SECONDS[unit] * 1e3
     return fields
 
 

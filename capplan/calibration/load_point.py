@@ -35,6 +35,8 @@ class PointReader:
             tried = paths.split("|")
             found = [path for path in tried if fields.get(path) not in (None, "")]
             self._named[name] = (found or tried)[0]
+            if any(field.startswith(tuple(f"{t}." for t in tried)) for field in fields):
+                self._wrong(name, "is an object; expected a number")
             if found and (value := self._value(name, fields[found[0]])) is not None:
                 self.row[name] = value
         for name, total in _TOTALS.items():
@@ -42,11 +44,15 @@ class PointReader:
 
     def _value(self, name: str, value: Any) -> Any:
         """Return a number, or the text that names how requests are sent."""
+        if not isinstance(value, str | int | float):  # a list may be a deep nest
+            self._wrong(name, f"is a {type(value).__name__}; expected a number")
+            return None
         if name == "process":
             return str(value).lower()
         try:
-            number = math.nan if isinstance(value, bool) else float(value)
-        except (TypeError, ValueError, OverflowError):
+            is_number = not isinstance(value, bool) and "_" not in str(value)
+            number = float(value) if is_number else math.nan
+        except (ValueError, OverflowError):
             number = math.nan
         if name in ("rate_per_s", "burstiness") and number == math.inf:
             return number if name == "burstiness" else None  # all at once, or users

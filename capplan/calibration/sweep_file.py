@@ -134,8 +134,10 @@ def _tests(
         if kind is None:
             if number == 0 and not is_alone:
                 told.unused.append(path.name)
+            else:
+                told.wrong.append((place, unknown(fields)))
+            if number == 0:  # none of its records is a test
                 return
-            told.wrong.append((place, unknown(fields)))
             continue
         if any(str(fields.get(name)) != value for name, value in where.items()):
             continue

@@ -7,7 +7,7 @@ from typing import Any
 
 from capplan.csv_file import read_rows
 from capplan.errors import InputError
-from capplan.input_file import parse_json
+from capplan.records import records
 
 _CONFIGURATION = "system gpu hardware backend version model llm tp tensor_parallel"
 """Columns that tell one configuration of a table from another."""
@@ -44,11 +44,17 @@ def table_rows(
     return rows
 
 
-def json_lines(path: Path, text: str) -> Iterator[tuple[Path, Any]]:
-    """Yield the value of each line that is not blank, with ``path:line``."""
-    for number, line in enumerate(text.splitlines(), start=1):
-        if line.strip():
-            yield Path(f"{path}:{number}"), parse_json(path, line, number)
+def one_run(
+    path: Path, wrappers: Sequence[str], where: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return the fields of the last run in a file, or of ``index=N`` from 1."""
+    runs = [fields for _, fields in records(path, wrappers=wrappers)]
+    index = str(where.get("index", len(runs)))
+    if not index.isdigit() or not 1 <= int(index) <= len(runs):
+        raise InputError(
+            f"{path}: benchmark {index} is not there; expected 1 to {len(runs)}"
+        )
+    return runs[int(index) - 1]
 
 
 @contextmanager

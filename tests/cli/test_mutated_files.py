@@ -26,6 +26,8 @@ from capplan.report.plan_figures import plan_figures
 from capplan.report.render.markdown import markdown
 from capplan.shipped import shipped
 from capplan.workload.readers import read_trace
+from tests.calibration.test_sweep_file import ALL as LOAD_TESTS
+from tests.calibration.test_sweep_file import changed
 from tests.report.test_plan_diff import document, priced
 
 TABLES = {
@@ -83,6 +85,14 @@ TREES = {
         ],
         "s.json",
     ),
+    **{
+        f"load tests of {tool}": (
+            lambda path: read_sweep(path, 1, {}),
+            {"benchmarks": [changed(test, users) for users in (8, 16)]},
+            "s.json",
+        )
+        for tool, test in LOAD_TESTS.items()
+    },
     "snapshot": (
         read_snapshot,
         {

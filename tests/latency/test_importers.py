@@ -54,6 +54,21 @@ def test_vllm_bench_serve_gives_requests_in_order_of_arrival():
     assert run.failed == 1
 
 
+def test_of_appended_runs_the_last_is_read_or_the_one_that_is_named(tmp_path):
+    """``--append-result`` puts the objects of several runs in one file."""
+    run = json.loads((DATA / "vllm_bench_serve.json").read_text())
+    details = ("input_lens", "output_lens", "ttfts", "itls", "start_times")
+    first = run | {name: run[name][:2] for name in details}
+    path = tmp_path / "runs.json"
+    path.write_text(f"{json.dumps(first)}\n{json.dumps(run)}")
+
+    last = read_measurements(path)
+    named = read_measurements(path, ImportOptions(where={"index": "1"}))
+
+    assert len(last.arrival_s) > len(named.arrival_s)
+    assert len(named.arrival_s) + named.failed == 2
+
+
 def test_vllm_bench_serve_without_detail_says_what_to_run(tmp_path):
     content = json.loads((DATA / "vllm_bench_serve.json").read_text())
     file = tmp_path / "summary.json"
@@ -235,20 +250,20 @@ def test_the_smallest_file_of_a_format_is_read(tmp_path, text):
         (SERVE.replace("[0.1]]", "[NaN]]"), "latency nan s; expected"),
         (SERVE.replace('"ttfts": [0.1]', '"ttfts": [0]'), "holds no completed request"),
         (SERVE.replace("[[0.1]]", "0.1"), "is not as vllm-serve writes it"),
-        ('{"benchmarks": 3}', "is not as guidellm writes it"),
-        ('{"benchmarks": []}', "benchmark 0 is not there"),
-        ('{"benchmarks": [3]}', "holds a int; expected an object"),
+        ('{"benchmarks": 3}', "requests.successful is missing"),
+        ('{"benchmarks": []}', "requests.successful is missing"),
+        ('{"benchmarks": [3]}', "requests.successful is missing"),
         (GUIDE.replace("successful", "failed"), "successful is missing"),
         (GUIDE.replace("request_start_time", "x"), "a request has no request_start"),
         (GUIDE.replace('token_ms": 5', 'token_ms": 500'), "0 < TTFT <= latency"),
         (GUIDE.replace('tokens": 9', 'tokens": null'), "has 0 prompt tokens"),
         ('{"benchmarks": ' + "[" * 100_000, "nested too deeply"),
-        ('{"request_start_ns": 1}', "1: metadata, metrics is missing"),
+        ('{"request_start_ns": 1}', ":1: metric output_sequence_length is missing"),
         ('[{"request_start_ns": 1}]', "no known format"),
         ('{"input_config": 1, "time_to_first_token": 2}', "is AIPerf's summary"),
         (AIPERF.replace('"ms"', '"h"'), "1: metric time_to_first_token is missing"),
         (AIPERF.replace("input_seq", "x"), "1: metric input_sequence_length"),
-        (AIPERF + "\n{}", "2: metadata, metrics is missing"),
+        (AIPERF + "\n{}", ":2: metric output_sequence_length is missing"),
         (AIPERF + "\n{", "2: not JSON"),
         (LOG, "start vLLM with --enable-logging-iteration-details"),
         ("prompt_size,token_time\n1,2\n", "column batch_size"),

@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 
 from capplan.errors import InputError
-from capplan.input_file import parse_json, read_text
 from capplan.latency.importers import ImportOptions
-from capplan.latency.measurement_file import need
+from capplan.latency.measurement_file import need, one_run
 from capplan.latency.served_run import Row, ServedRun, served_run
 
 
@@ -19,18 +18,11 @@ def recognises(head: str) -> bool:
 
 def read(path: Path, options: ImportOptions) -> ServedRun:
     """Return the completed requests of the last benchmark, or of ``index=N`` from 1."""
-    content = parse_json(path, read_text(path))
-    [benchmarks] = need(path, content, "benchmarks")
-    index = str(options.where.get("index", len(benchmarks)))
-    if not index.isdigit() or not 1 <= int(index) <= len(benchmarks):
-        raise InputError(
-            f"{path}: benchmark {index} is not there; expected 1 to {len(benchmarks)}"
-        )
-    [requests] = need(path, benchmarks[int(index) - 1], "requests")
-    [successful] = need(path, requests, "successful")
+    run = one_run(path, ("benchmarks",), options.where)
+    [successful] = need(path, run, "requests.successful")
     rows: list[Row | None] = [_row(path, request) for request in successful]
     for name in ("errored", "incomplete"):
-        rows += [None] * len(requests.get(name) or [])
+        rows += [None] * len(run.get(f"requests.{name}") or [])
     return served_run(rows, source="GuideLLM", path=path)
 
 

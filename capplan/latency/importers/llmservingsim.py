@@ -4,10 +4,10 @@ from pathlib import Path
 from typing import Any
 
 from capplan.errors import InputError
-from capplan.input_file import read_text
 from capplan.latency.importers import ImportOptions
-from capplan.latency.measurement_file import json_lines, need
+from capplan.latency.measurement_file import need
 from capplan.latency.served_run import Row, ServedRun, served_run
+from capplan.records import records
 
 _COLUMNS = ("input_toks", "output_toks", "queued_ts", "first_token_ts", "last_token_ts")
 
@@ -24,8 +24,8 @@ def read(path: Path, options: ImportOptions) -> ServedRun:
     The front end's time before that is not included.
     """
     rows = [
-        _row(where, need(where, record, *_COLUMNS))
-        for where, record in json_lines(path, read_text(path))
+        _row(where := Path(f"{path}{at}"), need(where, fields, *_COLUMNS))
+        for at, fields in records(path, wrappers=())
     ]
     return served_run(rows, source="LLMServingSim's bench", path=path)
 

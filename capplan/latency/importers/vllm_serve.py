@@ -5,9 +5,8 @@ from pathlib import Path
 import numpy as np
 
 from capplan.errors import InputError
-from capplan.input_file import parse_json, read_text
 from capplan.latency.importers import ImportOptions
-from capplan.latency.measurement_file import need
+from capplan.latency.measurement_file import need, one_run
 from capplan.latency.served_run import Row, ServedRun, served_run
 
 _DETAIL = ("input_lens", "output_lens", "ttfts", "itls", "start_times")
@@ -21,9 +20,9 @@ def recognises(head: str) -> bool:
 
 
 def read(path: Path, options: ImportOptions) -> ServedRun:
-    """Return the completed requests of the run."""
-    content = parse_json(path, read_text(path))
-    if isinstance(content, dict) and "itls" not in content:
+    """Return the completed requests of the last run, or of ``index=N`` from 1."""
+    content = one_run(path, (), options.where)
+    if "itls" not in content:
         raise InputError(
             f"{path}: holds no times of single requests; run vllm bench serve with "
             "--save-result --save-detailed, or calibrate a profile with its means: "
