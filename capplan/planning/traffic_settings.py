@@ -70,7 +70,8 @@ class RequestSettings(Settings):
         None,
         WORKLOAD,
         "FILE",
-        "Requests: ShareGPT, Azure, BurstGPT, Mooncake or plain CSV; .gz too.",
+        "Requests: a gateway's log, spans, texts or a public trace, as CSV, JSON or "
+        "Parquet, .gz too; docs/inputs.md has the tools.",
     )
     workload: PathText | None = setting(
         None,

@@ -24,6 +24,7 @@ READERS = {
     "langsmith": "formats",
     "litellm": "formats",
     "opentelemetry": "formats",
+    "claude-code": "formats",
     "csv": "formats",
     "sharegpt": "conversations",
 }

@@ -246,7 +246,7 @@ def columns_among(
         ]
     if wrong:
         raise InputError(_refusal(place, wrong, names, header))
-    cached = _cached_beside(names.get("prompt_tokens", ""), known)
+    cached = _cached_beside(names.get("prompt_tokens", ""), header)
     read = {*names.values(), *cached}
     unread = tuple(name for name in header if name not in read)
     return Columns(names, tuple(guessed), unread, cached, sized)

@@ -19,7 +19,7 @@ from capplan.workload.readers.hashed_blocks import arrivals_in_buckets, chat_ses
 from capplan.workload.readers.options import ReadOptions
 from capplan.workload.readers.ordering import Notes
 from capplan.workload.readers.sessions import listed_sessions
-from capplan.workload.readers.table import Table
+from capplan.workload.readers.table import Table, parsed
 from capplan.workload.trace import Trace
 
 FirstRow = Mapping[str, Any]
@@ -43,6 +43,7 @@ class Format:
     arrivals: Callable[[np.ndarray, int, Notes], np.ndarray] | None = None
     sessions: Callable[[Table], np.ndarray] | None = None
     check: Callable[[Table, Notes], None] | None = None
+    tidy: Callable[[Table, Notes], Table] | None = None  # before rows are left out
 
     def read(self, path: str | Path, options: ReadOptions) -> Trace:
         """Return the requests of a file of this format."""
@@ -106,6 +107,44 @@ def _images(table: Table, notes: Notes) -> None:
             f"{images.sum():,} images in {(images > 0).sum():,} requests count "
             "only as far as ContextTokens holds their tokens"
         )
+
+
+_CLAUDE_OUTPUT = "message.usage.output_tokens"
+_CLAUDE_PREFIX = "message.usage.cache_read_input_tokens"
+_CLAUDE_ALSO: dict[str, str | None] = {"timestamp": None, _CLAUDE_PREFIX: None}
+_CLAUDE_ALSO |= dict.fromkeys(("message.id", "uuid", "parentUuid"), "category")
+
+
+def _is_claude_code(first: FirstRow) -> bool:
+    marks = ("sessionId", "leafUuid", "snapshot.messageId")
+    return "type" in first and any(mark in first for mark in marks)
+
+
+def _answers_once(table: Table, notes: Notes) -> Table:
+    """Return the answers, each once, at the time of what it answers.
+
+    Claude Code writes a line for each part of an answer, with its usage so far.
+    """
+    names = "message.id", "uuid", "parentUuid", "timestamp", _CLAUDE_OUTPUT
+    columns = (table.frame[name].astype(object) for name in names)
+    answer, own, parent, stamp, output = columns
+    at = dict(zip(own.fillna(""), stamp, strict=True))
+    of = dict(zip(own.fillna(""), answer, strict=True))
+    asked = [at.get(k) or now for k, now in zip(parent, stamp, strict=True)]
+    begins = [of.get(k) != one for k, one in zip(parent, answer, strict=True)]
+    kept = output.notna() & np.array(begins, bool)
+    kept &= answer.isna() | ~answer.where(kept).duplicated()
+    notes.add(
+        f"{(~kept).sum():,} of {len(kept):,} rows are no answers or go on with one: "
+        "left out",
+        warn=False,
+    )
+    most = parsed(output).groupby(answer).transform("max")
+    read = table.frame[_CLAUDE_PREFIX].astype(object)
+    frame = table.frame.assign(timestamp=asked)
+    frame[_CLAUDE_OUTPUT] = most.where(most.notna(), output)
+    frame[_CLAUDE_PREFIX] = read.where(read.notna(), 0)
+    return Table(table.path, frame).select(kept.to_numpy(bool))
 
 
 def _session_ids(table: Table) -> np.ndarray:
@@ -225,6 +264,22 @@ FORMATS = {
             "error": "error.type",
             "session": "gen_ai.conversation.id",
         },
+    ),
+    "claude-code": Format(
+        "Claude Code's logs (~/.claude/projects): a line for each part of an answer.",
+        _is_claude_code,
+        {
+            "arrival_s": "timestamp",
+            "prompt_tokens": "message.usage.input_tokens",
+            "output_tokens": _CLAUDE_OUTPUT,
+            "class": "message.model",
+            "session": "sessionId",
+            "prefix_tokens": _CLAUDE_PREFIX,
+        },
+        is_guessed=False,
+        also=_CLAUDE_ALSO,
+        note="tokens that the provider read from its cache are a prefix of the session",
+        tidy=_answers_once,
     ),
     "csv": Format(
         "Columns by their names, of a CSV, JSON lines, a JSON array or Parquet.",

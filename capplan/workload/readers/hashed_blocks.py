@@ -63,8 +63,6 @@ def shared_prefixes(
 
 
 def _blocks(table: Table) -> list[list[int | str]]:
-    if "hash_ids" not in table.frame:
-        return [[]] * len(table)
     blocks = [[] if cell is None else cell for cell in table.frame["hash_ids"]]
     right = [
         isinstance(cell, list) and all(type(block) in (int, str) for block in cell)

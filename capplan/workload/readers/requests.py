@@ -65,6 +65,8 @@ def read(path: str | Path, options: ReadOptions, known: "Format") -> Trace:
     if known.block_tokens:
         refuse_too_large(path)
     table = read_table(path, {**wanted(columns), **known.also})
+    lacking = dict.fromkeys(known.also.keys() - set(table.frame))
+    table = Table(path, table.frame.assign(**lacking))
     return of_table(table, columns, Notes(path), known, options.seed)
 
 
@@ -72,6 +74,8 @@ def of_table(
     table: Table, columns: Columns, notes: Notes, known: "Format", seed: int = 0
 ) -> Trace:
     """Return the requests of a table with the columns of a trace."""
+    if known.tidy:
+        table = known.tidy(table, notes)
     refuse_sums(table, columns)
     output, failed, other = outcomes(table, columns)
     table = table.select(answered(notes, output, failed, other))
@@ -109,6 +113,8 @@ def _trace(
     given = counts(table, columns)
     if known.sessions:
         given["session"] = known.sessions(table)
+    if known.tidy and "session" in given:
+        given["prefix_group"] = given["session"]
     if known.block_tokens and stamps:
         prompt, blocks = given["prompt_tokens"], known.block_tokens
         given |= shared_prefixes(table, notes, stamps.values, prompt, blocks)

@@ -105,6 +105,43 @@ def otlp(start_s, prompt, output, operation="chat", **more):
 
 OPENTELEMETRY = otlp(0.5, 30, 4) + otlp(2, 50, 6)
 
+
+def claude_line(uuid, parent, second, **message):
+    """Return a line of Claude Code's log."""
+    stamp = f"2026-09-14T08:00:{second:02}.000Z"
+    kind = {"type": "assistant" if "usage" in message else "user", "timestamp": stamp}
+    return {
+        **kind,
+        "uuid": uuid,
+        "parentUuid": parent,
+        "sessionId": "s",
+        "message": message,
+    }
+
+
+def claude_usage(new, read, written, output):
+    return {
+        "input_tokens": new,
+        "cache_read_input_tokens": read,
+        "cache_creation_input_tokens": written,
+        "output_tokens": output,
+    }
+
+
+FIRST = {"id": "msg_1", "model": "opus", "role": "assistant"}
+SECOND = {**FIRST, "id": "msg_2"}
+CLAUDE_CODE = "".join(
+    json.dumps(line) + "\n"
+    for line in [
+        {"type": "summary", "summary": "a talk", "leafUuid": "d"},
+        claude_line("a", None, 1, role="user", content="look"),
+        claude_line("b", "a", 4, **FIRST, usage=claude_usage(3, 0, 500, 2)),
+        claude_line("c", "b", 6, **FIRST, usage=claude_usage(3, 0, 500, 90)),
+        claude_line("d", "c", 9, role="user", content=[{"type": "tool_result"}]),
+        claude_line("e", "d", 12, **SECOND, usage=claude_usage(4, 500, 120, 33)),
+    ]
+)
+
 SAMPLES = {
     "langfuse": LANGFUSE,
     "langsmith": LANGSMITH,
@@ -116,11 +153,13 @@ SAMPLES = {
     "qwen-bailian": QWEN,
     "ragpulse": RAGPULSE,
     "sharegpt": SHAREGPT,
+    "claude-code": CLAUDE_CODE,
     "csv": PLAIN,
 }
 
 
 LINES = (
+    "claude-code",
     "mooncake",
     "qwen-bailian",
     "ragpulse",
@@ -489,3 +528,20 @@ def test_text_in_utf_16_is_refused_by_that_name(tmp_path):
 
     with pytest.raises(InputError, match=r"trace\.csv: is text in UTF-16; expected"):
         read_trace(path)
+
+
+def test_an_answer_of_claude_code_counts_once_when_it_was_asked(write):
+    trace = read_quietly(write(CLAUDE_CODE))
+
+    assert trace.prompt_tokens.tolist() == [503, 624]
+    assert trace.output_tokens.tolist() == [90, 33]
+    assert trace.arrival_s.tolist() == [0, 8]  # of the lines that were answered
+    assert trace.session.tolist() == trace.prefix_group.tolist() == [0, 0]
+    assert trace.prefix_tokens.tolist() == [0, 500]
+    assert trace.class_names == ("opus",)
+
+
+def test_logs_of_claude_code_put_together_count_no_answer_twice(write):
+    trace = read_quietly(write(CLAUDE_CODE * 2))
+
+    assert trace.output_tokens.tolist() == [90, 33]

@@ -61,6 +61,11 @@ UNANSWERED = {
         "gen_ai.usage.input_tokens",
         "gen_ai.usage.output_tokens",
     ),
+    "claude-code": logged(
+        {"type": "assistant", "timestamp": "2026-09-14", "sessionId": "s"},
+        "message.usage.input_tokens",
+        "message.usage.output_tokens",
+    ),
     "azure": "TIMESTAMP,ContextTokens,GeneratedTokens\n"
     "2024-05-10 00:00:00+00:00,5,0\n2024-05-10 00:00:03+00:00,5,1\n",
     "burstgpt": "Timestamp,Model,Request tokens,Response tokens,Log Type\n"
