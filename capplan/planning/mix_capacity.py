@@ -17,7 +17,7 @@ from capplan.planning.load import Load, OpenLoad
 from capplan.planning.mix_pairs import Served
 from capplan.planning.replica_load import replica_load
 from capplan.planning.run import judged_run
-from capplan.planning.saturation import Saturation, saturation
+from capplan.planning.saturation import saturation
 
 _FEWER = 12
 """Replicas below and above those that meet the SLO alone that are looked at."""
@@ -98,11 +98,11 @@ def served(
         part = replace(
             part, rate_per_s=share * load.rate_per_s, request_count=count, warmup_s=0.0
         )
+    pool = _Pool(inputs, part, kind, rows)
     with collected_warnings():
         if cannot_serve(replace(inputs, load=part), kind) is not None:
             return []
         found = saturation(part, kind, inputs.slo)
-        pool = _Pool(inputs, part, kind, rows, found)
         rate_per_s, low = part.trace.rate_per_s, 0
         if found is not None and found.binds and np.isfinite(rate_per_s):
             low = min(int(0.9 * rate_per_s / found.rate_per_s), most)
@@ -130,15 +130,9 @@ class _Pool:
     """Replicas of a kind with a part of the requests, at any count."""
 
     def __init__(
-        self,
-        inputs: PlanInputs,
-        part: Load,
-        kind: Configuration,
-        rows: np.ndarray,
-        found: Saturation | None,
+        self, inputs: PlanInputs, part: Load, kind: Configuration, rows: np.ndarray
     ) -> None:
         self._inputs, self._part, self._kind = inputs, part, kind
-        self._found = found if part.process is not None else None
         base = inputs.load.base
         self._groups = inputs.slo.groups(base.class_names)
         self._weights = [
@@ -157,9 +151,7 @@ class _Pool:
 
         Of each group; all of them where the queue grows.
         """
-        inputs, found = self._inputs, self._found
-        if found is not None and found.utilisation(self._part.rate_per_s, count) >= 1:
-            return False, (1.0,) * len(self._groups)
+        inputs = self._inputs
         run = judged_run(
             self._part,
             inputs.slo,
