@@ -84,7 +84,7 @@ def run_of(
         metrics=metrics,
         budget_requests=BUDGET_REQUESTS * (THOROUGH if thorough else few),
         stopped=inputs.stopped,
-        only_whether=only_whether,
+        only_whether=only_whether or inputs.only_price,
         simulate_with=inputs.simulate_with,
     )
 

@@ -1,5 +1,6 @@
 """Inputs shared by all candidates of a plan: requests, SLO, routers, solver."""
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -64,6 +65,9 @@ class PlanInputs:
     candidate_count: int = 1  # that may serve: with few, each count gets more samples
     stopped: Stopped | None = None  # says when to answer with what is known
     best_only: bool = False  # of the others it is enough that they are not the best
+    only_price: bool = False  # nothing is told but the price of the best
+    # $/h and GPUs of one pool that two are to cost less than, to be of use
+    to_beat: tuple[float, float] = (math.inf, math.inf)
     only_apart: bool = False  # only prompts and decoding apart are planned
     # to tune any scheduler by, descending; none: BUDGETS, and vLLM's alone [tokens]
     budgets: tuple[int, ...] = ()

@@ -85,7 +85,7 @@ def pairs_of(
 ) -> list[tuple[Pair, str]]:
     """Return the pairs of each GPU type, cheapest first, and why one cannot serve.
 
-    The reason is empty where it can.
+    The reason is empty where it can. Without those that cost too much to be of use.
     """
     hand_off = inputs.settings.hand_off or DEFAULT_HAND_OFF
     takes_ranks = not _no_ranks(inputs.settings)
@@ -97,19 +97,25 @@ def pairs_of(
         if row.rank_tables is None or takes_ranks
     ]
     prompting = prefilling(inputs, decoding)
-    gpus = {row.gpu for row in prompting} & {row.gpu for row in decoding}
+    pairs = [
+        (first, second)
+        for first, second in product(prompting, decoding)
+        if first.gpu == second.gpu
+        if price_of_pools(Pool(first, 1), Pool(second, 1)) < inputs.to_beat
+    ]
     parts = [
         (row, role)
         for role, rows in ((PREFILL, prompting), (DECODE, decoding))
         for row in rows
-        if row.gpu in gpus
+        if any(row is pair[role == DECODE] for pair in pairs)
     ]
     bounds = side_by_side(
         lambda part: bound_of(inputs, part[0], Part(part[1], hand_off)), parts
     )
-    sides: dict[str, list[Prospect]] = {PREFILL: [], DECODE: []}
-    for (row, role), bound in zip(parts, bounds, strict=True):
-        sides[role].append(Prospect(row, *bound))
+    prospects = {
+        (id(row), role): Prospect(row, *bound)
+        for (row, role), bound in zip(parts, bounds, strict=True)
+    }
     known: dict[int, Unbatched] = {}
 
     def alone(row: Configuration) -> Unbatched:
@@ -119,11 +125,12 @@ def pairs_of(
         return known[id(row)]
 
     found = []
-    for prefill, decode in product(sides[PREFILL], sides[DECODE]):
-        if prefill.configuration.gpu != decode.configuration.gpu:
-            continue
+    for first, second in pairs:
+        prefill, decode = prospects[id(first), PREFILL], prospects[id(second), DECODE]
         pair = Pair(prefill, decode, inputs.settings, inputs.routers[0])
         pair = _with_held(inputs, pair, hand_off)
+        if not pair.price_of(pair.at_least) < inputs.to_beat:
+            continue
         found.append((pair, _cannot_serve(inputs, pair, hand_off, alone)))
     return sorted(found, key=lambda each: _cheapest_first(each[0]))
 

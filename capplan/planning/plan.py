@@ -113,7 +113,7 @@ def _with_any_drafts(
     for drafts in SEARCHED:
         progress(f"planning with {drafts} drafted tokens")
         given = _inputs(with_drafts(settings, drafts), progress, stopped)
-        inputs = replace(given[0], best_only=True)
+        inputs = replace(given[0], best_only=True, only_price=True)
         if settings.executor == "local":
             inputs = replace(inputs, simulate_with=KnownRuns(_KEPT_BYTES))
         search = _searched(inputs, *given[1:], progress)
@@ -123,7 +123,7 @@ def _with_any_drafts(
             best = search
     interrupted = any(each.interrupted for each in plans.values())
     if not interrupted:
-        inputs = replace(best.inputs, best_only=False)
+        inputs = replace(best.inputs, best_only=False, only_price=False)
         search = _searched(inputs, best.tried, best.texts_of_inputs, progress)
         interrupted = search.plan.interrupted
         best = best if interrupted else search
@@ -165,6 +165,10 @@ def planned(
     if not inputs.only_apart:
         candidates = _together(inputs, tried, progress)
     if inputs.settings.disaggregated and not inputs.is_stopped():
+        if inputs.only_price:
+            whole = [row for row in feasible_of(candidates) if not row.is_in_doubt]
+            to_beat = min(map(price_of, whole), default=inputs.to_beat)
+            inputs = replace(inputs, to_beat=to_beat)
         candidates += disaggregated(inputs, tried, progress)
     for text in filter(None, map(uncertainty, candidates)):
         warnings.warn(text, CapplanWarning, stacklevel=2)

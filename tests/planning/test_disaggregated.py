@@ -1,6 +1,7 @@
 """Plans with prompts and decoding apart, beside replicas that do both."""
 
 import json
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -164,6 +165,19 @@ def test_trying_all_counts_finds_none_cheaper(both):
     ]
 
     assert met == []
+
+
+def test_pools_that_cost_as_much_as_one_pool_are_not_bounded(monkeypatch):
+    inputs, tried = plan_inputs(settings_of())
+    ((pair, _),) = pairs_of(inputs, tried)
+
+    kept = pairs_of(replace(inputs, to_beat=(math.inf, sum(pair.at_least) + 1)), tried)
+    dear = pairs_of(replace(inputs, to_beat=pair.price_of(pair.at_least)), tried)
+    monkeypatch.setattr("capplan.planning.pairs.bound_of", None)  # not to be called
+    dearer = pairs_of(replace(inputs, to_beat=pair.price_of((1, 1))), tried)
+
+    assert len(kept) == 1
+    assert dear == dearer == []
 
 
 @pytest.mark.thorough
