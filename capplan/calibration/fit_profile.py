@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from capplan.calibration.load_records import tool_of
+from capplan.calibration.load_records import stated_by_means
 from capplan.calibration.settings import FitSettings
-from capplan.calibration.target import Target
+from capplan.calibration.target import Target, named_llm
 from capplan.errors import CapplanWarning, InputError
 from capplan.fleet.catalog import gpu as find_gpu
 from capplan.latency.aiconfigurator import (
@@ -45,9 +45,6 @@ if TYPE_CHECKING:
     from capplan.calibration.sweep_profile import SweepProfile
 
 Fitted: TypeAlias = "PointsFit | ServedFit | SweepProfile"
-
-_WITH_REQUESTS = ("vllm bench serve", "GuideLLM", "AIPerf or GenAI-Perf")
-"""Tools whose files may hold single requests; their importers say where they do not."""
 
 
 class PointsFit(NamedTuple):
@@ -92,14 +89,14 @@ def fit_profile(settings: FitSettings) -> "Fitted | RanksFit":
 
 def _offer_onto(path: Path, settings: FitSettings) -> None:
     """Refuse load tests that state means, which are fitted onto a profile."""
-    known: dict[str, str] = {}
-    if not path.is_dir():
-        if settings.importer is not None or tool_of(path, settings.where) in (
-            None,
-            *_WITH_REQUESTS,
-        ):
-            return
-        known = identity_in(path, settings.where)
+    stated = {} if path.is_dir() else stated_by_means(path, settings.where)
+    if stated is None or settings.importer is not None:
+        return
+    known = {aspect: value for aspect, (_, value) in stated.items()}
+    known["gpu"] = GPU_NAMES.get(known.get("gpu", ""), known.get("gpu", ""))
+    llm = known.get("llm", "")
+    named = named_llm(llm)
+    known["llm"] = named.name if named else llm.rpartition("/")[2]
     parts = [
         str(getattr(settings, name) or known.get(name) or otherwise)
         for name, otherwise in (("gpu", "GPU"), ("llm", "LLM"), ("tp", "N"))

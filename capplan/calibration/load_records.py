@@ -1,5 +1,6 @@
 """Read the records of load tests, whatever the form of their file."""
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -7,25 +8,34 @@ from capplan.calibration.load_formats import Fields, format_of
 from capplan.csv_file import read_cells, too_long
 from capplan.errors import InputError
 from capplan.input_file import parse_yaml, read_text
+from capplan.latency.importers.identity import Stated, stated_in
 from capplan.latency.measurement_file import as_written, table_rows
 from capplan.records import flat, form, records
 
+_REQUESTS = ("itls", "requests.successful")
+"""Fields of single requests, which vLLM and GuideLLM may save beside means."""
 
-def tool_of(path: Path, where: Mapping[str, str]) -> str | None:
-    """Return the tool of the first load test of a file; None where there is none."""
+
+def stated_by_means(path: Path, where: Mapping[str, str]) -> Stated | None:
+    """Return what a file of load tests without single requests states; else None."""
     try:
-        kind = format_of(next(read_tests(path, where))[1])
+        fields = next(read_tests(path, where))[1]
     except (InputError, StopIteration):
         return None
-    return kind.tool if kind else None
+    is_test = format_of(fields) and not any(name in fields for name in _REQUESTS)
+    return stated_in(fields) if is_test else None
 
 
 def read_tests(path: Path, where: Mapping[str, str]) -> Iterator[tuple[str, Fields]]:
     """Yield the place and the fields of each record of a file."""
     if {".yaml", ".yml"} & set(path.suffixes):
-        content, _ = parse_yaml(path, read_text(path))
+        text = read_text(path)
+        if not re.search(r"^benchmarks:", text, re.MULTILINE):
+            yield f"{path}", {}  # the settings of a run, say
+            return
+        content, _ = parse_yaml(path, text)
         with as_written(path, "GuideLLM"):
-            tests = content.pop("benchmarks", [{}])
+            tests = content.pop("benchmarks")
             found = [flat(content | test) for test in tests]
         for number, fields in enumerate(found, 1):
             yield f"{path}, benchmarks {number}", fields
@@ -50,6 +60,8 @@ def _table(path: Path, where: Mapping[str, str]) -> Iterator[tuple[str, Fields]]
             if len(row) > len(names):
                 raise InputError(too_long(path, line, row, names))
             yield f"{path}:{line}", dict(zip(names, row, strict=False))
+    elif format_of(head := dict.fromkeys(lines[0][1] if lines else (), "")) is None:
+        yield f"{path}:1", dict(head)
     else:
         for line, fields in table_rows(path, (), where):
             yield f"{path}:{line}", dict(fields)

@@ -129,6 +129,7 @@ def _tests(
     is_alone: bool,
 ) -> Iterator[Test]:
     """Yield the tests of a file; what is wrong or left out goes to ``told``."""
+    number = -1
     for number, (place, fields) in enumerate(read_tests(path, where)):
         kind = format_of(fields)
         if kind is None:
@@ -162,6 +163,8 @@ def _tests(
             continue
         row = tuple(sorted(reader.row.items()))
         yield Test(place, kind.tool, point, stated, row)
+    if number < 0:
+        told.unused.append(path.name)
 
 
 def _runs(tests: Sequence[Test]) -> list[list[Test]]:

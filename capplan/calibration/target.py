@@ -46,7 +46,7 @@ class Target(NamedTuple):
             raise InputError(f"{told}; --force calibrates with it all the same")
         if others:
             warnings.warn(f"{told}; taken by --force", CapplanWarning, stacklevel=2)
-        elif "llm" in stated and _architecture(stated["llm"][1]) is None:
+        elif "llm" in stated and named_llm(stated["llm"][1]) is None:
             warnings.warn(
                 f"the load tests say that {' is '.join(stated['llm'])}, which the "
                 f"catalog does not know; it is taken to be {self.llm.name}",
@@ -61,7 +61,7 @@ class Target(NamedTuple):
             if aspect in said:
                 yield aspect, "none"
         name, dtype = said.get("llm", ""), self.llm.weight_dtype
-        found = _architecture(name) if name else self.llm
+        found = named_llm(name) if name else self.llm
         # A bare name that no catalog knows is the server's own for any LLM.
         unknown = found is None and re.match(r"[^./~][^/]*/", name)
         if unknown or not (found is None or same_shapes(found, self.llm)):
@@ -79,7 +79,8 @@ class Target(NamedTuple):
                 yield aspect, str(degree)
 
 
-def _architecture(name: str) -> Architecture | None:
+def named_llm(name: str) -> Architecture | None:
+    """Return the LLM of the catalog whose weights have a name, whoever publishes it."""
     last = name.rstrip("/").rpartition("/")[2]
     for text in (last, re.sub(_PUBLISHERS, "", last, flags=re.IGNORECASE)):
         try:

@@ -603,13 +603,39 @@ def test_wrong_files_are_refused_in_one_line(text, message, tmp_path):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("text", ["", "benchmarks: 5\n", "benchmarks: [1]\n", "- 1\n"])
+@pytest.mark.parametrize("text", ["benchmarks: 5\n", "benchmarks: [1]\n"])
 def test_yaml_that_guidellm_does_not_write_is_refused(text, tmp_path):
     path = tmp_path / "b.yaml"
     path.write_text(text)
 
     with pytest.raises(InputError, match="is not as GuideLLM writes it"):
         read_sweep(path, 1, {})
+
+
+BESIDE = {
+    "values.yaml": "a: &x 1\nb: *x\n---\nc: 2\n",
+    "server_metrics_export.csv": "Endpoint,Type\na,gauge,1,2\n",
+    "nvidia-smi.csv": "index, index\n0, 1\n",
+    "empty.json": "",
+    "none.json": "[]",
+}
+
+
+@pytest.mark.parametrize(("name", "text"), BESIDE.items(), ids=BESIDE)
+def test_whatever_lies_beside_load_tests_is_named_and_not_used(name, text, tmp_path):
+    (tmp_path / name).write_text(text)
+
+    sweep = read(tmp_path, *(changed(VLLM, users) for users in (8, 16)))
+
+    assert len(sweep.points) == 2
+    assert f"Not used: {name}." in sweep.notes
+
+
+def test_a_load_test_that_is_cut_off_is_refused_among_others(tmp_path):
+    (tmp_path / "x.json").write_text(json.dumps(VLLM)[:100])
+
+    with pytest.raises(InputError, match=r"x\.json:1: not JSON"):
+        read(tmp_path, *(changed(VLLM, users) for users in (8, 16)))
 
 
 def test_an_empty_folder_is_refused(tmp_path):

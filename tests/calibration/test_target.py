@@ -15,10 +15,12 @@ from tests.calibration.test_sweep_file import (
     GUIDELLM,
     HEAD,
     INFERENCEMAX,
+    SGLANG,
     VLLM,
     changed,
 )
 
+SERVER = SGLANG["server_info"]
 OTHER = "Qwen/Qwen3-235B-A22B-FP8"
 
 
@@ -202,3 +204,13 @@ def test_a_served_run_of_another_llm_is_refused(tmp_path, capsys):
 
     assert code == 2
     assert f"model_id is {OTHER} (expected Llama-3.1-8B)" in capsys.readouterr().err
+
+
+def test_load_tests_without_a_profile_name_the_one_they_state(tmp_path, capsys):
+    path = tmp_path / "runs.jsonl"
+    path.write_text(json.dumps(SGLANG | {"server_info": {**SERVER, "tp_size": 2}}))
+
+    code = exit_code(["fit", "--from", str(path), "-o", str(tmp_path / "x.yaml")])
+
+    assert code == 2
+    assert "named with --onto GPU/Llama-3.1-8B/tp2" in capsys.readouterr().err
