@@ -7,7 +7,6 @@ the same quantile of theirs, since ServeGen draws one random number for both.
 """
 
 import re
-from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,9 +20,8 @@ from capplan.workload.trace import MAX_TOKENS, MOST_REQUESTS, Trace
 
 PREFIX = "servegen:"
 _GIVEN = re.compile(r"(.+?)(?:,start=(\d+))?(?:,end=(\d+))?")
-_LAST_WINDOW_S = 600.0
-"""Length of a window that is the only one; others end where the next begins. [s]"""
-_KEYS = ("input_tokens", "output_tokens")
+_SPAN = "start=72000,end=75600"
+_ONLY_WINDOW_S = 600.0
 
 
 class _Window(NamedTuple):
@@ -48,57 +46,46 @@ def drawn(text: str, rng: np.random.Generator) -> Trace:
     folder = Path(given[1]) if given else Path()
     if given is None or not is_folder(folder):
         raise InputError(
-            f"{text}: no chunk-*-trace.csv in {folder}; expected ServeGen's "
-            f"clients, as in {PREFIX}data/language/m-small,start=72000,end=75600"
+            f"{text}: no chunk-*-trace.csv in {folder}; expected ServeGen's clients, "
+            f"as in {PREFIX}data/language/m-small,{_SPAN}"
         )
     start_s, end_s = float(given[2] or 0), float(given[3] or np.inf)
-    clients = [
-        (path, _windows(path, start_s, end_s))
-        for path in sorted(folder.glob("chunk-*-trace.csv"), key=_number)
-    ]
+    paths = sorted(folder.glob("chunk-*-trace.csv"))
+    clients = [(path, _windows(path, start_s, end_s)) for path in paths]
     count = sum(window.requests for _, windows in clients for window in windows)
     if not 1 <= count <= MOST_REQUESTS:
         raise InputError(
             f"{text}: {count:,} requests; expected 1 to {MOST_REQUESTS:,}: name other "
-            f"times, as in {PREFIX}{folder},start=72000,end=75600"
+            f"times, as in {PREFIX}{folder},{_SPAN}"
         )
     parts = [_client(path, windows, rng) for path, windows in clients if windows]
     requests = np.concatenate(parts, axis=1)
     at_s, prompt, output = requests[:, np.argsort(requests[0], kind="stable")]
     notes = Notes(folder)
     notes.add(f"drawn from the windows of {len(parts):,} clients", warn=False)
-    return ordered_trace(
-        notes,
-        at_s - start_s,
-        prompt_tokens=prompt.astype(np.int64),
-        output_tokens=output.astype(np.int64),
-    )
-
-
-def _number(path: Path) -> int:
-    return int("0" + re.sub(r"\D", "", path.name))
+    tokens = {"prompt_tokens": prompt, "output_tokens": output}
+    columns = {name: column.astype(np.int64) for name, column in tokens.items()}
+    return ordered_trace(notes, at_s - start_s, ("all",), **columns)
 
 
 def _windows(path: Path, start_s: float, end_s: float) -> list[_Window]:
     """Return the windows of a client that have requests in a span."""
     rows = [line.split(",") for line in read_text(path).split()]
+    found = []
     try:
         starts_s = [float(row[0]) for row in rows]
-        step_s = min((b - a for a, b in pairwise(starts_s)), default=_LAST_WINDOW_S)
-        ends_s = [*starts_s[1:], starts_s[-1] + step_s]
-        found = []
+        length_s = starts_s[1] - starts_s[0] if rows[1:] else _ONLY_WINDOW_S
+        nexts_s = [*starts_s[1:], starts_s[-1] + length_s]
         for (_, rate, _, name, shape, _), of_s, next_s in zip(
-            rows, starts_s, ends_s, strict=True
+            rows, starts_s, nexts_s, strict=True
         ):
-            begin_s, length_s = (
-                max(of_s, start_s),
-                min(next_s, end_s) - max(of_s, start_s),
-            )
-            count = round(float(rate) * max(length_s, 0.0))
+            begin_s = max(of_s, start_s)
+            length_s = max(min(next_s, end_s) - begin_s, 0.0)
+            count = round(float(rate) * length_s)
             if name and count:
                 process = _process(name, float(shape))
                 found.append(_Window(of_s, begin_s, length_s, count, process))
-    except (ValueError, TypeError, IndexError, ArithmeticError):
+    except (ValueError, TypeError, LookupError, ArithmeticError):
         raise InputError(
             f"{path}: not the windows of a client; expected lines of a start, a rate, "
             "a CV, Gamma or Weibull, its shape and its scale"
@@ -108,11 +95,9 @@ def _windows(path: Path, start_s: float, end_s: float) -> list[_Window]:
 
 def _process(name: str, shape: float) -> ArrivalProcess:
     """Return the process that a window's pattern names."""
-    if name == "Weibull":
-        return ArrivalProcess("weibull", {"shape": (shape,)})
-    if name != "Gamma":
-        raise ValueError(name)
-    return ArrivalProcess("gamma", {"cv": (min(max(shape**-0.5, 0.01), 100.0),)})
+    if name == "Gamma":
+        return ArrivalProcess("gamma", {"cv": (min(max(shape**-0.5, 0.01), 100.0),)})
+    return ArrivalProcess({"Weibull": "weibull"}[name], {"shape": (shape,)})
 
 
 def _client(path: Path, windows: list[_Window], rng: np.random.Generator) -> np.ndarray:
@@ -121,12 +106,14 @@ def _client(path: Path, windows: list[_Window], rng: np.random.Generator) -> np.
     fields = parse_json(file, read_text(file))
     parts = []
     try:
-        of = {float(k): lengths for k, lengths in fields.items() if _has_all(lengths)}
+        # Where a distribution is empty, those before it hold.
+        of = {float(k): v for k, v in fields.items() if "{}" not in v.values()}
         for window in windows:
             at_s = window.process.within_s(window.requests, window.length_s, rng)
             lengths = of[max(begin_s for begin_s in of if begin_s <= window.of_s)]
             quantile = rng.random(window.requests)
-            tokens = (_tokens(lengths[key], quantile) for key in _KEYS)
+            keys = "input_tokens", "output_tokens"
+            tokens = (_tokens(lengths[key], quantile) for key in keys)
             parts.append(np.array([window.start_s + at_s, *tokens]))
     except (ValueError, KeyError, TypeError, AttributeError):
         raise InputError(
@@ -134,11 +121,6 @@ def _client(path: Path, windows: list[_Window], rng: np.random.Generator) -> np.
             'and output_tokens such as "{512: 0.25, 700: 0.75}", no images'
         ) from None
     return np.concatenate(parts, axis=1)
-
-
-def _has_all(lengths: dict[str, str]) -> bool:
-    """Return whether no distribution is empty: those before count there."""
-    return all(text.strip(" {}") for text in lengths.values())
 
 
 def _tokens(text: str, quantile: np.ndarray) -> np.ndarray:

@@ -35,7 +35,7 @@ from capplan.workload.readers.columns import NAMES, PER_S, Columns, columns_amon
 from capplan.workload.readers.formats import FORMATS
 from capplan.workload.readers.options import ReadOptions
 from capplan.workload.readers.ordering import Notes
-from capplan.workload.readers.table import table_of
+from capplan.workload.readers.table import Table, table_of
 from capplan.workload.readers.token_counts import (
     ESTIMATE_NOTE,
     CountTokens,
@@ -44,19 +44,18 @@ from capplan.workload.readers.token_counts import (
 )
 from capplan.workload.trace import Trace
 
-_LISTS = [
-    "conversations",
-    "messages",
-    "conversation",
-    "conversation_a",  # of two LLMs, asked the same
-    "conversation_b",
-]
+_LISTS = ["conversations", "messages", "conversation"]
+_LISTS += ["conversation_a", "conversation_b"]  # of two LLMs, asked the same
 _TEXTS = ("content", "value", "text")
 _LIMITS = ("max_completion_tokens", "max_tokens")
 _BEFORE = ("system", "developer")
 _ASKS = ("human", "user", "tool", "function")
 _ANSWERS = ("gpt", "chatgpt", "assistant", "bing", "bard", "model")
 _BATCH_CONVERSATIONS = 512
+_SAID = {
+    "parts": "images and other parts without text: not counted",
+    "limits": "answers are not in the file: as long as max_tokens allows",
+}
 
 _VLLM_LEAST_TOKENS = 4
 _VLLM_MOST_PROMPT_TOKENS = 1024
@@ -72,12 +71,8 @@ class Message(NamedTuple):
     tokens: int = 0  # of an answer of which only its limit is known
 
 
-class Conversation(NamedTuple):
-    """The messages of a row of a file."""
-
-    row: int  # from 0
-    fields: Mapping[str, Any]
-    messages: list[Message]
+Conversation = tuple[int, Mapping[str, Any], list[Message]]
+"""A row of a file, from 0, its fields and the messages of one of its lists."""
 
 
 def knows(first: Mapping[str, Any]) -> bool:
@@ -121,43 +116,33 @@ def read(path: str | Path, options: ReadOptions) -> Trace:
     else:
         notes.add(ESTIMATE_NOTE)
     tally: Counter[str] = Counter()
-    rule = RULES[options.sharegpt_rule]
+    rule = options.sharegpt_rule
     columns = _columns(path, options)
     conversations = _conversations(path, options.salvage, notes, tally)
     index: list[int] = []
     rows: list[dict[str, Any]] = []
     while batch := list(islice(conversations, _BATCH_CONVERSATIONS)):
-        for row, fields in _requests(batch, rule, count_tokens, columns):
-            tally["requests"] += 1
-            if _is_right(fields, options.sharegpt_rule):
-                index.append(row)
-                rows.append(fields)
-    if not rows:
-        why = (
-            "none is answered" if not tally["requests"] else "all are empty or too long"
-        )
+        for row, fields in _requests(batch, RULES[rule], count_tokens, columns, tally):
+            index.append(row)
+            rows.append(fields)
+    table = table_of(path, rows, index, requests.wanted(columns))
+    right = _right(table, rule)
+    if not right.any():
+        why = "all are empty or out of bounds" if rows else "none is answered"
         raise InputError(
             f"{path}: no request in {tally['read']:,} conversations under the rule "
-            f"{options.sharegpt_rule!r}: {why}"
+            f"{rule!r}: {why}"
         )
     notes.add(
-        f"{len(rows):,} requests from {tally['read']:,} conversations "
-        f"(rule {options.sharegpt_rule!r}; {tally['requests'] - len(rows):,} with "
-        "empty or out-of-bounds messages left out)",
+        f"{right.sum():,} requests from {tally['read']:,} conversations (rule {rule!r};"
+        f" {(~right).sum():,} with empty or out-of-bounds messages left out)",
         warn=False,
     )
-    if tally["parts"]:
-        notes.add(
-            f"{tally['parts']:,} images and other parts without text: not counted"
-        )
-    if tally["limits"]:
-        notes.add(
-            f"{tally['limits']:,} answers are as long as max_tokens: none is here"
-        )
-    table = table_of(path, rows, index, requests.wanted(columns))
-    trace = requests.of_table(table, columns, notes, FORMATS["csv"])
-    is_session = options.sharegpt_rule == "multiturn"
-    return trace.changed(session=trace.prefix_group) if is_session else trace
+    for kind, said in _SAID.items():
+        if tally[kind]:
+            notes.add(f"{tally[kind]:,} {said}")
+    trace = requests.of_table(table.select(right), columns, notes, FORMATS["csv"])
+    return trace.changed(session=trace.prefix_group) if rule == "multiturn" else trace
 
 
 def _columns(path: str | Path, options: ReadOptions) -> Columns:
@@ -174,18 +159,16 @@ def _columns(path: str | Path, options: ReadOptions) -> Columns:
     return replace(columns, unread=())
 
 
-def _is_right(fields: dict[str, Any], rule: str) -> bool:
-    """Return whether both texts have tokens, and as many as a rule allows."""
-    prompt, output = fields["prompt_tokens"], fields["output_tokens"]
-    least, most_prompt, most = 1, np.inf, np.inf
-    if rule == "vllm":
-        least, most_prompt = _VLLM_LEAST_TOKENS, _VLLM_MOST_PROMPT_TOKENS
-        most = _VLLM_MOST_TOKENS
-    return (
-        min(prompt, output) >= least
-        and prompt <= most_prompt
-        and prompt + output <= most
+def _right(table: Table, rule: str) -> np.ndarray:
+    """Return which requests have tokens, as many as a rule allows, shape (n,), bool."""
+    prompt, output = (
+        table.frame[f"{k}_tokens"].to_numpy() for k in ("prompt", "output")
     )
+    if rule != "vllm":
+        return np.minimum(prompt, output) > 0
+    right = np.minimum(prompt, output) >= _VLLM_LEAST_TOKENS
+    right &= prompt <= _VLLM_MOST_PROMPT_TOKENS
+    return right & (prompt + output <= _VLLM_MOST_TOKENS)
 
 
 def _requests(
@@ -193,35 +176,33 @@ def _requests(
     rule: Callable[[list[Message]], list[int]],
     count_tokens: CountTokens,
     columns: Columns,
+    tally: Counter[str],
 ) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield each request's row of the file, and its fields by ``columns``."""
     answers = [
         [len(said) - 1] if said and said[-1].tokens else rule(said)
-        for _, _, said in batch
+        for *_, said in batch
     ]
     used = [max(indices, default=-1) + 1 for indices in answers]
     said = [each for k, (*_, all_) in enumerate(batch) for each in all_[: used[k]]]
     tokens = count_tokens([each.text for each in said])
     tokens = tokens + np.array([each.tokens for each in said], np.int64)
-    names, start = columns.names, 0
-    for (row, fields, messages), indices, count in zip(
-        batch, answers, used, strict=True
-    ):
-        of_conversation = tokens[start : start + count]
+    start = 0
+    for k, (row, fields, messages) in enumerate(batch):
+        of_conversation = tokens[start : start + used[k]]
         before = np.cumsum(of_conversation) - of_conversation
-        start += count
-        for index in indices:
-            prompt = int(before[index])
-            found = {name: fields.get(name) for name in names.values()}
-            found |= {
-                "prompt_tokens": prompt,
-                "output_tokens": int(of_conversation[index]),
-            }
-            found |= {"prefix_group": row, "prefix_tokens": prompt}
-            stamps = messages[index].stamp, messages[index - 1].stamp
-            if columns.arrival and any(stamps):
-                found[names[columns.arrival]] = stamps[0] or stamps[1]
+        start += used[k]
+        for index in answers[k]:
+            found = {name: fields.get(name) for name in columns.names.values()}
+            found["output_tokens"] = int(of_conversation[index])
+            found["prompt_tokens"] = found["prefix_tokens"] = int(before[index])
+            found["prefix_group"] = tally["asked"]
+            if columns.arrival:
+                stamps = messages[index].stamp, messages[index - 1].stamp
+                name = columns.names[columns.arrival]
+                found[name] = stamps[0] or stamps[1] or found[name]
             yield row, found
+        tally["asked"] += 1
 
 
 def _conversations(
@@ -230,9 +211,7 @@ def _conversations(
     try:
         for row, record in enumerate(records(path)):
             for listed in _lists(record.fields):
-                yield Conversation(
-                    row, record.fields, _messages(path, record, listed, tally)
-                )
+                yield row, record.fields, _messages(path, record, listed, tally)
             tally["read"] += 1
     except BrokenArrayError as broken:
         whole = str(broken).removeprefix(f"{path}: ")
@@ -275,7 +254,12 @@ def _messages(
     if tools := fields.get("tools"):
         messages.insert(0, Message("system", json.dumps(tools, default=str)))
     limit = next((fields[name] for name in _LIMITS if type(fields.get(name)) is int), 0)
-    if "custom_id" in fields and limit > 0 and messages[-1].role in _ASKS:
+    if (
+        "custom_id" in fields
+        and limit > 0
+        and messages[-1:]
+        and messages[-1].role in _ASKS
+    ):
         tally["limits"] += 1
         messages.append(Message("assistant", "", None, limit))
     return messages

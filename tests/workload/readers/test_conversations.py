@@ -1,6 +1,7 @@
 """Files of texts are counted as ShareGPT's are, whichever keys hold role and text."""
 
 import json
+from datetime import datetime
 
 import pytest
 
@@ -105,7 +106,9 @@ def test_a_batch_without_answers_is_as_long_as_its_limit(lines):
 
     path = lines(asked(1, max_tokens=77), asked(2, max_completion_tokens=900))
 
-    with pytest.warns(TraceWarning, match="2 answers are as long as max_tokens"):
+    with pytest.warns(
+        TraceWarning, match="2 answers are not in the file: as long as max_tokens"
+    ):
         trace = read_trace(path)
 
     prompt = sum(tokens(each["content"]) for each in CHAT[:4])
@@ -165,7 +168,9 @@ def test_an_arena_has_one_request_for_each_llm_at_its_time(lines):
     )
 
     trace = read_trace(path)
+    turns = read_trace(path, sharegpt_rule="multiturn")
 
+    assert turns.prefix_group.tolist() == turns.session.tolist() == [0, 1, 2, 3]
     assert trace.output_tokens.tolist()[:2] == [
         tokens("so " * 80),
         tokens("well " * 10),
@@ -206,11 +211,16 @@ def test_parquet_and_arrays_give_what_lines_give(lines, tmp_path):
     from pyarrow import parquet
 
     rows = [wildchat(), wildchat() | {"model": "gpt-3.5"}]
+    for row in rows:
+        for said in row["conversation"]:  # WildChat's Parquet has times, not texts
+            said["timestamp"] = said["timestamp"] and datetime.fromisoformat(
+                said["timestamp"]
+            )
     array, table = tmp_path / "chats.json", tmp_path / "chats.parquet"
-    array.write_text(json.dumps(rows))
+    array.write_text(json.dumps(rows, default=str))
     parquet.write_table(pyarrow.Table.from_pylist(rows), table)
 
-    one = read_trace(lines(*rows))
+    one = read_trace(lines(wildchat(), wildchat() | {"model": "gpt-3.5"}))
 
     for path in (array, table):
         same = read_trace(path)
