@@ -23,9 +23,6 @@ MOST_ADAPTERS = 2**16
 MOST_EPOCH_S = 1e10
 """Arrivals beyond this, the year 2286 since 1970, are in another unit. [s]"""
 
-NOT_SECONDS = f"seconds, at most {MOST_EPOCH_S:g}: are these milliseconds?"
-"""What is expected of a stamp of a format that has seconds."""
-
 _DEFAULT = cast(np.ndarray, None)
 """A column that ``__post_init__`` fills, so that its type is never None."""
 

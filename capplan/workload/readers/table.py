@@ -6,7 +6,7 @@ find the place of the wrong value.
 
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -104,14 +104,6 @@ class Table:
         named = frame.select_dtypes("category")
         used = {str(k): named[k].cat.remove_unused_categories() for k in named}
         return Table(self.path, frame.assign(**used))
-
-    def require_columns(self, names: Iterable[str], source: str) -> None:
-        """Refuse a file that lacks one of the columns of its source."""
-        for name in names:
-            if name not in self.frame:
-                raise InputError(
-                    f"{self.path}:1: no column {name}; expected {source}'s columns"
-                )
 
     def require(self, right: np.ndarray, column: str, expected: str) -> None:
         """Raise an InputError for the first row that is not ``right``."""
