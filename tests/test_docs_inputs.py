@@ -7,15 +7,19 @@ from pathlib import Path
 
 import pytest
 
+from capplan.calibration.sweep_file import read_sweep
+from capplan.latency.importers import ImportOptions, read_measurements
 from capplan.planning.traffic import read_requests
 from capplan.planning.traffic_settings import RequestSettings
+from tests.calibration import test_sweep_file as sweeps
+from tests.latency.test_importers import DATA
 from tests.workload.readers import test_conversations as chats
 from tests.workload.readers import test_formats as formats
 from tests.workload.readers import test_gateways as gateways
 from tests.workload.test_servegen import SHORT
 
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "inputs.md"
-ROW = re.compile(r"^\| (.+?) \| `(--(?:trace|workload) .+?)` \|", re.MULTILINE)
+ROW = re.compile(r"^\| (.+?) \| `(--(?:trace|workload|from) .+?)` \|", re.MULTILINE)
 AT = "2026-09-14T08:00:0{}Z"
 
 
@@ -86,18 +90,84 @@ REQUESTS |= dict.fromkeys(("azure.csv", "burstgpt.csv", "mooncake.jsonl"), 2)
 REQUESTS |= dict.fromkeys(("qwen.jsonl", "ragpulse.jsonl", "plain.csv"), 2)
 REQUESTS["claude.jsonl"] = 2
 
+LOAD_TESTS = {
+    "vllm_runs/{}.json": sweeps.VLLM,
+    "sglang.jsonl": sweeps.SGLANG,
+    "benchmarks.json": sweeps.GUIDELLM,
+    "artifacts/{}/profile_export_aiperf.json": sweeps.AIPERF_0_13,
+    "genai_perf/{}/profile_export_genai_perf.json": sweeps.GENAI_PERF,
+    "reports/stage_{}_lifecycle_metrics.json": sweeps.INFERENCE_PERF,
+    "llmperf/{}_summary.json": sweeps.LLMPERF,
+    "agg.json": sweeps.INFERENCEMAX,
+}
+"""Tests of each tool, with the names of its files."""
+MEASURED = {
+    "served.json": "vllm_bench_serve.json",
+    "latency.json": "vllm_bench_latency.json",
+    "guidellm.json": "guidellm.json",
+    "profile_export.jsonl": "aiperf.jsonl",
+    "vllm.log": "vllm_iterations.log",
+    "llmservingsim.jsonl": "llmservingsim.jsonl",
+    "perf_model.csv": "splitwise.csv",
+    "points.csv": "points.csv",
+}
+TABLE = sweeps.HEAD + "1000,200,8,12.5,55,640\n1000,200,16,13.5,60,1200\n"
+
+
+def write_load_tests():
+    """Write two load tests of each tool, at 8 and 16 users."""
+    sweeps.vllm_sweep(Path("sweep"))
+    sweeps.guidellm_csv(Path("benchmarks.csv"), "concurrent@8", "concurrent@16")
+    Path("means.csv").write_text(TABLE)
+    for users in (8, 16):
+        sweeps.aiperf_csv(Path(f"artifacts_csv/llama-concurrency{users}"))
+        for name, test in LOAD_TESTS.items():
+            path = Path(name.format(users))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("a") as file:
+                file.write(json.dumps(sweeps.changed(test, users)) + "\n")
+
+
 COMMANDS = dict(ROW.findall(PAGE.read_text(encoding="utf-8")))
 
 
 def test_the_page_has_a_command_for_every_sample_and_no_other():
-    named = {shlex.split(command)[1] for command in COMMANDS.values()}
+    words = [shlex.split(command) for command in COMMANDS.values()]
+    read = {re.sub(r"^servegen:|,.*", "", w[1]) for w in words if w[0] != "--from"}
+    fitted = {w[1] for w in words if w[0] == "--from"}
 
-    folders = {re.sub(r"^servegen:|,.*", "", name) for name in named}
-    assert folders == {name.partition("/")[0] for name in SAMPLES}
+    assert read == {name.partition("/")[0] for name in SAMPLES}
+    assert fitted > {name.partition("/")[0] for name in LOAD_TESTS} | MEASURED.keys()
+
+
+FITTED = [tool for tool, command in COMMANDS.items() if command.startswith("--from")]
+
+
+@pytest.mark.filterwarnings("ignore::capplan.errors.CapplanWarning")
+@pytest.mark.parametrize("tool", FITTED)
+def test_measurements_of_each_tool_are_read_by_their_command(
+    tool, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    _, name, *more = shlex.split(COMMANDS[tool])
+    if name in MEASURED:
+        Path(name).write_bytes((DATA / MEASURED[name]).read_bytes())
+        given = dict(zip(more[::2], more[1::2], strict=True))
+        where = dict([given.pop("--where").split("=")]) if "--where" in given else {}
+
+        run = read_measurements(
+            Path(name), ImportOptions(where, *map(int, given.values()))
+        )
+
+        assert run is not None
+    else:
+        write_load_tests()
+
+        assert len(read_sweep(Path(name), 1, {}).points) == 2
 
 
 @pytest.mark.filterwarnings("ignore::capplan.errors.TraceWarning")
-@pytest.mark.parametrize("tool", COMMANDS)
+@pytest.mark.parametrize("tool", [tool for tool in COMMANDS if tool not in FITTED])
 def test_a_sample_of_each_tool_is_read_by_its_command(tool, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     words = shlex.split(COMMANDS[tool])

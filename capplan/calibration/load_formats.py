@@ -1,7 +1,7 @@
 """Load tests as tools write them: where each states what a point of a sweep needs.
 
 A format is a declaration: the fields that tell its tests, and the paths of quantities
-by names that end in their unit. Fields of nested objects are paths. ``docs/latency.md``
+by names that end in their unit. Fields of nested objects are paths. ``docs/inputs.md``
 says which file of which tool goes where.
 """
 
