@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.pools import Deployment
@@ -90,15 +90,10 @@ def run_of(
 
 
 def _run_with(
-    inputs: PlanInputs,
-    configuration: Configuration,
-    router: str,
-    replica_count: int,
-    *,
-    only_whether: bool = False,
+    inputs: PlanInputs, configuration: Configuration, router: str, count: int, **of: Any
 ) -> Run:
-    deployment = one_pool(inputs.settings, configuration, replica_count, router)
-    return run_of(inputs, deployment, only_whether=only_whether)
+    deployment = one_pool(inputs.settings, configuration, count, router)
+    return run_of(inputs, deployment, **of)
 
 
 def evaluate(
@@ -141,8 +136,7 @@ def _first(
         return fewest_replicas(run_with, at_least, max_replicas, settled_by)
     within = Fewest(None)
     if max_replicas >= at_least:
-        told = not inputs.best_only
-        within = _up_to(run_with, at_least, max_replicas, told=told)
+        within = _up_to(run_with, at_least, max_replicas, told=not inputs.best_only)
     if within.too_close and inputs.likely is not None:
         within = _above(run_with, within, max_replicas)
     if within.run is not None or within.interrupted or inputs.best_only:

@@ -13,6 +13,7 @@ from capplan.bounds.lower_bound import Bound, lower_bound
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
 from capplan.errors import CapplanWarning
+from capplan.latency.contract import LatencyTables
 from capplan.llm.layout import Layout
 from capplan.planning.candidates import run_of
 from capplan.planning.deployments import one_pool
@@ -39,27 +40,18 @@ def bound_inputs(
     configuration: Configuration,
     sample: int = 0,
     part: Part = WHOLE,
+    widest: tuple[EngineSettings, LatencyTables] | None = None,
 ) -> Inputs:
     """Return the inputs of a configuration's lower bound on one sample, or on the mix.
 
     Requests of the warm-up are left out, as they are where attainment is counted.
     """
-    engine, tables = widest_of_replica(configuration)
-    columns = _columns(inputs, configuration, engine, sample, part)
-    return Inputs(columns, tables._asdict(), part.widest(engine).document())
-
-
-def _columns(
-    inputs: PlanInputs,
-    configuration: Configuration,
-    engine: EngineSettings,
-    sample: int,
-    part: Part,
-) -> Columns:
-    """Return the requests of a bound; the engine is the widest of the replica."""
+    engine, tables = widest or widest_of_replica(configuration)
     if sample == MIX:
-        return part.of(_mix(inputs, configuration))
-    return part.of(_sampled(inputs, engine, sample))
+        columns = _mix(inputs, configuration)
+    else:
+        columns = _sampled(inputs, engine, sample)
+    return Inputs(part.of(columns), tables._asdict(), part.widest(engine).document())
 
 
 def _sampled(inputs: PlanInputs, engine: EngineSettings, sample: int) -> Columns:
@@ -163,8 +155,9 @@ def sample_bound(
     if part.mixes:
         note = f"hand-off {part.hand_off}: either pool may serve whole requests"
         return Bound(1, 0.0, 0.0, 0.0, 0, "none", note)
-    engine, tables = widest_of_replica(configuration)
-    columns: dict[str, Any] = {**_columns(inputs, configuration, engine, sample, part)}
+    engine, tables = widest = widest_of_replica(configuration)
+    bounded = bound_inputs(inputs, configuration, sample, part, widest)
+    columns: dict[str, Any] = dict(bounded.columns)
     bound = lower_bound(
         **columns,
         attainment=group_targets(inputs, sample),
