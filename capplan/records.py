@@ -46,9 +46,10 @@ _MAGIC = {
 """First bytes of files that are no text."""
 _HEAD_BYTES = 65536
 _BLANKS = re.compile(r"\s*")
+_SIMPLE = frozenset((str, int, float, bool, type(None)))
 _PARQUET_ROWS = 10_000
 _MOST_LEVELS = 16
-"""Levels of a nest that become a path; what is deeper stays a value."""
+"""Points in a path of a nest; what is deeper stays a value."""
 _VALUE_KEYS = re.compile("(string|int|double|bool|array|kvlist|bytes)Value")
 
 
@@ -229,22 +230,24 @@ def _rows(
 def flat(item: dict[str, Any]) -> dict[str, Any]:
     """Return an object with its nested keys as paths; a KeyError where two meet."""
     fields: dict[str, Any] = {}
-    _flatten(item, "", fields, 0)
+    _flatten(item, "", fields)
     return fields
 
 
-def _flatten(value: Any, path: str, fields: dict[str, Any], depth: int) -> None:
-    """Put a value and what is in it into ``fields`` by its path."""
-    if isinstance(value, list) and value and all(map(_is_pair, value)):
-        value = {pair["key"]: _attribute(pair["value"]) for pair in value}
-    if isinstance(value, dict) and depth < _MOST_LEVELS:
-        for key, inner in value.items():
-            name = f"{path}.{key}" if path else str(key)
-            _flatten(inner, name, fields, depth + 1)
-        return
-    if path in fields:
-        raise KeyError(path)
-    fields[path] = _plain(value)
+def _flatten(item: dict[str, Any], prefix: str, fields: dict[str, Any]) -> None:
+    """Put what is in an object into ``fields`` by its path."""
+    for key, value in item.items():
+        name = f"{prefix}{key}"
+        if type(value) not in _SIMPLE:
+            if isinstance(value, list) and value and all(map(_is_pair, value)):
+                value = {pair["key"]: _attribute(pair["value"]) for pair in value}
+            if isinstance(value, dict) and name.count(".") < _MOST_LEVELS:
+                _flatten(value, f"{name}.", fields)
+                continue
+            value = _plain(value)
+        if name in fields:
+            raise KeyError(name)
+        fields[name] = value
 
 
 def _is_pair(value: Any) -> bool:
@@ -266,7 +269,7 @@ def _attribute(value: Any) -> Any:
 
 def _plain(value: Any) -> Any:
     """Return a value of JSON for one of ijson's or pyarrow's types."""
-    if value is None or isinstance(value, str | int | float | list | dict):
+    if isinstance(value, list | dict):
         return value
     if hasattr(value, "isoformat"):
         return value.isoformat()

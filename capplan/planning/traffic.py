@@ -46,8 +46,8 @@ from capplan.workload.days import DAY_S
 from capplan.workload.described import described
 from capplan.workload.lengths import synthetic_workload
 from capplan.workload.predictors import with_error, with_predictions
-from capplan.workload.readers import PLAIN, read_trace, requests, sniffed
-from capplan.workload.readers.chunks import iterate_trace
+from capplan.workload.readers import read_trace
+from capplan.workload.readers.chunks import can_be_streamed, iterate_trace
 from capplan.workload.scale import scaled_traffic
 from capplan.workload.slo import Slo, base_classes
 from capplan.workload.synthesis import extend, reshaped
@@ -57,7 +57,7 @@ from capplan.workload.users import Users
 AnyLoad = TypeVar("AnyLoad", bound=Load)
 
 STREAMED_BYTES = 256 * 2**20
-"""A plain CSV larger than this is streamed by default."""
+"""A log larger than this is streamed by default."""
 _CHUNK_REQUESTS = 200_000
 _HEAD_BYTES = 2**20
 _NEEDS_ALL = {
@@ -358,14 +358,12 @@ def is_streamed(settings: SimulateSettings) -> bool:
         return False
     if settings.stream:
         if settings.trace is None:
-            raise InputError("--stream needs --trace FILE, a plain CSV")
+            raise InputError("--stream needs --trace FILE")
         return True
     path = None if settings.trace is None else Path(settings.trace)
     if path is None or not path.is_file() or not has_more_than(path, STREAMED_BYTES):
         return False
-    if (settings.reader or sniffed(path)) != PLAIN and not settings.columns:
-        return False
-    return not requests.limit_columns(requests.columns_of(path, settings.columns))
+    return can_be_streamed(path, settings.reader, settings.columns)
 
 
 def chunks(settings: SimulateSettings, engine: EngineSettings) -> Iterator[Trace]:

@@ -99,7 +99,7 @@ class RequestSettings(Settings):
         {},
         WORKLOAD,
         "NAME=COLUMN",
-        "Columns of a CSV: arrival_s=timestamp,class=tenant (default: by name).",
+        "Columns of a log: arrival_s=timestamp,class=tenant (default: by name).",
         repeated=True,
     )
     sharegpt_rule: Annotated[str | None, validated_with(ReadOptions)] = setting(

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from capplan.errors import InputError
-from capplan.workload.readers import requests
+from capplan.workload.readers import PLAIN, reader, requests, sniffed
 from capplan.workload.readers.columns import Columns
 from capplan.workload.readers.ordering import Notes, ordered_trace, say_left_out
 from capplan.workload.readers.outcomes import outcomes, refuse_sums
@@ -29,7 +29,10 @@ def iterate_trace(
     if chunk_requests < 1:
         raise ValueError(f"chunk_requests is {chunk_requests}; expected at least 1")
     # How many classes a guessed column has is known at its end.
-    read = requests.columns_of(path, columns).without_guess("class")
+    known = reader(PLAIN if columns else sniffed(path))
+    if not getattr(known, "is_guessed", False):
+        raise InputError(f"{path}: such traces are read whole: leave --stream out")
+    read = requests.columns_of(path, columns, known).without_guess("class")
     for column in requests.limit_columns(read).values():
         raise InputError(
             f"{path}:1: {column} cannot be read in chunks, since it makes classes of "
@@ -79,6 +82,16 @@ def iterate_trace(
     say_left_out(Notes(path), left_out, others, all_rows)
     if timed is None:
         raise InputError(f"{path}: no requests under the header; expected some")
+
+
+def can_be_streamed(
+    path: str | Path, name: str | None, columns: Mapping[str, str]
+) -> bool:
+    """Return whether a file, of a format that is named or not, is read in chunks."""
+    known = reader(PLAIN if columns else name or sniffed(path))
+    if not getattr(known, "is_guessed", False):
+        return False
+    return not requests.limit_columns(requests.columns_of(path, columns, known))
 
 
 def _classes(

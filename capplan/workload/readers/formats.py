@@ -41,7 +41,7 @@ class Format:
     note: str = ""
     block_tokens: int = 0  # of a block of ``hash_ids``
     arrivals: Callable[[np.ndarray, int, Notes], np.ndarray] | None = None
-    sessions: Callable[[Table], np.ndarray] | None = None
+    sessions: Callable[[Table, np.ndarray], np.ndarray] | None = None
     check: Callable[[Table, Notes], None] | None = None
     tidy: Callable[[Table, Notes], Table] | None = None  # before rows are left out
 
@@ -147,7 +147,7 @@ def _answers_once(table: Table, notes: Notes) -> Table:
     return Table(table.path, frame).select(kept.to_numpy(bool))
 
 
-def _session_ids(table: Table) -> np.ndarray:
+def _session_ids(table: Table, _: np.ndarray) -> np.ndarray:
     if "session_id" not in table.frame:
         return np.full(len(table), -1)
     ids = table.frame["session_id"].astype(object)

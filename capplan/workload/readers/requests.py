@@ -112,7 +112,8 @@ def _trace(
         )
     given = counts(table, columns)
     if known.sessions:
-        given["session"] = known.sessions(table)
+        times = np.zeros(len(table)) if stamps is None else stamps.values
+        given["session"] = known.sessions(table, times)
     if known.tidy and "session" in given:
         given["prefix_group"] = given["session"]
     if known.block_tokens and stamps:

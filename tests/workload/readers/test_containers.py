@@ -156,3 +156,24 @@ def test_decimal_commas_are_refused_by_name(tmp_path):
 
     with pytest.raises(InputError, match=r":2: arrival_s is 0,5; .* decimal point"):
         read_trace(path)
+
+
+def test_a_research_trace_is_not_read_in_chunks(tmp_path):
+    path = tmp_path / "mooncake.jsonl"
+    path.write_text('{"timestamp": 0, "input_length": 5, "output_length": 6}\n')
+
+    with pytest.raises(InputError, match="are read whole: leave --stream out"):
+        list(iterate_trace(path))
+
+
+def test_a_gateways_log_is_streamed_by_the_columns_of_its_format(tmp_path):
+    row = {"call_type": "acompletion", "startTime": "2026-09-14T08:00:01Z"}
+    row |= {"prompt_tokens": 9, "completion_tokens": 5}
+    path = tmp_path / "spend.jsonl"
+    path.write_text(lines([row, {**row, "startTime": "2026-09-14T08:00:03Z"}]))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TraceWarning)
+        chunks = list(iterate_trace(path, 1))
+
+    assert [chunk.arrival_s.tolist() for chunk in chunks] == [[0], [2]]

@@ -3,6 +3,7 @@
 With ``FILES=750000`` in the environment and ``-m thorough`` it runs for about an hour.
 """
 
+import copy
 import csv
 import gzip
 import io
@@ -49,7 +50,7 @@ def mutate(rows, rng):
     rows = [json.loads(json.dumps(row)) for row in rows]
     for _ in range(rng.randrange(4)):
         key = rng.choice(sorted({key for row in rows for key in row}) or ["a"])
-        value, change = rng.choice(VALUES), rng.randrange(6)
+        value, change = copy.deepcopy(rng.choice(VALUES)), rng.randrange(6)
         factor = rng.choice([1e-3, 1e3, 1e6, 1e9])
         one_row = rng.randrange(len(rows)) if rng.random() < 0.5 else None
         for k, row in enumerate(rows):
