@@ -70,39 +70,31 @@ def _guidellm_row(path: Path, fields: Fields) -> Fields:
 
 
 def _aiperf(path: Path, fields: Fields) -> Fields:
-    """Take the one phase that is no warm-up, and times in their units."""
-    fields = dict(fields)
-    phases = fields.get("input_config.phases")
+    """Take the one phase that is no warm-up, and times in their units.
+
+    The CSV states no load; the name of its folder does.
+    """
+    fields, phases = dict(fields), fields.get("input_config.phases")
+    load = re.search(r"(concurrency|rate)[-_=]?([\d.]+)", path.parent.name)
+    if load and not any(name.startswith("input_config") for name in fields):
+        fields[f"phase.{load[1]}"] = load[2]
     if isinstance(phases, list):
-        own = [
-            phase
-            for phase in phases
-            if isinstance(phase, dict)
-            and phase.get("kind", phase.get("name")) != "warmup"
-        ]
+        own = [p for p in phases if p.get("kind", p.get("name")) != "warmup"]
         if len(own) != 1:
             raise InputError(f"{path}: has {len(own)} phases of load; expected one")
         fields |= flat({"phase": own[0]})
     if "input_config.perf_analyzer.stimulus.request_rate" in fields:
         fields["phase.type"] = "constant"
     for name in ("inter_token_latency", "time_to_first_token"):
-        unit, value = fields.get(f"{name}.unit", "ms"), fields.get(f"{name}.avg")
-        if value is None:
-            continue
+        unit = fields.get(f"{name}.unit", "ms")
         if unit not in SECONDS:
             raise InputError(
                 f"{path}: {name} is in {str(unit)[:20]!r}; expected "
                 f"{', '.join(SECONDS)}"
             )
-        if isinstance(value, int | float):
-            fields[f"{name}.avg"] = value * SECONDS[unit] * 1e3
+        if unit != "ms" and f"{name}.avg" in fields:
+            fields[f"{name}.avg"] = float(fields[f"{name}.avg"]) * SECONDS[unit] * 1e3
     return fields
-
-
-def _aiperf_table(path: Path, fields: Fields) -> Fields:
-    """Take the load, which the CSV does not state, from the name of its folder."""
-    named = re.search(r"(concurrency|request_rate)[-_=]?([\d.]+)", path.parent.name)
-    return fields | ({named[1]: named[2]} if named else {})
 
 
 def _inference_perf(path: Path, fields: Fields) -> Fields:
@@ -208,22 +200,6 @@ FORMATS = (
             "failed": "error_request_count.avg",
         },
         prepare=_aiperf,
-    ),
-    Format(
-        "AIPerf's or GenAI-Perf's CSV",
-        ("input sequence length (tokens)", "output sequence length (tokens)"),
-        {
-            "isl": "input sequence length (tokens)",
-            "osl": "output sequence length (tokens)",
-            "concurrency": "concurrency",
-            "rate_per_s": "request_rate",
-            "tpot_ms": "inter token latency (ms)",
-            "ttft_ms": "time to first token (ms)",
-            "output_tokens_per_s": "output token throughput (tokens/sec)",
-            "done_per_s": "request throughput (requests/sec)",
-            "requests": "request count",
-        },
-        prepare=_aiperf_table,
         no_load="the JSON beside it, or a folder named …-concurrency8",
     ),
     Format(

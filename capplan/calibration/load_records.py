@@ -51,8 +51,13 @@ def _table(path: Path, where: Mapping[str, str]) -> Iterator[tuple[str, Fields]]
     lines = read_cells(path)
     first = lines[0][1][0] if lines else ""
     if first == "Metric":
-        cells = (row for _, row in lines if len(row) > 1 and row[0] != "Metric")
-        yield f"{path}", {row[0].lower(): row[1] for row in cells}
+        fields: Fields = {}
+        for _, (name, *cells) in lines:
+            name, _, unit = name.lower().partition(" (")
+            path_of = name.replace(" ", "_")
+            fields |= {f"{path_of}.avg": cells[0]} if cells else {}
+            fields |= {f"{path_of}.unit": unit.rstrip(")")} if unit else {}
+        yield f"{path}", fields
     elif first == "Run Info":
         parts = zip(*(row for _, row in lines[:3]), strict=False)
         names = [".".join(filter(None, part)) for part in parts]

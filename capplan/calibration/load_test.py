@@ -58,20 +58,6 @@ class SweepPoint(NamedTuple):
         return (self.isl, self.osl, *at_a_rate)
 
     @property
-    def load_text(self) -> str:
-        """The load in words.
-
-        Examples
-        --------
-        >>> SweepPoint(9, 9, 8).load_text, SweepPoint(9, 9, 8, rate_per_s=2.5).load_text
-        ('8 users', '2.5 requests/s, at most 8 at once')
-        """
-        if self.rate_per_s is None:
-            return f"{self.concurrency:,} user{'s' if self.concurrency != 1 else ''}"
-        cap = f", at most {self.concurrency:,} at once" if self.concurrency else ""
-        return f"{self.rate_per_s:.4g} requests/s{cap}"
-
-    @property
     def mean_isl(self) -> float:
         """Mean prompt. [tokens]"""
         return self.isl * (1 + self.least_share) / 2

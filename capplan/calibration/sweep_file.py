@@ -24,6 +24,10 @@ from capplan.latency.measurement_file import as_written
 _SUFFIXES = {".json", ".jsonl", ".csv", ".yaml", ".yml"}
 _SHARED = ("tpot_ms", "tpot_s", "ttft_ms", "ttft_s", "output_tokens_per_s")
 
+_MEANS, _COUNTS = (
+    ("tpot_s", "ttft_s", "output_tokens_per_s"),
+    ("isl", "osl", "requests"),
+)
 _ALIKE = 0.02  # relative difference of lengths within which runs are of one point
 _REPEATS = 1.25
 """Longest over shortest time of runs of one point, beyond which they are of none."""
@@ -83,8 +87,9 @@ def read_sweep(
     if len({point.load for point in points}) < 2:
         left = f"; left out: {_joined(told.left_out)}" if told.left_out else ""
         unused = f"; not used: {_some(told.unused)}" if told.unused else ""
+        chosen = f" with {where}" if where else ""
         raise InputError(
-            f"{path}: holds {'no' if not points else 'one'} load test to use{left}"
+            f"{path}: holds {'one' if points else 'no'} load test to use{chosen}{left}"
             f"{unused}; expected at least 2 numbers of users or rates, since one does "
             "not separate a factor from an iteration's own time"
         )
@@ -197,19 +202,15 @@ def _mean(runs: Sequence[Test]) -> SweepPoint:
     """Return one test of several runs."""
     points = [run.point for run in runs]
 
-    def mean(name: str) -> float | None:
+    def mean(name: str) -> Any:
         seen = [x for point in points if (x := getattr(point, name)) is not None]
-        return float(np.mean(seen)) if seen else None
+        return None if not seen else float(np.mean(seen))
 
-    count = mean("requests")
-    return points[0]._replace(
-        isl=round(mean("isl") or 1),
-        osl=round(mean("osl") or 1),
-        tpot_s=mean("tpot_s"),
-        ttft_s=mean("ttft_s"),
-        output_tokens_per_s=mean("output_tokens_per_s"),
-        requests=None if count is None else round(count),
-    )
+    means: dict[str, Any] = {name: mean(name) for name in _MEANS}
+    for name in _COUNTS:
+        value = mean(name)
+        means[name] = value if value is None else round(value)
+    return points[0]._replace(**means)
 
 
 def _notes(
@@ -228,7 +229,7 @@ def _notes(
         f"{runs if len(tests) > len(points) else ''}."
     ]
     if copies:
-        said.append(f"{copies} copies of them in other files are not counted again.")
+        said.append(f"{copies} copies of them are not counted again.")
     if failed:
         said.append(f"{failed:,} of their requests failed and are not in the means.")
     if told.left_out:

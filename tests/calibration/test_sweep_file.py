@@ -428,7 +428,7 @@ def test_runs_of_a_vllm_sweep_are_averaged_and_its_summaries_are_copies(tmp_path
     assert sweep.notes[0] == (
         "6 load tests of vllm bench serve make 2 points, each the mean of 3 runs."
     )
-    assert "12 copies of them in other files are not counted again." in sweep.notes
+    assert "12 copies of them are not counted again." in sweep.notes
     assert "a warm-up" in " ".join(sweep.notes)
     assert "run=3.failure.json" in " ".join(sweep.notes)
     summary = read_sweep(folder / "20261101_080000" / "summary.csv", 1, {})
