@@ -106,7 +106,7 @@ def load_test(
     Times are means, or medians where the point's are. Where arrivals are drawn, a short
     test is run several times, so that its mean depends little on the draw.
     """
-    if point.rate_per_s is None:
+    if point.rate_per_s is None or np.isinf(point.burstiness):
         return _run(tables, engine, point, seed)
     runs = max(1, _DRAWN // _count(point))
     seen = [_run(tables, engine, point, seed + number) for number in range(runs)]

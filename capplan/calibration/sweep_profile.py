@@ -66,7 +66,7 @@ def fit_sweep(
     _check_units(served, prior, base, source)
     try:
         fit = fit_engine_time(served, prior)
-        held_out = _left_out(served, prior)
+        held_out = _left_out(served, prior, fit.time)
         off = float(np.median(np.abs(fit.ratio - 1)))
     except np.linalg.LinAlgError:
         off = np.inf
@@ -129,12 +129,19 @@ def _check_units(
     )
 
 
-def _left_out(served: Sequence[Served], prior: EngineTime) -> np.ndarray:
-    """Return simulated ÷ measured of each test by the fit to other loads."""
+def _left_out(
+    served: Sequence[Served], prior: EngineTime, near: EngineTime
+) -> np.ndarray:
+    """Return simulated ÷ measured of each test by the fit to other loads.
+
+    At a rate a search from the prior is long: it begins near the fit to all tests.
+    """
+    at_a_rate = any(test.point.rate_per_s is not None for test in served)
     ratio = np.full(len(served), np.nan)
     for load in {test.point.load for test in served}:
         others = [test for test in served if test.point.load != load]
-        time = fit_engine_time(others, prior).time
+        start = near if at_a_rate else prior
+        time = fit_engine_time(others, prior, start=start).time
         for row, test in enumerate(served):
             if test.point.load == load:
                 ratio[row] = test.simulated(time).slower(test.point)
