@@ -31,7 +31,8 @@ class FitSettings(Settings):
         ...,
         "",
         "FILE",
-        "Measurements, in a format named above, or aiconfigurator:SYSTEM/MODEL.",
+        "Measurements, in a format named above (docs/inputs.md has the tools), or "
+        "aiconfigurator:SYSTEM/MODEL.",
         flags=("--from",),
     )
     out: Path = setting(

@@ -187,7 +187,8 @@ FORMATS = {
         _has("chat_id", *_STAMPED),
         {"arrival_s": "timestamp", "class": "type", **_HASHED},
         is_guessed=False,
-        also={"hash_ids": None, "chat_id": "category", "parent_chat_id": "category"},
+        also={"hash_ids": None, "timestamp": None}
+        | dict.fromkeys(("chat_id", "parent_chat_id"), "category"),
         from_zero=True,
         block_tokens=16,
         sessions=chat_sessions,
