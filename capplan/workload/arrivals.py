@@ -264,6 +264,8 @@ def no_times(trace: Trace) -> str:
         )
     else:
         text += ";"
+    if told := [note for note in trace.notes if ": give --" in note]:
+        return f"{trace.source}: no arrival times; {told[0]}"
     return f"{text} give --rate R, with --arrivals PROCESS where they are not Poisson"
 
 

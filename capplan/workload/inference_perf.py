@@ -96,7 +96,10 @@ def _name(where: str, fields: dict[str, Any], default: str, names: str) -> str:
     value = fields.get("type", default)
     if value not in names.split():
         known = ", ".join(names.split())
-        raise InputError(f"{where} {value!r:.60} is not modelled; expected {known}")
+        remedy = "; a file of requests goes to --trace" * (where == "data.type")
+        raise InputError(
+            f"{where} {value!r:.60} is not modelled; expected {known}{remedy}"
+        )
     return str(value)
 
 
@@ -159,7 +162,7 @@ def _stages(
         )
     if closed:
         users = ", ".join(f"{level:g}" for _, level in stages)
-        notes.add(f"load.stages have {users} users: give one as --users")
+        notes.add(f"load.stages have {users} users: give --users with one of them")
         return counts, None
     poisson, begin_s, parts = ArrivalProcess("poisson"), 0.0, []
     for count, (rate_per_s, duration_s) in zip(counts, stages, strict=True):

@@ -7,7 +7,9 @@ import pytest
 import yaml
 
 from capplan.errors import InputError, TraceWarning
+from capplan.workload.arrivals import no_times
 from capplan.workload.catalog import open_workload
+from capplan.workload.readers import read_trace
 
 LENGTHS = {"min": 20, "max": 400, "mean": 120, "std_dev": 30}
 STAGES = [{"rate": 2, "duration": 100}, {"rate": 5.5, "duration": 61}]
@@ -169,7 +171,7 @@ def test_prompts_of_a_group_share_its_system_prompt(config):
                 ],
             },
             70,
-            "load.stages have 6, 12 users: give one as --users",
+            "load.stages have 6, 12 users: give --users with one of them",
         ),
     ],
 )
@@ -179,12 +181,22 @@ def test_a_load_without_rates_has_no_times_and_says_what_to_give(config, load, n
 
     assert len(trace) == n
     assert trace.arrival_s is None
+    assert said in no_times(trace)
+
+
+def test_a_config_given_as_a_trace_is_told_where_it_goes(tmp_path):
+    path = tmp_path / "config.yml"
+    path.write_text("load:\n  type: constant\ndata:\n  type: random\n")
+
+    with pytest.raises(InputError, match="this is a config, for --workload"):
+        read_trace(path)
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
         ({"data": {"type": "shareGPT"}}, "data.type 'shareGPT' is not modelled"),
+        ({"data": {"type": "shareGPT"}}, "; a file of requests goes to --trace"),
         (
             {"data": {"type": "random", "multimodal": {"image": {}}}},
             "data.multimodal is not modelled",

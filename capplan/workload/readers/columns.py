@@ -130,7 +130,7 @@ _HINTS = {
     "htmlPath": "these are Langfuse's traces: export its observations",
     "input_types": "these are sessions of kv-cache-tester, which are not read yet",
     "messages": "this holds texts, and no token counts",
-}
+} | dict.fromkeys(("load:", "data:", "api:"), "this is a config, for --workload")
 """What a file is that has a column, where its requests are not found."""
 
 _MOST_SHOWN = 20
