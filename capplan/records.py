@@ -217,7 +217,7 @@ def _rows(
         and rows
         and all(isinstance(row, dict) for row in rows)
     ]
-    if not wrapped or depth > _MOST_LEVELS:
+    if not wrapped or depth > _MOST_LEVELS or "usage" in item:  # a response's data
         yield place, item
         return
     others = {k: v for k, v in item.items() if k not in wrapped} if around else {}

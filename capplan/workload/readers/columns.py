@@ -54,7 +54,7 @@ NAMES = {
 """Names of each column in files."""
 
 _STARTS = (
-    "start_time started_at request_time request_timestamp request_start_time "
+    "start_time start started_at request_time request_timestamp request_start_time "
     "request_created_at arrival arrival_time arrival_timestamp received_at"
 )
 _GUESSES = {
@@ -310,7 +310,8 @@ def _guessed(
             continue
         ranked = []
         for name in free:
-            for nested, word in enumerate(_endings(name)):
+            ends = _endings(name)[: 1 if column == "requests" else None]
+            for nested, word in enumerate(ends):
                 for unit in units:
                     rank = _rank(word, unit, tiers, exact=len(units) == 1)
                     if rank is not None:

@@ -14,8 +14,8 @@ _FAILED = (
     r"(?<!no[ _-])(?:fail|error|\berr\b|time.?out|cancel|abort|reject|denied"
     r"|unavailable|throttl)"
 )
-_NO = ("false", "no", "0", "0.0")
-_NONE = (*_NO, "", "none", "null", "nan", "[]", "{}", "ok", "unset")
+_NO = ("false", "f", "no", "0", "0.0")
+_NONE = (*_NO, "", "-", "none", "null", "nan", "[]", "{}", "ok", "unset", "no error")
 """What a column of errors says where there is none."""
 _NO_REQUEST = (
     r"chain|tool|retriever|a?embeddings?|prompt|parser|span|event|agent|evaluator"

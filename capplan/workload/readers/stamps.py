@@ -55,7 +55,7 @@ def arrivals(table: Table, columns: Columns) -> Stamps | None:
     if not is_numeric(values) and _is_date(values):
         return Stamps(table.stamps_ns(name, _DATE), 1e9, table.zone_s(name))
     unit = columns.arrival
-    numbers = table.numbers(name, _WORDS[unit])
+    numbers = table.numbers(name, f"{_WORDS[unit]}, or {_DATE}")
     if columns.is_sized:
         unit = next((sure for sure in PER_S if _is_sure(numbers, PER_S[sure])), unit)
     late = np.abs(numbers / PER_S[unit]) > MOST_EPOCH_S

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _BLOCK_BYTES = 2**20
 _MAX_LINE_BYTES = 2**26
-_MISSING = ["", "NA", "N/A", "NaN", "nan", "NULL", "null", "None"]
+_MISSING = ["", "-", "NA", "N/A", "NaN", "nan", "NULL", "null", "None"]
 """Texts of a number that is missing; a class may be called so."""
 _ROWS_AT_ONCE = 100_000
 _SHOWN = Repr()  # of any depth and length
@@ -115,7 +115,7 @@ class Table:
         place, value = _cell(self.path, int(self.frame.index[row]), column)
         shown = " ".join(value.split())[:60] or "empty"
         if _DECIMAL_COMMA.fullmatch(value):
-            expected += ", with a decimal point in place of a comma"
+            expected += ", with a decimal point and no comma"
         raise InputError(
             f"{self.path}{place}: {column} is {shown}; expected {expected}"
         )

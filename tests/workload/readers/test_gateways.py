@@ -324,3 +324,43 @@ def test_sniffing_names_the_tool(tmp_path):
     path.write_text(otlp(span(1, http__request__method="GET")))
 
     assert sniffed(path) == "opentelemetry"
+
+
+def test_dates_of_a_spreadsheet_are_refused_with_one_that_is_read(read):
+    text = "timestamp,prompt_tokens,output_tokens\n9/14/2026 8:00,5,5\n"
+
+    with pytest.raises(InputError, match=r"is 9/14/2026 8:00; .* a date such as 2026-"):
+        read(text)
+
+
+def test_a_limit_of_requests_inside_a_row_is_no_count_of_what_it_sums(read):
+    row = {"ts": AT.format(1), "prompt_tokens": 5, "completion_tokens": 6}
+
+    assert len(read([{**row, "rate_limit": {"requests": 500}}])) == 1
+
+
+def test_the_data_of_a_response_do_not_hide_its_usage(read):
+    row = {"created": 1_789_372_800, "data": [{"object": "x"}]}
+    row["usage"] = {"prompt_tokens": 5, "completion_tokens": 6}
+
+    assert lengths(read([row])) == [(5, 6)]
+
+
+def test_a_dash_is_no_value(read):
+    text = "start_time,input_tokens,output_tokens,error\n"
+    text += "2026-09-14T08:00:01Z,-,-,-\n2026-09-14T08:00:02Z,5,6,-\n"
+
+    trace = read(text)
+
+    assert lengths(trace) == [(5, 6)]
+    assert trace.left_out == (1, 0)
+
+
+def test_spans_of_openinference_and_datadog_are_read(read):
+    phoenix = {"start_time": AT.format(1), "attributes": {"llm": {"token_count": {}}}}
+    phoenix["attributes"]["llm"]["token_count"] = {"prompt": 5, "completion": 6}
+    phoenix["attributes"]["openinference"] = {"span": {"kind": "LLM"}}
+    datadog = {"start_ns": 1_789_372_800_000_000_000, "status": "ok"}
+    datadog["metrics"] = {"input_tokens": 5, "output_tokens": 6}
+
+    assert lengths(read([phoenix])) == lengths(read([datadog])) == [(5, 6)]
