@@ -152,15 +152,16 @@ def _tests(
         stated = stated_in(fields)
         reader = PointReader(kind, fields)
         point, why = reader.point(tp)
-        if not is_alone and reader.has_no_load and kind.no_load:
-            told.unused.append(path.name)  # a sum, or a copy, of the tests beside it
-            continue
-        told.wrong.extend((place, reason) for reason in reader.problems.values())
         if target is not None:
             try:
                 target.compare(place, stated)
             except InputError as error:
                 told.wrong.append((place, str(error).removeprefix(f"{place}: ")))
+        if not is_alone and reader.has_no_load and kind.no_load:
+            # a sum, or a copy, of the tests beside it
+            told.unused.append(f"{path.name} (without users and rate)")
+            continue
+        told.wrong.extend((place, reason) for reason in reader.problems.values())
         if point is None:
             continue
         if why:

@@ -387,7 +387,7 @@ def test_stages_of_inference_perf_are_points_and_their_summary_is_none(tmp_path)
     sweep = read_sweep(tmp_path, 1, {})
 
     assert [p.rate_per_s for p in sweep.points] == [1.0, 2.0]
-    assert "Not used: config.yaml, summary_lifecycle_metrics.json." in sweep.notes
+    assert "config.yaml, summary_lifecycle_metrics.json (without" in sweep.notes[1]
     with pytest.raises(InputError, match=r"stage_N_lifecycle_metrics\.json beside it"):
         read_sweep(summary, 1, {})
 
