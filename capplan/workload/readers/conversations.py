@@ -69,6 +69,7 @@ class Message(NamedTuple):
     text: str
     stamp: Any = None
     tokens: int = 0  # of an answer of which only its limit is known
+    usage: tuple[Any, ...] = ()  # tokens of prompt and answer, where they are told
 
 
 Conversation = tuple[int, Mapping[str, Any], list[Message]]
@@ -194,8 +195,10 @@ def _requests(
         start += used[k]
         for index in answers[k]:
             found = {name: fields.get(name) for name in columns.names.values()}
-            found["output_tokens"] = int(of_conversation[index])
-            found["prompt_tokens"] = found["prefix_tokens"] = int(before[index])
+            prompt, output = int(before[index]), int(of_conversation[index])
+            prompt, output = messages[index].usage or (prompt, output)
+            found |= {"prompt_tokens": prompt, "output_tokens": output}
+            found["prefix_tokens"] = prompt
             found["prefix_group"] = tally["asked"]
             if columns.arrival:
                 stamps = messages[index].stamp, messages[index - 1].stamp
@@ -243,6 +246,7 @@ def _messages(
                 said["role"] if "role" in said else said["from"],
                 _text(said, tally),
                 said.get("timestamp"),
+                usage=_usage(said),
             )
             for said in listed
         ]
@@ -263,6 +267,13 @@ def _messages(
         tally["limits"] += 1
         messages.append(Message("assistant", "", None, limit))
     return messages
+
+
+def _usage(said: dict[str, Any]) -> tuple[Any, ...]:
+    """Return the tokens of prompt and answer that a message tells, or none."""
+    usage = said.get("usage") or {}
+    counts = tuple(usage.get(f"{kind}_tokens") for kind in ("prompt", "completion"))
+    return counts if all(type(count) is int and count > 0 for count in counts) else ()
 
 
 def _text(said: dict[str, Any], tally: Counter[str]) -> str:

@@ -206,6 +206,18 @@ def test_wildchat_has_the_time_of_each_answer(lines):
     assert trace.class_names == ("gpt-4-0314",)
 
 
+def test_tokens_that_an_answer_tells_win_over_its_text(lines):
+    row = wildchat()
+    empty = {"prompt_tokens": None, "completion_tokens": None}
+    for k, said_ in enumerate(row["conversation"]):
+        told = {"prompt_tokens": 70, "completion_tokens": 900} if k == 3 else empty
+        said_["usage"] = told  # as WildChat-4.8M has it
+
+    trace = read_trace(lines(row), sharegpt_rule="multiturn")
+
+    assert counts(trace) == [(tokens("why " * 50), tokens("so " * 80)), (70, 900)]
+
+
 def test_parquet_and_arrays_give_what_lines_give(lines, tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet
