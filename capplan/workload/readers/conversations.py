@@ -57,9 +57,8 @@ _SAID = {
     "limits": "answers are not in the file: as long as max_tokens allows",
 }
 
-_VLLM_LEAST_TOKENS = 4
-_VLLM_MOST_PROMPT_TOKENS = 1024
-_VLLM_MOST_TOKENS = 2048
+_BOUNDS = {"vllm": (4, 1024, 2048)}
+"""Least tokens of a text, most of a prompt and of both, by rule."""
 
 
 class Message(NamedTuple):
@@ -165,11 +164,9 @@ def _right(table: Table, rule: str) -> np.ndarray:
     prompt, output = (
         table.frame[f"{k}_tokens"].to_numpy() for k in ("prompt", "output")
     )
-    if rule != "vllm":
-        return np.minimum(prompt, output) > 0
-    right = np.minimum(prompt, output) >= _VLLM_LEAST_TOKENS
-    right &= prompt <= _VLLM_MOST_PROMPT_TOKENS
-    return right & (prompt + output <= _VLLM_MOST_TOKENS)
+    least, most_prompt, most = _BOUNDS.get(rule, (1, np.inf, np.inf))
+    long = (prompt > most_prompt) | (prompt + output > most)
+    return (np.minimum(prompt, output) >= least) & ~long
 
 
 def _requests(
