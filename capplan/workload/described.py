@@ -9,7 +9,6 @@ from capplan.workload.readers.columns import listed
 from capplan.workload.trace import Trace
 
 _HOUR_S = 3600.0
-_MOST_NAMES = 4
 
 
 def described(trace: Trace) -> str:
@@ -28,11 +27,10 @@ def described(trace: Trace) -> str:
     if others:
         parts.append(f"{others:,} rows that are no requests (left out)")
     parts += [*_peak(trace), _classes(trace), _sessions(trace)]
-    unread = trace.unread_columns
-    said = any("columns not read" in note for note in trace.notes)
-    if unread and not said:
-        parts[-1] += f"; columns not read: {listed(unread)}"
-    return ", ".join(parts)
+    text = ", ".join(parts)
+    if trace.unread_columns and "columns not read" not in str(trace.notes):
+        text += f"; columns not read: {listed(trace.unread_columns)}"
+    return text
 
 
 def _times(trace: Trace) -> str:
@@ -43,10 +41,7 @@ def _times(trace: Trace) -> str:
 
 
 def _peak(trace: Trace) -> list[str]:
-    """Return the busiest hour of a trace of at least two, by its clock if it has one.
-
-    Hours begin with those of the clock, else with the first request.
-    """
+    """Return the busiest hour of two or more, by the log's clock if it has one."""
     if trace.arrival_s is None or trace.duration_s < 2 * _HOUR_S:
         return []
     begin_s = trace.arrival_s[0] if trace.clock_s is None else -trace.clock_s
@@ -66,8 +61,7 @@ def _classes(trace: Trace) -> str:
     names = trace.class_names
     if len(names) == 1:
         return "1 class" if names == ("all",) else f"1 class ({names[0]})"
-    shown = ", ".join(names[:_MOST_NAMES]) + ", …" * (len(names) > _MOST_NAMES)
-    return f"{len(names):,} classes ({shown})"
+    return f"{len(names):,} classes ({listed(names, 4)})"
 
 
 def _sessions(trace: Trace) -> str:

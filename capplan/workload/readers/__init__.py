@@ -53,17 +53,13 @@ def sniffed(path: str | Path) -> str:
 def first_row(path: str | Path) -> dict[str, Any]:
     """Return the columns of a file, of JSON and Parquet with the first row's values."""
     from capplan.csv_file import header
-    from capplan.input_file import read_head
     from capplan.records import form, records
 
-    if not read_head(path, _HEAD_BYTES).removeprefix(b"\xef\xbb\xbf").strip():
-        raise InputError(f"{path}: the file is empty; expected requests")
     if form(path) == "csv":
-        return dict.fromkeys(header(path))
+        if not (names := header(path)):
+            raise InputError(f"{path}: the file is empty; expected requests")
+        return dict.fromkeys(names)
     return next((row.fields for row in records(path)), {})
-
-
-_HEAD_BYTES = 65536
 
 
 def read_trace(

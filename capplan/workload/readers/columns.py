@@ -7,6 +7,7 @@ observability tools write are guessed, with a note; ``--columns`` says it for ce
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from shlex import quote
 from typing import Any
 
 from capplan.errors import InputError, nearest
@@ -133,9 +134,10 @@ _HINTS = {
 } | dict.fromkeys(("load:", "data:", "api:"), "this is a config, for --workload")
 """What a file is that has a column, where its requests are not found."""
 
-_MOST_SHOWN = 20
-_LEAST_EPOCH_S = 1e8
-"""Numbers below are no stamps since 1970 in any unit. [s]"""
+EPOCH_S = 1e8
+"""Arrivals beyond this are stamps since 1970. [s]"""
+_Guess = tuple[int, int, str]
+"""How good a word is, its place among those as good, and the unit that it says."""
 
 
 @dataclass(frozen=True)
@@ -182,12 +184,9 @@ class Columns:
             said = ",".join(f"{name}={self.names[name]}" for name in self.guessed)
             parts.append(f"columns guessed: {said}")
         if self.cached:
-            parts.append(f"the prompt is {self._prompt}: the first leaves out the rest")
+            added = " + ".join((self.names["prompt_tokens"], *self.cached))
+            parts.append(f"the prompt is {added}: the first leaves out the rest")
         return "; ".join(parts)
-
-    @property
-    def _prompt(self) -> str:
-        return " + ".join((self.names["prompt_tokens"], *self.cached))
 
 
 def columns_among(
@@ -200,10 +199,8 @@ def columns_among(
     first value of each column tells stamps that count from an unknown begin.
     """
     first = header if isinstance(header, Mapping) else {}
-    if any(value is not None for value in first.values()):
-        place = source
-    else:
-        place = f"{source}:1"
+    is_csv = all(value is None for value in first.values())
+    place = f"{source}:1" if is_csv else source
     header, wrong = list(header), []
     given = {column: _path(name, header) for column, name in (given or {}).items()}
     for column, name in given.items():
@@ -224,11 +221,11 @@ def columns_among(
     if len(stamps) > 1:
         doubts["arrival_s"] = [names[column] for column in stamps]
     guessed, sized = {}, False
-    for column, (likely, units) in _guessed(known, names, settled).items():
-        guessed[units[0]] = likely[0]
-        sized |= units[0] == column == "arrival_s" and not _says_unit(likely[0])
+    for column, (unit, likely) in _guessed(known, names, settled).items():
+        sized |= column in PER_S and not unit
+        guessed[unit or column] = likely[0]
         if len(likely) > 1 and column not in _FIRST_OF_SEVERAL:
-            doubts[units[0]] = likely
+            doubts[unit or column] = likely
     names |= guessed
     if sized and _is_relative(first.get(names["arrival_s"])):
         wrong.append(
@@ -262,17 +259,17 @@ def _refusal(
     hints = dict.fromkeys(hint for name, hint in _HINTS.items() if name in header)
     arrival = next((name for name in PER_S if name in names), None)
     said = {name: names.get(name, "NAME") for name in (arrival, *_NEEDED) if name}
-    command = ",".join(f"{column}={name}" for column, name in said.items())
+    command = quote(",".join(f"{column}={name}" for column, name in said.items()))
     return (
         f"{place}: {'; '.join([*hints, *wrong])}; the file has {listed(header)}: say "
         f"which are which, as with --columns {command}"
     )
 
 
-def listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str], most: int = 20) -> str:
     """Return names in a line, the first of many."""
-    more = len(names) - _MOST_SHOWN
-    return ", ".join(names[:_MOST_SHOWN]) + f" and {more} more" * (more > 0)
+    more = len(names) - most
+    return ", ".join(names[:most]) + f" and {more} more" * (more > 0)
 
 
 def _path(name: str, header: Collection[str]) -> str:
@@ -298,57 +295,55 @@ def check_columns(given: Mapping[str, str]) -> None:
         )
 
 
-def _guessed(
-    header: list[str], names: Mapping[str, str], settled: set[str]
-) -> dict[str, tuple[list[str], list[str]]]:
-    """Return the names that a column likely has and their units, the best first."""
-    free = [name for name in header if name not in names.values()]
-    found = {}
-    for column, tiers in _GUESSES.items():
-        units = list(PER_S) if column in PER_S else [column]
-        if set(units) & (settled | set(names)):
-            continue
-        ranked = []
-        for name in free:
-            ends = _endings(name)[: 1 if column == "requests" else None]
-            for nested, word in enumerate(ends):
-                for unit in units:
-                    rank = _rank(word, unit, tiers, exact=len(units) == 1)
-                    if rank is not None:
-                        ranked.append(((rank[0], nested), rank[1], name, unit))
-        if ranked:
-            best = min(rank for rank, *_ in ranked)
-            ranked = sorted(row for row in ranked if row[0] == best)
-            likely = dict.fromkeys(name for *_, name, _ in ranked)
-            found[column] = list(likely), [unit for *_, unit in ranked]
-            free = [name for name in free if name != ranked[0][2]]
+def _words(tiers: tuple[str, ...], units: Mapping[str, str]) -> dict[str, _Guess]:
+    """Return the words that stand for a column, those that say a unit too."""
+    found: dict[str, _Guess] = {}
+    for tier, text in enumerate(tiers):
+        for place, word in enumerate(text.split()):
+            for unit, ends in units.items():
+                found |= {f"{word}_{end}": (tier, place, unit) for end in ends.split()}
+            found[word] = tier, place, ""
     return found
 
 
-def _rank(
-    word: str, unit: str, tiers: tuple[str, ...], *, exact: bool
-) -> tuple[int, int] | None:
-    """Return how good a guess a name is, its tier and place there; None: it is none."""
-    words = {word} if exact or unit == "arrival_s" else set()
-    if not exact:
-        words |= {word.removesuffix(f"_{end}") for end in _UNITS[unit].split()} - {word}
-    for tier, guesses in enumerate(tiers):
-        for place, guess in enumerate(guesses.split()):
-            if guess in words:
-                return tier, place
-    return None
+_WORDS = {
+    column: _words(tiers, _UNITS if column in PER_S else {})
+    for column, tiers in _GUESSES.items()
+}
+
+
+def _guessed(
+    header: list[str], names: Mapping[str, str], settled: set[str]
+) -> dict[str, tuple[str, list[str]]]:
+    """Return the unit of each column that a header likely has, and its likely names.
+
+    The best name comes first; the unit is empty where the name does not say it.
+    """
+    ends = {name: _endings(name) for name in header if name not in names.values()}
+    found = {}
+    for column, words in _WORDS.items():
+        if {column, *(PER_S if column in PER_S else ())} & (settled | set(names)):
+            continue
+        deep = 1 if column == "requests" else None
+        ranked = sorted(
+            (words[word][0], nested, words[word][1], name, words[word][2])
+            for name, those in ends.items()
+            for nested, word in enumerate(those[:deep])
+            if word in words
+        )
+        if ranked:
+            likely = [row[3] for row in ranked if row[:2] == ranked[0][:2]]
+            found[column] = ranked[0][4], list(dict.fromkeys(likely))
+            del ends[likely[0]]
+    return found
 
 
 def _is_relative(value: Any) -> bool:
     """Return whether stamps, of which one is given, count from no known begin."""
     try:
-        return abs(float(value)) < _LEAST_EPOCH_S
+        return abs(float(value)) < EPOCH_S
     except (TypeError, ValueError, OverflowError):
         return False
-
-
-def _says_unit(name: str) -> bool:
-    return any(_plain(name).endswith(f"_{end}") for end in _UNITS["arrival_s"].split())
 
 
 def _endings(name: str) -> list[str]:

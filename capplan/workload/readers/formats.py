@@ -187,8 +187,7 @@ FORMATS = {
         _has("chat_id", *_STAMPED),
         {"arrival_s": "timestamp", "class": "type", **_HASHED},
         is_guessed=False,
-        also={"hash_ids": None, "timestamp": None}
-        | dict.fromkeys(("chat_id", "parent_chat_id"), "category"),
+        also={"hash_ids": None, "chat_id": "category", "parent_chat_id": "category"},
         from_zero=True,
         block_tokens=16,
         sessions=chat_sessions,
@@ -217,38 +216,22 @@ FORMATS = {
         "Langfuse's observations, of its API or its export; generations are requests.",
         _has("type", "startTime", "level"),
         {
-            "arrival_s": "startTime",
             "prompt_tokens": "usage.input|inputUsage|promptTokens|usageDetails.input",
             "output_tokens": (
                 "usage.output|outputUsage|completionTokens|usageDetails.output"
             ),
-            "kind": "type",
-            "status": "level",
-            "session": "sessionId",
+            **{"kind": "type", "status": "level", "session": "sessionId"},
         },
     ),
     "langsmith": Format(
         "LangSmith's runs; those of type llm are requests.",
         _has("run_type", "start_time"),
-        {
-            "arrival_s": "start_time",
-            "prompt_tokens": "prompt_tokens",
-            "output_tokens": "completion_tokens",
-            "kind": "run_type",
-            "session": "thread_id|",  # session_id is the project
-        },
+        {"kind": "run_type", "session": "thread_id|"},  # session_id is the project
     ),
     "litellm": Format(
         "LiteLLM's spend logs (LiteLLM_SpendLogs, /spend/logs).",
         _has("call_type", "startTime", "prompt_tokens", "completion_tokens"),
-        {
-            "arrival_s": "startTime",
-            "prompt_tokens": "prompt_tokens",
-            "output_tokens": "completion_tokens",
-            "class": "model",
-            "status": "status",
-            "kind": "call_type",
-        },
+        {"kind": "call_type", "status": "status"},
     ),
     "opentelemetry": Format(
         "OpenTelemetry's spans of generative AI: OTLP JSON, or a flat table of them.",
@@ -261,8 +244,7 @@ FORMATS = {
             ),
             "class": "gen_ai.request.model",
             "kind": "gen_ai.operation.name",
-            "status": "status.code",
-            "error": "error.type",
+            **{"status": "status.code", "error": "error.type"},
             "session": "gen_ai.conversation.id",
         },
     ),

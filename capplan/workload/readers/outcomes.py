@@ -24,7 +24,6 @@ _NO_REQUEST = (
 )
 """Kinds of rows that are no request of an LLM."""
 _FIRST_CODE_OF_FAILURE = 400
-_CODE_OF_ERROR = 2
 
 
 def refuse_sums(table: Table, columns: Columns) -> None:
@@ -58,8 +57,8 @@ def outcomes(
         failed |= ((code >= _FIRST_CODE_OF_FAILURE) | (code < 0)).to_numpy()
         if "succe" in name.lower():
             failed |= status.isin(_NO).to_numpy()
-        if name.endswith("status.code"):  # OpenTelemetry's: 2 is an error
-            failed |= (code == _CODE_OF_ERROR).to_numpy()
+        if name.endswith("status.code"):
+            failed |= (code == 2).to_numpy()  # OpenTelemetry's STATUS_CODE_ERROR
     if (name := names.get("error")) is not None:
         failed |= ~_words(table, name).isin(_NONE).to_numpy()
     counted = [names[name] for name in ("prompt_tokens", "output_tokens")]

@@ -4,15 +4,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from capplan.workload.readers.columns import PER_S, Columns
+from capplan.workload.readers.columns import EPOCH_S, PER_S, Columns
 from capplan.workload.readers.table import Table, is_numeric, parsed
 from capplan.workload.trace import MOST_EPOCH_S
 
 if TYPE_CHECKING:
     import pandas as pd
-
-EPOCH_S = 1e8
-"""Arrivals beyond this are stamps since 1970. [s]"""
 
 _FIRST_SURE_S, _LAST_SURE_S = 946_684_800, 4_102_444_800
 """Years 2000 and 2100: a number between them is a stamp in the unit that puts it there;
@@ -57,18 +54,13 @@ def arrivals(table: Table, columns: Columns) -> Stamps | None:
     unit = columns.arrival
     numbers = table.numbers(name, f"{_WORDS[unit]}, or {_DATE}")
     if columns.is_sized:
-        unit = next((sure for sure in PER_S if _is_sure(numbers, PER_S[sure])), unit)
+        first, last = numbers.min() / _FIRST_SURE_S, numbers.max() / _LAST_SURE_S
+        unit = next((sure for sure in PER_S if last <= PER_S[sure] <= first), unit)
     late = np.abs(numbers / PER_S[unit]) > MOST_EPOCH_S
     if late.any():
         row = int(np.argmax(late))
         table.refuse(row, name, _question(float(numbers[row]), name, unit))
     return Stamps(numbers, PER_S[unit])
-
-
-def _is_sure(numbers: np.ndarray, per_s: float) -> bool:
-    """Return whether all numbers are stamps of our time in a unit."""
-    first, last = numbers.min(), numbers.max()
-    return bool(_FIRST_SURE_S * per_s <= first and last <= _LAST_SURE_S * per_s)
 
 
 def _is_date(values: "pd.Series") -> bool:

@@ -155,17 +155,14 @@ def read_table(path: str | Path, wanted: Mapping[str, Any]) -> Table:
     """
     import pandas as pd
 
-    if form(path) == "csv":
+    at_once = None if form(path) == "csv" else _ROWS_AT_ONCE
+    if at_once is None:
         _refuse_too_many(path)
-        with opened(path) as file:
-            tables = list(islice(_tables(path, file, None, wanted), 1))
-    else:
-        tables, count = [], 0
-        for table in _record_tables(path, _ROWS_AT_ONCE, wanted):
-            tables.append(table)
-            count += len(table)
-            if count > MOST_REQUESTS:
-                raise InputError(_TOO_MANY.format(path=path, most=MOST_REQUESTS))
+    tables: list[Table] = []
+    for table in iterate_tables(path, at_once, wanted):
+        tables.append(table)
+        if sum(map(len, tables)) > MOST_REQUESTS:
+            raise InputError(_TOO_MANY.format(path=path, most=MOST_REQUESTS))
     if not tables or not len(tables[0]):
         raise InputError(f"{path}: no requests under the header; expected some")
     if len(tables) == 1:
@@ -193,20 +190,13 @@ def _refuse_too_many(path: str | Path) -> None:
 
 
 def iterate_tables(
-    path: str | Path, chunk_rows: int, wanted: Mapping[str, Any]
+    path: str | Path, chunk_rows: int | None, wanted: Mapping[str, Any]
 ) -> Iterator[Table]:
-    """Yield a file as tables of at most ``chunk_rows`` rows."""
-    if form(path) != "csv":
-        yield from _record_tables(path, chunk_rows, wanted)
+    """Yield a file as tables of at most ``chunk_rows`` rows; their index counts on."""
+    if form(path) == "csv":
+        with opened(path) as file:
+            yield from _tables(path, file, chunk_rows, wanted)
         return
-    with opened(path) as file:
-        yield from _tables(path, file, chunk_rows, wanted)
-
-
-def _record_tables(
-    path: str | Path, chunk_rows: int, wanted: Mapping[str, Any]
-) -> Iterator[Table]:
-    """Yield the rows of JSON or Parquet as tables, whose index counts from 0."""
     rows, first = records(path, wanted), 0
     while batch := [fields for _, fields in islice(rows, chunk_rows)]:
         yield table_of(path, batch, range(first, first + len(batch)), wanted)

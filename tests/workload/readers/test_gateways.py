@@ -123,6 +123,14 @@ def test_runs_of_langsmith_that_sum_their_children_are_not_requests(read):
     assert trace.session.tolist() == [-1, -1]  # session_id is the project
 
 
+def test_runs_of_langsmith_in_milliseconds_are_told_by_their_size(read):
+    run = {"run_type": "llm", "prompt_tokens": 100, "completion_tokens": 10}
+
+    trace = read([{**run, "start_time": 1_789_372_800_000 + k} for k in (0, 500)])
+
+    assert trace.arrival_s.tolist() == [0, 0.5]
+
+
 # LiteLLM
 
 
