@@ -21,7 +21,8 @@ def described(trace: Trace) -> str:
     """
     others, failed = trace.left_out
     tokens = f"{trace.prompt_tokens.mean():,.0f}/{trace.output_tokens.mean():,.0f}"
-    parts = [f"{len(trace):,} requests {_times(trace)} of {tokens} tokens"]
+    count = f"{len(trace):,} request{'s' * (len(trace) != 1)}"
+    parts = [f"{count} {_times(trace)} of {tokens} tokens"]
     if failed:
         parts.append(f"{failed:,} failed (left out)")
     if others:

@@ -53,4 +53,4 @@ def test_classes_sessions_and_what_was_left_out_are_counted():
 def test_a_trace_without_times_says_so():
     text = described(Trace(np.array([5]), np.array([7])))
 
-    assert text == "1 requests without times of 5/7 tokens, 1 class, no sessions"
+    assert text == "1 request without times of 5/7 tokens, 1 class, no sessions"

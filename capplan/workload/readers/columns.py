@@ -250,6 +250,12 @@ def columns_among(
 
 
 _NEEDED = ("prompt_tokens", "output_tokens")
+_MAY_BE = (
+    {"time", "date", "at", "when"},
+    {"prompt", "input", "in", "context"},
+    {"completion", "output", "out", "generated", "response"},
+)
+"""Words of names that are proposed for arrivals, prompts and outputs."""
 
 
 def _refusal(
@@ -257,8 +263,15 @@ def _refusal(
 ) -> str:
     """Return what is wrong with a header, and the command that would work."""
     hints = dict.fromkeys(hint for name, hint in _HINTS.items() if name in header)
-    arrival = next((name for name in PER_S if name in names), None)
-    said = {name: names.get(name, "NAME") for name in (arrival, *_NEEDED) if name}
+    if len(header) == 1 and place.endswith(":1"):
+        hints["this is no table: expected names with , ; tab or | between"] = None
+    arrival = next((name for name in PER_S if name in names), "arrival_s")
+    said = {column: names.get(column, "") for column in (arrival, *_NEEDED)}
+    for column, words in zip(said, _MAY_BE, strict=True):
+        free = (name for name in header if name not in said.values())
+        may_be = (name for name in free if words & {*_plain(name).split("_")})
+        said[column] = said[column] or next(may_be, "NAME" * (column in _NEEDED))
+    said = {column: name for column, name in said.items() if name}
     command = quote(",".join(f"{column}={name}" for column, name in said.items()))
     return (
         f"{place}: {'; '.join([*hints, *wrong])}; the file has {listed(header)}: say "

@@ -296,6 +296,22 @@ def test_all_that_is_wrong_with_a_file_is_said_at_once_with_a_command(read):
     assert said in text
 
 
+def test_names_that_may_be_meant_are_proposed_and_the_proposal_works(read):
+    text = "when,prompt,reply out,cost\n2026-09-14T08:00:01Z,5,6,1\n"
+
+    with pytest.raises(InputError) as caught:
+        read(text)
+    said = str(caught.value).rpartition("--columns ")[2]
+    columns = dict(part.split("=") for part in said.strip("'").split(","))
+
+    assert lengths(read(text, columns=columns)) == [(5, 6)]
+
+
+def test_a_text_that_is_no_table_is_named(read):
+    with pytest.raises(InputError, match="this is no table"):
+        read("a line of a log\nanother\n")
+
+
 def test_wrong_values_of_several_columns_are_said_at_once(read):
     text = "arrival_s,prompt_tokens,output_tokens\n0,5,5\nnoon,-3,5\n2,5,many\n"
 
