@@ -14,20 +14,13 @@ from capplan.errors import InputError
 from capplan.workload.readers.options import ReadOptions
 from capplan.workload.trace import Trace
 
-READERS = {
-    "azure": "formats",
-    "burstgpt": "formats",
-    "qwen-bailian": "formats",
-    "ragpulse": "formats",
-    "mooncake": "formats",
-    "langfuse": "formats",
-    "langsmith": "formats",
-    "litellm": "formats",
-    "opentelemetry": "formats",
-    "claude-code": "formats",
-    "csv": "formats",
-    "sharegpt": "conversations",
-}
+READERS = dict.fromkeys(
+    (
+        *("azure", "burstgpt", "qwen-bailian", "ragpulse", "mooncake"),
+        *("langfuse", "langsmith", "litellm", "opentelemetry", "claude-code", "csv"),
+    ),
+    "formats",
+) | {"sharegpt": "conversations"}
 """Module of each format, in the order in which they are tried."""
 
 PLAIN = "csv"

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 _TEXTS = ("class", "session", "adapter", "status", "error", "kind", "cache_hit")
 """Columns that are read as texts."""
+_FEW = 5
 _MAX_CLASS_CHARACTERS = 200
 _GUESSED_CLASSES = 20
 """Classes that a column may have of which nobody said that it holds them."""
@@ -146,6 +147,11 @@ def _clock(
     clock_s = None
     if stamps.origin:
         clock_s = float(stamps.origin / stamps.per_s) + stamps.zone_s
+    coarse = (
+        len(stamps.values) >= _FEW and not (stamps.values % (60 * stamps.per_s)).any()
+    )
+    if clock_s and coarse:
+        notes.add("arrivals are whole minutes: if each row is a sum, it is no request")
     if known.arrivals:
         return known.arrivals(stamps.values, seed, notes), clock_s
     if known.from_zero:

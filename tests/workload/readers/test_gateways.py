@@ -357,6 +357,18 @@ def test_dates_of_a_spreadsheet_are_refused_with_one_that_is_read(read):
         read(text)
 
 
+def test_rows_of_whole_minutes_are_asked_about(read):
+    rows = [
+        {"ts": 1_789_372_800 + 60 * k, "input_tokens": 9000, "output_tokens": 900}
+        for k in range(5)
+    ]
+
+    asked = [note for note in read(rows).notes if "arrivals are whole minutes" in note]
+
+    assert len(asked) == 1
+    assert not any("whole minutes" in note for note in read(rows[:4]).notes)
+
+
 def test_a_limit_of_requests_inside_a_row_is_no_count_of_what_it_sums(read):
     row = {"ts": AT.format(1), "prompt_tokens": 5, "completion_tokens": 6}
 
