@@ -154,7 +154,7 @@ def _fit_sweep(path: Path, settings: FitSettings, onto: str) -> "SweepProfile":
     """Calibrate a profile, or an estimate where there is none, with load tests."""
     # The simulator takes a second to import; other fits do not need it.
     from capplan.calibration.served_engine import served_engine
-    from capplan.calibration.sweep_file import read_sweep
+    from capplan.calibration.sweep_file import consistent, read_sweep
     from capplan.calibration.sweep_profile import fit_sweep
 
     for name in sorted(_OF_ONTO & settings.model_fields_set):
@@ -167,6 +167,7 @@ def _fit_sweep(path: Path, settings: FitSettings, onto: str) -> "SweepProfile":
     base = known_profile(model, at, tp) or estimated_profile(model, at, tp)
     target = Target(onto, model, at.name, tp, settings.force)
     sweep = read_sweep(path, tp, settings.where, target)
+    sweep = consistent(path, sweep, tp)
     stated = {aspect: value for aspect, (_, value) in sweep.stated.items()}
     kv = settings.kv_dtype if "kv_dtype" in settings.model_fields_set else base.kv_dtype
     measured = {

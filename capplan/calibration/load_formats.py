@@ -47,9 +47,16 @@ _VLLM = {
 }
 
 
+_NO_CAP = 10_240
+"""GuideLLM's setting ``max_concurrency``, which it writes where no limit is given."""
+
+
 def _guidellm(path: Path, fields: Fields) -> Fields:
-    """Leave out the version of the report, which is none of the engine."""
-    return {k: v for k, v in fields.items() if k not in ("metadata.version", "version")}
+    """Leave out the report's version, which is none of the engine, and no cap."""
+    caps = _STRATEGY.format("max_concurrency").split("|")
+    no_cap = {name for name in caps if fields.get(name) == _NO_CAP}
+    unused = {"metadata.version", "version"} | no_cap
+    return {k: v for k, v in fields.items() if k not in unused}
 
 
 def _guidellm_row(path: Path, fields: Fields) -> Fields:
@@ -65,6 +72,7 @@ def _guidellm_row(path: Path, fields: Fields) -> Fields:
             continue  # another version writes it as text
         inner |= flat({name: cell}) if isinstance(cell, dict) else {}
     cap = inner.get("Run Info.Profile.max_concurrency") if is_rate else None
+    cap = None if cap == _NO_CAP else cap
     own = {k: v for k, v in fields.items() if k != "Run Info.Backend"}
     return own | inner | {"cap": cap}
 

@@ -18,6 +18,8 @@ _SHAPES = {"": None, "poisson": 1.0, "gamma": None, "constant": math.inf}
 
 _SATURATED = 0.9
 """Completed over asked rate below which a backlog grew."""
+_LITTLE = (0.7, 1.25)
+"""Requests in the system by Little's law over the users, that are taken as the same."""
 _FULL = 4  # requests per seat from which a test whose cap is reached is one of users
 _TOTALS = {"isl": "prompt_tokens", "osl": "output_tokens"}
 _MAY_BE_0 = ("failed", "done_per_s")
@@ -179,3 +181,35 @@ class PointReader:
         if point.concurrency and count >= _FULL * point.concurrency:
             return ""
         return f"{done_per_s:.3g} of {rate_per_s:.4g} requests/s answered: saturated"
+
+
+def contradiction(point: SweepPoint, tp: int) -> str:
+    """Return how throughput contradicts time and load by Little's law; else nothing."""
+    if point.output_tokens_per_s is None or point.tpot_s is None:
+        return ""
+    given = f"{point.output_tokens_per_s:g} output tokens/s"
+    done_per_s = point.output_tokens_per_s / point.mean_osl
+    low, high = _LITTLE
+    if point.rate_per_s is not None:
+        if done_per_s <= high * point.rate_per_s:
+            return ""
+        return (
+            f"{given} of {point.mean_osl:g} tokens each are {done_per_s:.3g} "
+            f"requests/s; expected the rate, {point.rate_per_s:g}"
+        )
+    assert point.concurrency is not None
+    e2e_s = (point.ttft_s or 0.0) + point.tpot_s * max(point.mean_osl - 1, 1)
+    share = done_per_s * e2e_s / point.concurrency
+    if low <= share <= high:
+        return ""
+    units = {
+        f"is it per GPU? times TP {tp} it fits": tp,
+        "are its times seconds? expected milliseconds": 1e3,
+        "are its times microseconds? expected milliseconds": 1e-3,
+    }
+    hints = [f"; {hint}" for hint, x in units.items() if low <= share * x <= high]
+    return (
+        f"{given} at a TPOT of {point.tpot_s * 1e3:.4g} ms are "
+        f"{share * point.concurrency:.3g} requests at once by Little's law; expected "
+        f"the concurrency, {point.concurrency}{(hints or [''])[0]}"
+    )

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from capplan.calibration.load_formats import format_of, unknown
-from capplan.calibration.load_point import PointReader
+from capplan.calibration.load_point import PointReader, contradiction
 from capplan.calibration.load_records import read_tests
 from capplan.calibration.load_test import SweepPoint
 from capplan.calibration.target import Target
@@ -51,6 +51,7 @@ class Sweep(NamedTuple):
     points: list[SweepPoint]
     stated: Stated
     notes: tuple[str, ...]
+    places: list[list[str]]  # of the tests of each point
 
 
 class _Told(NamedTuple):
@@ -83,23 +84,47 @@ def read_sweep(
     for name in _SHARED:
         seen = [(test.place, dict(test.row).get(name)) for test in tests]
         refuse_outliers(name, [(place, x) for place, x in seen if x is not None])
-    points = [_mean(runs) for runs in _runs(tests)]
-    if len({point.load for point in points}) < 2:
-        left = f"; left out: {_joined(told.left_out)}" if told.left_out else ""
-        unused = f"; not used: {_some(told.unused)}" if told.unused else ""
-        chosen = f" with {where}" if where else ""
-        raise InputError(
-            f"{path}: holds {'one' if points else 'no'} load test to use{chosen}{left}"
-            f"{unused}; expected at least 2 numbers of users or rates, since one does "
-            "not separate a factor from an iteration's own time"
-        )
+    points = [(_mean(runs), [run.place for run in runs]) for runs in _runs(tests)]
+    if len({point.load for point, _ in points}) < 2:
+        raise _too_few(path, len(points), told, where)
     stated: dict[str, tuple[str, str]] = {}
     for aspect, (name, _) in (pair for test in tests for pair in test.stated.items()):
         values = (test.stated[aspect][1] for test in tests if aspect in test.stated)
         stated[aspect] = (name, " and ".join(dict.fromkeys(values)))
-    notes = (*_notes(found, tests, points, told), _system(stated))
-    points.sort(key=lambda point: (point.isl, point.osl, *point.load))
-    return Sweep(points, stated, notes)
+    notes = (*_notes(found, tests, len(points), told), _system(stated))
+    points.sort(key=lambda pair: (pair[0].isl, pair[0].osl, *pair[0].load))
+    return Sweep([p for p, _ in points], stated, notes, [at for _, at in points])
+
+
+def consistent(path: Path, sweep: Sweep, tp: int) -> Sweep:
+    """Return a sweep without the points that contradict Little's law, which it says."""
+    told, kept = _Told([], [], []), list[tuple[SweepPoint, list[str]]]()
+    for point, places in zip(sweep.points, sweep.places, strict=True):
+        if why := contradiction(point, tp):
+            told.left_out.extend((place, why) for place in places)
+        else:
+            kept.append((point, places))
+    if len({point.load for point, _ in kept}) < 2:
+        raise _too_few(path, len(kept), told, {})
+    notes = (*sweep.notes, *_left_out(told))
+    return Sweep([p for p, _ in kept], sweep.stated, notes, [at for _, at in kept])
+
+
+def _too_few(path: Path, points: int, told: _Told, where: dict[str, str]) -> InputError:
+    """Return that fewer than two loads are there to use."""
+    left = f"; left out: {_joined(told.left_out)}" if told.left_out else ""
+    unused = f"; not used: {_some(told.unused)}" if told.unused else ""
+    chosen = f" with {where}" if where else ""
+    return InputError(
+        f"{path}: holds {'one' if points else 'no'} load test to use{chosen}{left}"
+        f"{unused}; expected at least 2 numbers of users or rates, since one does "
+        "not separate a factor from an iteration's own time: run the tool again at "
+        "others, say 1 and 32 users at once, and give the folder of all its files"
+    )
+
+
+def _left_out(told: _Told) -> list[str]:
+    return [f"Left out: {_joined(told.left_out)}."] if told.left_out else []
 
 
 def _files(path: Path, told: _Told) -> list[Path]:
@@ -217,24 +242,23 @@ def _mean(runs: Sequence[Test]) -> SweepPoint:
 def _notes(
     found: Sequence[Test],
     tests: Sequence[Test],
-    points: Sequence[SweepPoint],
+    points: int,
     told: _Told,
 ) -> tuple[str, ...]:
     """Return what was read, in sentences."""
     tools = " and ".join(dict.fromkeys(test.tool for test in tests))
-    runs = f", each the mean of {len(tests) / len(points):.3g} runs"
+    runs = f", each the mean of {len(tests) / points:.3g} runs"
     copies = len(found) - len(tests)
     failed = int(sum(dict(test.row).get("failed", 0) for test in tests))
     said = [
-        f"{len(tests)} load tests of {tools} make {len(points)} points"
-        f"{runs if len(tests) > len(points) else ''}."
+        f"{len(tests)} load tests of {tools} make {points} points"
+        f"{runs if len(tests) > points else ''}."
     ]
     if copies:
         said.append(f"{copies} copies of them are not counted again.")
     if failed:
         said.append(f"{failed:,} of their requests failed and are not in the means.")
-    if told.left_out:
-        said.append(f"Left out: {_joined(told.left_out)}.")
+    said += _left_out(told)
     if told.unused:
         said.append(f"Not used: {_some(told.unused)}.")
     return tuple(said)

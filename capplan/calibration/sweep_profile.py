@@ -16,9 +16,6 @@ from capplan.latency.profile import Profile
 from capplan.latency.terms import tables
 from capplan.latency.with_engine import calibrated, with_engine_time
 
-_LITTLE = (0.7, 1.25)
-"""Requests in the system by Little's law over the users, that are taken as the same."""
-
 _FEWEST_SHAPES = 3
 """Pairs of lengths from which a spread is taken; below it the kind's is nearer."""
 
@@ -54,8 +51,6 @@ def fit_sweep(
     request are fitted; each load is also predicted from the others. ``kv_times``
     is the KV that attention reads over the base's. [bytes/byte]
     """
-    for point in points:
-        _check_little(point, base.tp, source)
     most = max(point.concurrency or engine.max_num_seqs for point in points)
     tokens, front_s = engine.max_num_batched_tokens, base.request_s
     kernels = tables(base.decode, base.fused, most, tokens, request_s=front_s)
@@ -81,34 +76,6 @@ def fit_sweep(
     )
     fit = fit._replace(time=time)
     return SweepProfile(calibrated(base, time), points, fit, held_out)
-
-
-def _check_little(point: SweepPoint, tp: int, source: str) -> None:
-    """Refuse a throughput that users who wait so long, or a rate, cannot reach."""
-    if point.output_tokens_per_s is None or point.tpot_s is None:
-        return
-    given = f"{source}: {point.output_tokens_per_s:g} output tokens/s"
-    done_per_s = point.output_tokens_per_s / point.mean_osl
-    low, high = _LITTLE
-    if point.rate_per_s is not None:
-        if done_per_s > high * point.rate_per_s:
-            raise InputError(
-                f"{given} of {point.mean_osl:g} tokens each are {done_per_s:.3g} "
-                f"requests/s; expected the rate, {point.rate_per_s:g}"
-            )
-        return
-    assert point.concurrency is not None
-    e2e_s = (point.ttft_s or 0.0) + point.tpot_s * max(point.mean_osl - 1, 1)
-    users = done_per_s * e2e_s
-    share = users / point.concurrency
-    if low <= share <= high:
-        return
-    is_per_gpu = low <= share * tp <= high
-    hint = f"; is it per GPU? times TP {tp} it fits" if is_per_gpu else ""
-    raise InputError(
-        f"{given} at a TPOT of {point.tpot_s * 1e3:.4g} ms are {users:.3g} requests at "
-        f"once by Little's law; expected the concurrency, {point.concurrency}{hint}"
-    )
 
 
 def _check_units(

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from capplan.calibration.load_test import SweepPoint
-from capplan.calibration.sweep_file import read_sweep
+from capplan.calibration.sweep_file import consistent, read_sweep
 from capplan.errors import InputError
 
 HEAD = "isl,osl,concurrency,tpot_ms,ttft_ms,output_tokens_per_s\n"
@@ -236,6 +236,8 @@ STRATEGIES = [
     ({"type_": "throughput", "max_concurrency": 512}, (512, None)),
     ({"type_": "constant", "rate": 3.0, "max_concurrency": 64}, (64, 3.0)),
     ({"type_": "poisson", "rate": 3.0}, (None, 3.0)),
+    # what it writes where no limit was given
+    ({"type_": "poisson", "rate": 3.0, "max_concurrency": 10240}, (None, 3.0)),
 ]
 
 
@@ -466,6 +468,27 @@ def test_a_test_beyond_saturation_is_left_out_and_said(tmp_path):
 
     assert [p.rate_per_s for p in sweep.points] == [2.0, 4.0]
     assert "14.2 of 40 requests/s answered: saturated" in " ".join(sweep.notes)
+
+
+def test_tests_that_contradict_littles_law_are_left_out_by_their_file(tmp_path):
+    at_once = VLLM | {"max_concurrency": None, "request_rate": "inf"}
+
+    at_rates = [at_rate(r, output_throughput=200 * r) for r in (2.0, 3.0)]
+
+    sweep = read(tmp_path, *at_rates, at_once)
+    sweep = consistent(tmp_path, sweep, 1)
+
+    assert [p.rate_per_s for p in sweep.points] == [2.0, 3.0]
+    said = "2.json:1: 640 output tokens/s at a TPOT of 12.5 ms are 8.14 requests at"
+    assert said in " ".join(sweep.notes)
+
+
+def test_times_in_seconds_are_named_as_such(tmp_path):
+    tests = [changed(VLLM, users) for users in (8, 16)]
+    in_s = [t | {"mean_tpot_ms": 0.0125, "mean_ttft_ms": 0.055} for t in tests]
+
+    with pytest.raises(InputError, match=r"0\.json:1: .*are its times seconds\?"):
+        consistent(tmp_path, read(tmp_path, *in_s), 1)
 
 
 def test_the_end_of_a_short_test_is_no_saturation(tmp_path):
