@@ -5,7 +5,8 @@ One path for all formats: a file holds records, a record is a test whose declara
 load are runs of one point.
 """
 
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ from capplan.calibration.load_test import SweepPoint
 from capplan.calibration.target import Target
 from capplan.csv_file import refuse_outliers
 from capplan.errors import InputError
-from capplan.latency.importers.identity import Stated, stated_in
+from capplan.latency.importers.identity import Stated, engine_in, stated_in
 from capplan.latency.measurement_file import as_written
 
 _SUFFIXES = {".json", ".jsonl", ".csv", ".yaml", ".yml"}
@@ -32,6 +33,9 @@ _ALIKE = 0.02  # relative difference of lengths within which runs are of one poi
 _REPEATS = 1.25
 """Longest over shortest time of runs of one point, beyond which they are of none."""
 _NONE = [(0.0, "")]
+_SERVE = re.compile("SERVE--(.*?)(?:-BENCH--|/|$)")
+"""Settings of the server in the folders of ``vllm bench sweep serve``."""
+_SETTING = re.compile("([A-Za-z_][A-Za-z_.]*)=([^-=]+)")
 _MOST_TOLD = 5
 
 
@@ -43,6 +47,7 @@ class Test(NamedTuple):
     point: SweepPoint
     stated: Stated
     row: tuple[tuple[str, Any], ...]  # what was read: two of the same are copies
+    server: Mapping[str, str]  # settings of the server by their names
 
 
 class Sweep(NamedTuple):
@@ -60,6 +65,7 @@ class _Told(NamedTuple):
     wrong: list[tuple[str, str]]  # place and reason
     left_out: list[tuple[str, str]]
     unused: list[str]
+    others: list[Stated]  # what tests of another system state
 
 
 def read_sweep(
@@ -71,7 +77,7 @@ def read_sweep(
     tests by their fields. Tests that say they are of another system than ``target``
     are refused, tests beyond saturation left out; runs of a point are averaged.
     """
-    told, found = _Told([], [], []), list[Test]()
+    told, found = _Told([], [], [], []), list[Test]()
     files = _files(path, told)
     for file in files:
         try:
@@ -79,8 +85,9 @@ def read_sweep(
         except InputError as error:
             told.wrong.append(("", str(error)))
     if told.wrong:
-        raise InputError(_joined(told.wrong))
+        raise InputError(_joined(told.wrong) + _choice(found, told.others))
     tests = list({test.row: test for test in found}.values())
+    _refuse_mixed(path, tests)
     for name in _SHARED:
         seen = [(test.place, dict(test.row).get(name)) for test in tests]
         refuse_outliers(name, [(place, x) for place, x in seen if x is not None])
@@ -98,7 +105,7 @@ def read_sweep(
 
 def consistent(path: Path, sweep: Sweep, tp: int) -> Sweep:
     """Return a sweep without the points that contradict Little's law, which it says."""
-    told, kept = _Told([], [], []), list[tuple[SweepPoint, list[str]]]()
+    told, kept = _Told([], [], [], []), list[tuple[SweepPoint, list[str]]]()
     for point, places in zip(sweep.points, sweep.places, strict=True):
         if why := contradiction(point, tp):
             told.left_out.extend((place, why) for place in places)
@@ -170,7 +177,9 @@ def _tests(
             if number == 0:  # none of its records is a test
                 return
             continue
-        if any(str(fields.get(name)) != value for name, value in where.items()):
+        server = dict(_SETTING.findall("".join(_SERVE.findall(str(path)))))
+        fields = server | fields
+        if not _is_chosen(fields, where):
             continue
         with as_written(Path(place), kind.tool):
             fields = kind.prepare(path, fields)
@@ -182,6 +191,7 @@ def _tests(
                 target.compare(place, stated)
             except InputError as error:
                 told.wrong.append((place, str(error).removeprefix(f"{place}: ")))
+                told.others.append(stated)
         if not is_alone and reader.has_no_load and kind.no_load:
             # a sum, or a copy, of the tests beside it
             told.unused.append(f"{path.name} (without users and rate)")
@@ -193,9 +203,46 @@ def _tests(
             told.left_out.append((place, why))
             continue
         row = tuple(sorted(reader.row.items()))
-        yield Test(place, kind.tool, point, stated, row)
+        name, engine = stated.get("engine", ("", ""))
+        server |= {name: engine} if engine_in(engine) else {}
+        yield Test(place, kind.tool, point, stated, row, server)
     if number < 0:
         told.unused.append(path.name)
+
+
+def _is_chosen(fields: Mapping[str, Any], where: Mapping[str, str]) -> bool:
+    """Return whether fields, by their path or its last name, have the values."""
+    return all(
+        any(
+            str(field) == value
+            for path, field in fields.items()
+            if path == name or path.endswith(f".{name}")
+        )
+        for name, value in where.items()
+    )
+
+
+def _refuse_mixed(path: Path, tests: Sequence[Test]) -> None:
+    """Refuse tests of two engines, or of a server under two settings."""
+    for name in dict.fromkeys(name for test in tests for name in test.server):
+        seen = [test.server[name] for test in tests if name in test.server]
+        values = {engine_in(value) or value: value for value in reversed(seen)}
+        if len(values) > 1:
+            raise InputError(
+                f"{path}: {name} is {' and '.join(reversed(values.values()))}; "
+                f"expected tests of one server, chosen with --where {name}={seen[0]}"
+            )
+
+
+def _choice(found: Sequence[Test], others: Sequence[Stated]) -> str:
+    """Return how to choose the tests of the right system; nothing without such."""
+    right = [test.stated for test in found if test.stated not in others]
+    for name, value in right[0].values() if right and others else ():
+        if all((name, value) in stated.values() for stated in right) and not any(
+            (name, value) in stated.values() for stated in others
+        ):
+            return f"; or --where {name}={value} chooses the others"
+    return ""
 
 
 def _runs(tests: Sequence[Test]) -> list[list[Test]]:

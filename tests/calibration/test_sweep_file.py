@@ -10,7 +10,9 @@ import yaml
 
 from capplan.calibration.load_test import SweepPoint
 from capplan.calibration.sweep_file import consistent, read_sweep
+from capplan.calibration.target import Target
 from capplan.errors import InputError
+from capplan.llm.catalog import llm
 
 HEAD = "isl,osl,concurrency,tpot_ms,ttft_ms,output_tokens_per_s\n"
 
@@ -449,6 +451,45 @@ def test_two_engines_in_one_tree_are_no_runs_of_a_point(tmp_path):
 
     points = read(tmp_path, *tests, where={"max_num_seqs": "4"}).points
     assert [p.tpot_s for p in points] == [0.024, 0.024]
+
+
+def test_a_sweep_over_settings_of_the_server_asks_for_one_of_them(tmp_path):
+    for seqs in (64, 256):
+        for users in (4, 8):
+            at = tmp_path / f"SERVE--max_num_seqs={seqs}-BENCH--max_concurrency={users}"
+            at.mkdir()
+            (at / "run=0.json").write_text(json.dumps(changed(VLLM, users)))
+            (at / "run=1.json").write_text(
+                json.dumps(changed(VLLM | {"mean_tpot_ms": 12.0 + seqs / 100}, users))
+            )
+
+    with pytest.raises(
+        InputError, match=r"max_num_seqs is .*; .* --where max_num_seqs=\d+$"
+    ):
+        read_sweep(tmp_path, 1, {})
+
+    assert len(read_sweep(tmp_path, 1, {"max_num_seqs": "64"}).points) == 2
+
+
+def test_tests_of_another_tp_degree_are_left_by_the_choice_that_is_named(tmp_path):
+    tests = [
+        changed(INFERENCEMAX | {"tp": tp, "hw": "h100"}, users)
+        for tp in (1, 8)
+        for users in (4, 8)
+    ]
+    path = tmp_path / "all.json"
+    path.write_text(json.dumps(tests))
+    target = Target("here", llm("Llama-3.1-8B"), "H100-SXM", 1)
+
+    with pytest.raises(InputError, match=r"tp is 8 .*; or --where tp=1 chooses the"):
+        read_sweep(path, 1, {}, target)
+
+    assert len(read_sweep(path, 1, {"tp": "1"}, target).points) == 2
+
+
+def test_tests_of_two_engines_are_refused(tmp_path):
+    with pytest.raises(InputError, match=r"backend is .* --where backend="):
+        read(tmp_path, VLLM, changed(SGLANG, 16))
 
 
 def test_tests_at_a_rate_are_points_with_the_gaps_of_their_tool(tmp_path):
