@@ -170,8 +170,17 @@ def _fit_sweep(path: Path, settings: FitSettings, onto: str) -> "SweepProfile":
     sweep = consistent(path, sweep, tp)
     stated = {aspect: value for aspect, (_, value) in sweep.stated.items()}
     kv = settings.kv_dtype if "kv_dtype" in settings.model_fields_set else base.kv_dtype
+    engine_said = engine_in(stated.get("engine", ""))
+    if engine_said not in ("", settings.engine or base.engine):
+        warnings.warn(
+            f"the load tests are of {engine_said}, expected "
+            f"{settings.engine or base.engine}; the profile is that of "
+            f"{settings.engine or engine_said}, on the kernels of {base.engine}",
+            CapplanWarning,
+            stacklevel=2,
+        )
     measured = {
-        "engine": settings.engine or engine_in(stated.get("engine", "")) or base.engine,
+        "engine": settings.engine or engine_said or base.engine,
         "engine_version": settings.engine_version or stated.get("engine_version", ""),
     }
     identity = Identity(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from capplan.errors import InputError
+from capplan.input_file import read_text
 from capplan.latency.importers.aiperf import SECONDS
 from capplan.records import flat
 
@@ -106,9 +107,18 @@ def _aiperf(path: Path, fields: Fields) -> Fields:
 
 
 def _inference_perf(path: Path, fields: Fields) -> Fields:
-    """Leave out the rate of a stage of users, which is how fast their tasks start."""
+    """Leave out the rate at which a stage's users start; take the model beside it."""
+    config = path.parent / "config.yaml"
+    text = read_text(config) if config.is_file() else ""
+    if model := re.search(r"^\s*model_name:\s*['\"]?([^\s'\"#]+)", text, re.MULTILINE):
+        fields = {"model_name": model[1]} | fields
     users = fields.get("load_summary.concurrency") is not None
     return fields | ({"load_summary.requested_rate": None} if users else {})
+
+
+def _trtllm(path: Path, fields: Fields) -> Fields:
+    """State the engine, which the tool's name says, and the GPU."""
+    return fields | {"engine": "trtllm", "gpu": fields.get("machine.name")}
 
 
 _METRIC = "metrics.{}.successful.mean"
@@ -245,6 +255,20 @@ FORMATS = (
         prepare=_guidellm,
     ),
     Format(
+        "trtllm-bench",
+        ("request_info.avg_input_length", "request_info.avg_output_length"),
+        {
+            "isl": "request_info.avg_input_length",
+            "osl": "request_info.avg_output_length",
+            "concurrency": "request_info.avg_num_concurrent_requests",
+            "tpot_ms": "streaming_metrics.avg_tpot_ms",
+            "ttft_ms": "streaming_metrics.avg_ttft_ms",
+            "output_tokens_per_s": "performance.system_output_throughput_tok_s",
+            "requests": "request_info.num_requests",
+        },
+        prepare=_trtllm,
+    ),
+    Format(
         "a table of means",
         ("isl", "osl"),
         {name: name for name in _TABLE.split()},
@@ -259,6 +283,15 @@ _OTHERS = {
     "the file of --save-result beside it",
     "queued_ts": "LLMServingSim's single requests; leave --onto out",
     "error_type": "the report of a failed run",
+    "metrics.http_req_duration.avg": "k6's summary, which counts no tokens; run vllm "
+    "bench serve, GuideLLM or AIPerf",
+    "Average Content Size": "locust's table, which counts no tokens; run vllm bench "
+    "serve, GuideLLM or AIPerf",
+    "total_num_tokens": "of vllm bench throughput, which has no TPOT; run vllm bench "
+    "serve",
+    "total_input_sequences": "a test of embeddings, which have no TPOT",
+    f"{' Serving Benchmark Result ':=^50}": "what the tool prints; give the JSON that "
+    "it writes with --save-result",
 }
 """Fields of files that tools write beside load tests, and what those are."""
 

@@ -213,6 +213,59 @@ def test_a_test_of_no_more_requests_than_users_asks_all_at_once(tmp_path):
     assert (many.requests, many.is_burst) == (100, True)
 
 
+TRTLLM = {
+    "engine": {"model": "meta-llama/Llama-3.1-8B", "backend": "Pytorch"},
+    "machine": {"name": "NVIDIA H100 80GB HBM3"},
+    "world_info": {"tp_size": 1},
+    "request_info": {
+        "num_requests": 80,
+        "avg_num_concurrent_requests": 7.9,
+        "avg_input_length": 1000.0,
+        "avg_output_length": 200.0,
+    },
+    "performance": {"system_output_throughput_tok_s": 640.0},
+    "streaming_metrics": {"avg_ttft_ms": 55.0, "avg_tpot_ms": 12.5},
+}
+
+
+def test_a_report_of_trtllm_bench_is_read_with_what_it_states(tmp_path):
+    sweep = read(tmp_path, TRTLLM, changed(VLLM | {"backend": "openai"}, 16))
+
+    point = SweepPoint(1000, 200, 8, 0.0125, 0.055, 640.0, requests=80)
+    assert sweep.points[0] == point
+    stated = {aspect: value for aspect, (_, value) in sweep.stated.items()}
+    assert (stated["gpu"], stated["tp"]) == ("NVIDIA H100 80GB HBM3", "1")
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "what"),
+    [
+        ("k6.json", '{"metrics": {"http_req_duration": {"avg": 2.0}}}', "k6's summary"),
+        ("l.csv", "Type,Average Content Size\nGET,3\n", "locust's table"),
+        ("t.json", '{"elapsed_time": 2, "total_num_tokens": 5}', "bench throughput"),
+        ("e.json", '{"total_input_sequences": 5}', "a test of embeddings"),
+        (
+            "o.txt",
+            "============ Serving Benchmark Result ============\nSuccessful: 3\n",
+            "--save-result",
+        ),
+    ],
+)
+def test_files_of_other_tools_are_named(name, text, what, tmp_path):
+    (tmp_path / name).write_text(text)
+
+    with pytest.raises(InputError, match=f": is .*{what}"):
+        read_sweep(tmp_path / name, 1, {})
+
+
+def test_the_model_of_inference_perf_is_that_of_the_settings_beside_it(tmp_path):
+    (tmp_path / "config.yaml").write_text("server:\n  model_name: Qwen/Qwen3-32B\n")
+
+    sweep = read(tmp_path, INFERENCE_PERF, changed(INFERENCE_PERF, 16))
+
+    assert sweep.stated["llm"] == ("model_name", "Qwen/Qwen3-32B")
+
+
 def test_vllm_without_users_and_rate_asks_for_all_at_once(tmp_path):
     burst = VLLM | {"max_concurrency": None, "request_rate": "inf"}
 

@@ -133,6 +133,8 @@ def test_sglang_at_rates_gives_a_profile_of_its_engine_and_version(tmp_path, cap
     shown = capsys.readouterr()
     assert code == 0, shown.err
     assert "requests/s" in shown.out
+    told = " ".join(shown.err.split())
+    assert "the load tests are of sglang, expected vllm" in told
     assert "engine version 0.5.9 (version)" in shown.out
     profile = load_profile(tmp_path / "mine.yaml")
     assert (profile.engine, profile.engine_version) == ("sglang", "0.5.9")
