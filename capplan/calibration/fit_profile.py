@@ -1,5 +1,6 @@
 """Fit a latency profile to measured iterations, summed kernels or served requests."""
 
+import math
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -168,6 +169,18 @@ def _fit_sweep(path: Path, settings: FitSettings, onto: str) -> "SweepProfile":
     target = Target(onto, model, at.name, tp, settings.force)
     sweep = read_sweep(path, tp, settings.where, target)
     sweep = consistent(path, sweep, tp)
+    fastest_s = min((p.tpot_s for p in sweep.points if p.tpot_s), default=math.inf)
+    # The table of input embeddings is not read whole.
+    read = model.weight_bytes_per_gpu(tp) - 2 * model.vocab * model.hidden / tp
+    least_s = read / at.bandwidth_bytes_per_s
+    if not model.experts and fastest_s < least_s:
+        warnings.warn(
+            f"{path}: a TPOT of {fastest_s * 1e3:.3g} ms is less than {at.name} takes "
+            f"to read the weights of {model.name}, {least_s * 1e3:.3g} ms at TP {tp}; "
+            "is it another precision, GPU or TP degree, or with speculation?",
+            CapplanWarning,
+            stacklevel=2,
+        )
     stated = {aspect: value for aspect, (_, value) in sweep.stated.items()}
     kv = settings.kv_dtype if "kv_dtype" in settings.model_fields_set else base.kv_dtype
     engine_said = engine_in(stated.get("engine", ""))

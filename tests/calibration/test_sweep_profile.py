@@ -94,6 +94,17 @@ def simulated_at(rate_per_s, profile):
     return point._replace(requests=len(tables[0].ttft_s), rate_per_s=rate_per_s)
 
 
+def test_tokens_faster_than_the_weights_are_read_are_told(tmp_path, capsys):
+    rows = "1024,128,4,3.4,,\n1024,128,8,3.5,,\n"
+    path = tmp_path / "sweep.csv"
+    path.write_text(f"isl,osl,concurrency,tpot_ms,ttft_ms,output_tokens_per_s\n{rows}")
+
+    fit(path, tmp_path / "mine.yaml")
+
+    told = " ".join(capsys.readouterr().err.split())
+    assert "a TPOT of 3.4 ms is less than H100-SXM takes to read the weights" in told
+
+
 SLOWER = TRUE.model_copy(update={"request_s": 0.02, "prompt_token_s": 2e-5})
 
 
