@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import numpy as np
 
 from capplan.units import format_duration
-from capplan.workload.readers.columns import listed
+from capplan.workload.readers.wrong_header import listed
 from capplan.workload.trace import Trace
 
 _HOUR_S = 3600.0

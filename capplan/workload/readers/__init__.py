@@ -17,7 +17,8 @@ from capplan.workload.trace import Trace
 READERS = dict.fromkeys(
     (
         *("azure", "burstgpt", "qwen-bailian", "ragpulse", "mooncake"),
-        *("langfuse", "langsmith", "litellm", "opentelemetry", "claude-code", "csv"),
+        *("langfuse", "langsmith", "litellm", "bedrock", "opentelemetry"),
+        *("claude-code", "csv"),
     ),
     "formats",
 ) | {"sharegpt": "conversations"}

@@ -5,12 +5,18 @@ observability tools write are guessed, with a note; ``--columns`` says it for ce
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
-from shlex import quote
 from typing import Any
 
 from capplan.errors import InputError, nearest
+from capplan.workload.readers.wrong_header import (
+    NEEDED,
+    listed,
+    plain,
+    refusal,
+    refuse_no_requests,
+)
 from capplan.workload.slo import LIMITS, SAME
 
 PER_S = {"arrival_s": 1.0, "arrival_ms": 1e3, "arrival_us": 1e6, "arrival_ns": 1e9}
@@ -62,6 +68,7 @@ _GUESSES = {
     "arrival_s": (
         _STARTS,
         "timestamp ts tstamp datetime date_time created created_at created_time",
+        "time",
     ),
     "prompt_tokens": (
         "native_tokens_prompt",
@@ -69,7 +76,8 @@ _GUESSES = {
         "num_prompt_tokens num_input_tokens n_prompt_tokens prompt_length input_length "
         "tokens_in tokens_prompt tokens_input token_count_prompt genai_tokens_input "
         "gen_ai_usage_input_tokens gen_ai_usage_prompt_tokens llm_input_token "
-        "usage_input input_usage usage_prompt_tokens usage_input_tokens",
+        "usage_input input_usage usage_prompt_tokens usage_input_tokens input_token "
+        "usage_details_input",
     ),
     "output_tokens": (
         "native_tokens_completion",
@@ -79,7 +87,7 @@ _GUESSES = {
         "tokens_out tokens_completion tokens_output token_count_completion "
         "genai_tokens_output gen_ai_usage_output_tokens gen_ai_usage_completion_tokens "
         "llm_output_token usage_output output_usage usage_completion_tokens "
-        "usage_output_tokens",
+        "usage_output_tokens output_token usage_details_output",
     ),
     "class": (
         "class",
@@ -100,7 +108,7 @@ _GUESSES = {
         "total_requests",
     ),
 }
-"""Names that likely hold a column, as :func:`_plain` writes them, best ones first.
+"""Names that likely hold a column, as :func:`plain` writes them, best ones first.
 
 Of names that are as good, the least nested one counts.
 """
@@ -122,17 +130,6 @@ _CACHED = tuple(
     for counted in ("tokens", "token_count")
 )
 """Tokens that Anthropic and Bedrock count beside ``input_tokens``, not in it."""
-
-_HINTS = {
-    "request_throughput": "this is a load test, for capplan fit --from",
-    "usage_date_utc": "each row is a sum of requests (Anthropic's usage export)",
-    "uncached_input_tokens": "each row is a sum of requests (Anthropic's usage report)",
-    "countTraces": "each row is a sum of requests (Langfuse's metrics)",
-    "htmlPath": "these are Langfuse's traces: export its observations",
-    "input_types": "these are sessions of kv-cache-tester, which are not read yet",
-    "messages": "this holds texts, and no token counts",
-} | dict.fromkeys(("load:", "data:", "api:"), "this is a config, for --workload")
-"""What a file is that has a column, where its requests are not found."""
 
 EPOCH_S = 1e8
 """Arrivals beyond this are stamps since 1970. [s]"""
@@ -202,6 +199,8 @@ def columns_among(
     is_csv = all(value is None for value in first.values())
     place = f"{source}:1" if is_csv else source
     header, wrong = list(header), []
+    if source:
+        refuse_no_requests(place, header, is_csv, (given or {}).values())
     given = {column: _path(name, header) for column, name in (given or {}).items()}
     for column, name in given.items():
         if name and name not in header:
@@ -234,7 +233,7 @@ def columns_among(
         )
     wrong += [f"both {a} and {b} may be {c}" for c, (a, b, *_) in doubts.items()]
     if source:
-        wrong += [f"no column {name}" for name in _NEEDED if name not in names]
+        wrong += [f"no column {name}" for name in NEEDED if name not in names]
         limits = [name for name in NAMES if name.startswith("slo_")]
         wrong += [
             f"no limit is called {name}; expected {', '.join(limits)}"
@@ -242,47 +241,12 @@ def columns_among(
             if name.startswith("slo_") and name not in names.values()
         ]
     if wrong:
-        raise InputError(_refusal(place, wrong, names, header))
+        arrival = next((name for name in PER_S if name in names), "arrival_s")
+        raise InputError(refusal(place, wrong, arrival, names, header))
     cached = _cached_beside(names.get("prompt_tokens", ""), header)
     read = {*names.values(), *cached}
     unread = tuple(name for name in header if name not in read)
     return Columns(names, tuple(guessed), unread, cached, sized)
-
-
-_NEEDED = ("prompt_tokens", "output_tokens")
-_MAY_BE = (
-    {"time", "date", "at", "when"},
-    {"prompt", "input", "in", "context"},
-    {"completion", "output", "out", "generated", "response"},
-)
-"""Words of names that are proposed for arrivals, prompts and outputs."""
-
-
-def _refusal(
-    place: str, wrong: list[str], names: Mapping[str, str], header: list[str]
-) -> str:
-    """Return what is wrong with a header, and the command that would work."""
-    hints = dict.fromkeys(hint for name, hint in _HINTS.items() if name in header)
-    if len(header) == 1 and place.endswith(":1"):
-        hints["this is no table: expected names with , ; tab or | between"] = None
-    arrival = next((name for name in PER_S if name in names), "arrival_s")
-    said = {column: names.get(column, "") for column in (arrival, *_NEEDED)}
-    for column, words in zip(said, _MAY_BE, strict=True):
-        free = (name for name in header if name not in said.values())
-        may_be = (name for name in free if words & {*_plain(name).split("_")})
-        said[column] = said[column] or next(may_be, "NAME" * (column in _NEEDED))
-    said = {column: name for column, name in said.items() if name}
-    command = quote(",".join(f"{column}={name}" for column, name in said.items()))
-    return (
-        f"{place}: {'; '.join([*hints, *wrong])}; the file has {listed(header)}: say "
-        f"which are which, as with --columns {command}"
-    )
-
-
-def listed(names: Sequence[str], most: int = 20) -> str:
-    """Return names in a line, the first of many."""
-    more = len(names) - most
-    return ", ".join(names[:most]) + f" and {more} more" * (more > 0)
 
 
 def _path(name: str, header: Collection[str]) -> str:
@@ -368,7 +332,7 @@ def _endings(name: str) -> list[str]:
     ['response_usage_prompt_tokens', 'usage_prompt_tokens', 'prompt_tokens']
     """
     parts = name.split(".")
-    return [_plain("_".join(parts[k:])) for k in range(len(parts))]
+    return [plain("_".join(parts[k:])) for k in range(len(parts))]
 
 
 def _cached_beside(prompt: str, header: Iterable[str]) -> tuple[str, ...]:
@@ -378,23 +342,11 @@ def _cached_beside(prompt: str, header: Iterable[str]) -> tuple[str, ...]:
     OpenTelemetry's counts include them.
     """
     parent, _, last = prompt.rpartition(".")
-    if _plain(last) not in ("input_tokens", "input_token_count") or "gen_ai" in prompt:
+    if plain(last) not in ("input_tokens", "input_token_count") or "gen_ai" in prompt:
         return ()
     return tuple(
         name
         for name in header
         if name.rpartition(".")[0] == parent
-        and _plain(name.rpartition(".")[2]) in _CACHED
+        and plain(name.rpartition(".")[2]) in _CACHED
     )
-
-
-def _plain(name: str) -> str:
-    """Return a name in small letters with underlines.
-
-    Examples
-    --------
-    >>> _plain("startTime"), _plain("usage.Prompt Tokens")
-    ('start_time', 'usage_prompt_tokens')
-    """
-    parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name.strip())
-    return re.sub(r"[^a-z0-9]+", "_", parted.lower()).strip("_")

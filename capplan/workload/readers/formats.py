@@ -233,6 +233,16 @@ FORMATS = {
         _has("call_type", "startTime", "prompt_tokens", "completion_tokens"),
         {"kind": "call_type", "status": "status"},
     ),
+    "bedrock": Format(
+        "Amazon Bedrock's invocation logs, of which the first may have failed.",
+        _has("schemaType", "modelId", "operation"),
+        {
+            "arrival_s": "timestamp",
+            "prompt_tokens": "input.inputTokenCount",
+            "output_tokens": "output.outputTokenCount",
+            **{"class": "modelId", "error": "errorCode", "kind": ""},
+        },
+    ),
     "opentelemetry": Format(
         "OpenTelemetry's spans of generative AI: OTLP JSON, or a flat table of them.",
         lambda first: any("startTimeUnixNano" in at or "gen_ai." in at for at in first),

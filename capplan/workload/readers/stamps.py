@@ -1,11 +1,13 @@
 """Arrivals of a table: dates, or numbers in a unit that is named or told by size."""
 
+from shlex import quote
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from capplan.errors import InputError
 from capplan.workload.readers.columns import EPOCH_S, PER_S, Columns
-from capplan.workload.readers.table import Table, is_numeric, parsed
+from capplan.workload.readers.table import Table, is_numeric, iso, parsed
 from capplan.workload.trace import MOST_EPOCH_S
 
 if TYPE_CHECKING:
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
 _FIRST_SURE_S, _LAST_SURE_S = 946_684_800, 4_102_444_800
 """Years 2000 and 2100: a number between them is a stamp in the unit that puts it there;
 in another unit it is thousands of years away. [s]"""
+_FEW = 20
+"""Requests below which a rate tells nothing."""
 _DATE = "a date such as 2026-11-22T18:15:46.68Z"
 _WORDS = {
     "arrival_s": "seconds",
@@ -55,7 +59,10 @@ def arrivals(table: Table, columns: Columns) -> Stamps | None:
     numbers = table.numbers(name, f"{_WORDS[unit]}, or {_DATE}")
     if columns.is_sized:
         first, last = numbers.min() / _FIRST_SURE_S, numbers.max() / _LAST_SURE_S
-        unit = next((sure for sure in PER_S if last <= PER_S[sure] <= first), unit)
+        sure = next((sure for sure in PER_S if last <= PER_S[sure] <= first), None)
+        if sure is None:
+            _refuse_unsure(table, name, numbers)
+        unit = sure or unit
     late = np.abs(numbers / PER_S[unit]) > MOST_EPOCH_S
     if late.any():
         row = int(np.argmax(late))
@@ -63,11 +70,24 @@ def arrivals(table: Table, columns: Columns) -> Stamps | None:
     return Stamps(numbers, PER_S[unit])
 
 
+def _refuse_unsure(table: Table, name: str, numbers: np.ndarray) -> None:
+    """Refuse whole numbers that may count seconds or milliseconds from any begin."""
+    span = float(numbers.max() - numbers.min())
+    if len(numbers) < _FEW or not span or (numbers % 1).any():
+        return
+    rate = (len(numbers) - 1) / span
+    raise InputError(
+        f"{table.path}: {name} counts from no known begin: {rate:,.3g} requests/s if "
+        f"it has seconds, {rate * 1e3:,.3g} if milliseconds; say --columns "
+        f"{quote(f'arrival_s={name}')} or {quote(f'arrival_ms={name}')}"
+    )
+
+
 def _is_date(values: "pd.Series") -> bool:
     """Return whether the first value is a date, and no number."""
     import pandas as pd
 
-    first = values.dropna().iloc[:1].astype(str)
+    first = iso(values.dropna().iloc[:1])
     if parsed(first).notna().all():
         return False
     return bool(pd.to_datetime(first, format="ISO8601", errors="coerce").notna().all())

@@ -83,7 +83,7 @@ class Table:
         """Return a column of ISO 8601 times in ns since 1970, shape (n,), int64."""
         import pandas as pd
 
-        texts = self.frame[column].astype(str)  # a number is no year
+        texts = iso(self.frame[column])
         stamps = pd.to_datetime(texts, format="ISO8601", utc=True, errors="coerce")
         years = stamps.dt.year.fillna(0).to_numpy()  # int64 overflows at 1677 and 2262
         right = (years >= _FIRST_YEAR) & (years <= _LAST_YEAR)
@@ -119,6 +119,13 @@ class Table:
         raise InputError(
             f"{self.path}{place}: {column} is {shown}; expected {expected}"
         )
+
+
+def iso(cells: "pd.Series") -> "pd.Series":
+    """Return dates as ISO 8601 has them: with a point, and Z in place of UTC."""
+    texts = cells.astype(str)  # a number is no year
+    texts = texts.str.replace(r"(:\d\d),(\d+)", r"\1.\2", regex=True)
+    return texts.str.replace(r" UTC$", "Z", regex=True)
 
 
 def is_numeric(cells: "pd.Series") -> bool:

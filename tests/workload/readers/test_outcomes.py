@@ -56,6 +56,11 @@ UNANSWERED = {
         "prompt_tokens",
         "completion_tokens",
     ),
+    "bedrock": logged(
+        {"schemaType": "x", "operation": "Converse", "modelId": "m"},
+        "input.inputTokenCount",
+        "output.outputTokenCount",
+    ),
     "opentelemetry": logged(
         {"startTimeUnixNano": "1789372800195657000"},
         "gen_ai.usage.input_tokens",

@@ -1,0 +1,115 @@
+"""What is said of a header in which the requests' columns are not found."""
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from shlex import quote
+from typing import NoReturn
+
+from capplan.errors import InputError
+
+NEEDED = ("prompt_tokens", "output_tokens")
+_MAY_BE = (
+    {"time", "date", "at", "when"},
+    {"prompt", "input", "in", "context"},
+    {"completion", "output", "out", "generated", "response"},
+)
+"""Words of names that are proposed for arrivals, prompts and outputs."""
+
+_HINTS = {
+    "request_throughput": "this is a load test, for capplan fit --from",
+    "htmlPath": "these are Langfuse's traces: export its observations",
+    "input_types": "these are sessions of kv-cache-tester, which are not read yet",
+    "messages": "this holds texts, and no token counts",
+} | dict.fromkeys(("load:", "data:", "api:"), "this is a config, for --workload")
+"""What a file is that has a column, where its requests are not found."""
+
+_SUMS = {
+    "usage_date_utc": "Anthropic's usage export",
+    "uncached_input_tokens": "Anthropic's usage report",
+    "countTraces": "Langfuse's metrics",
+    "breakdown.metrics.api_requests": "LiteLLM's daily activity",
+}
+"""Columns that only sums of many requests have."""
+_OF_MANY = re.compile(r"\s*(?:sum|count|avg|mean|rate|irate|increase)\s*\(", re.I)
+_NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|\d{4}-\d\d-\d\d.*")
+_NAME = re.compile(r"(?:\S{1,40}[ ]?){1,4}")
+_MOST_SHOWN = 60
+"""Characters of a name; what is longer is text of a log or of its users."""
+
+
+def refuse_no_requests(
+    place: str, header: Sequence[str], is_csv: bool, given: Collection[str]
+) -> None:
+    """Refuse sums of requests, tables by columns, logs of texts and lacking headers."""
+    sums = [f"{name} ({_SUMS[name]})" for name in header if name in _SUMS]
+    sums += [name for name in header if _OF_MANY.match(name)]
+    if sums:
+        _refuse(place, f"each row is a sum of requests: it has {listed(sums, 3)}")
+    if len(header) > 1 and all(re.search(r"\.\d+$", name) for name in header):
+        raise InputError(
+            f"{place}: this is a table by columns; expected a row for each request, as "
+            "pandas' to_json(orient='records', lines=True) writes"
+        )
+    if any("Received request " in name for name in header):
+        _refuse(place, "this is vLLM's log, which has no lengths of answers")
+    if is_csv and not {*header} & {*given}:
+        values = [name for name in header if _NUMBER.fullmatch(name)]
+        if len(values) > 1 and 2 * len(values) >= len(header):
+            raise InputError(
+                f"{place}: looks like values: no header; expected names above them, "
+                "such as arrival_s,prompt_tokens,output_tokens"
+            )
+
+
+def _refuse(place: str, what: str) -> NoReturn:
+    raise InputError(f"{place}: {what}; expected a row for each request")
+
+
+def refusal(
+    place: str,
+    wrong: Sequence[str],
+    arrival: str,
+    names: Mapping[str, str],
+    header: Sequence[str],
+) -> str:
+    """Return what is wrong with a header, and the command that would work."""
+    hints = dict.fromkeys(hint for name, hint in _HINTS.items() if name in header)
+    if len(header) == 1 and place.endswith(":1"):
+        hints["this is no table: expected names with , ; tab or | between"] = None
+    said = {column: names.get(column, "") for column in (arrival, *NEEDED)}
+    for column, words in zip(said, _MAY_BE, strict=True):
+        free = (name for name in header if name not in said.values() and _is_name(name))
+        may_be = (name for name in free if words & {*plain(name).split("_")})
+        said[column] = said[column] or next(may_be, "NAME" * (column in NEEDED))
+    said = {column: name for column, name in said.items() if name}
+    command = quote(",".join(f"{column}={name}" for column, name in said.items()))
+    return (
+        f"{place}: {'; '.join([*hints, *wrong])}; the file has {listed(header)}: say "
+        f"which are which, as with --columns {command}"
+    )
+
+
+def listed(names: Sequence[str], most: int = 20) -> str:
+    """Return names in a line, the first of many, and how many are texts."""
+    shown = [name for name in names if _is_name(name)]
+    more = len(shown) - most
+    texts = len(names) - len(shown)
+    parts = [", ".join(shown[:most]) + f" and {more} more" * (more > 0)] * bool(shown)
+    parts += [f"{texts} long text{'s' * (texts > 1)}"] * bool(texts)
+    return " and ".join(parts)
+
+
+def _is_name(text: str) -> bool:
+    return len(text) <= _MOST_SHOWN and _NAME.fullmatch(text) is not None
+
+
+def plain(name: str) -> str:
+    """Return a name in small letters with underlines.
+
+    Examples
+    --------
+    >>> plain("startTime"), plain("usage.Prompt Tokens")
+    ('start_time', 'usage_prompt_tokens')
+    """
+    parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name.strip())
+    return re.sub(r"[^a-z0-9]+", "_", parted.lower()).strip("_")

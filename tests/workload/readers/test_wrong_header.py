@@ -1,0 +1,111 @@
+"""Files in which the requests' columns are not found, or mean something else."""
+
+import json
+
+import pytest
+
+from capplan.errors import InputError
+from capplan.workload.readers import read_trace
+
+SUM = "each row is a sum of requests"
+
+
+def refused(tmp_path, text, name="log.csv", **given):
+    path = tmp_path / name
+    path.write_text(text)
+    with pytest.raises(InputError) as error:
+        read_trace(path, **given)
+    return str(error.value)
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "time,count(*),sum(prompt_tokens),sum(completion_tokens)",
+        "Time,rate(vllm:prompt_tokens_total[1m]),output_tokens",
+        "usage_date_utc,usage_input_tokens_no_cache,usage_output_tokens",
+    ],
+)
+def test_sums_are_refused_without_a_command_and_under_columns(tmp_path, header):
+    at, prompt, output = header.split(",")[0], *header.split(",")[-2:]
+    text = f"{header}\n{','.join('1' * len(header.split(',')))}\n"
+    asked = {"arrival_s": at, "prompt_tokens": prompt, "output_tokens": output}
+
+    for given in ({}, {"columns": asked}):
+        said = refused(tmp_path, text, **given)
+        assert SUM in said
+        assert "--columns" not in said
+
+
+@pytest.mark.parametrize("row", ["0.313,742,26", "2026-09-14T08:00:00Z,742,26,chat"])
+def test_a_file_without_a_header_says_so(tmp_path, row):
+    assert "no header" in refused(tmp_path, f"{row}\n{row}\n")
+
+
+def test_names_that_are_numbers_may_be_said(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_text("0,1\n742,26\n")
+
+    trace = read_trace(path, columns={"prompt_tokens": "0", "output_tokens": "1"})
+
+    assert trace.prompt_tokens.tolist() == [742]
+
+
+def test_a_table_by_columns_names_what_writes_rows(tmp_path):
+    table = {"prompt_tokens": {"0": 1, "1": 2}, "output_tokens": {"0": 3, "1": 4}}
+
+    said = refused(tmp_path, json.dumps(table), "log.json")
+
+    assert "orient='records'" in said
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "INFO 09-14 [logger.py:43] Received request a: prompt: 'secret', params\n",
+        "my secret is that of nobody else in this town,and of none beside\na,b\n",
+    ],
+)
+def test_texts_of_users_are_never_printed(tmp_path, text):
+    assert "secret" not in refused(tmp_path, text)
+
+
+def test_whole_numbers_of_an_unknown_begin_are_asked_for_their_unit(tmp_path):
+    rows = "".join(f"{313 + 600 * k},742,26\n" for k in range(60))
+    text = f"timestamp,prompt_tokens,output_tokens\n{rows}"
+
+    with pytest.warns(match="guessed"):
+        said = refused(tmp_path, text)
+
+    assert "--columns arrival_s=timestamp or arrival_ms=timestamp" in said
+    assert "0.00167 requests/s if it has seconds, 1.67 if milliseconds" in said
+    path = tmp_path / "log.csv"
+    asked = read_trace(path, columns={"arrival_ms": "timestamp"})
+    assert asked.arrival_s.max() == pytest.approx(0.313 + 59 * 0.6)
+
+
+@pytest.mark.parametrize(
+    "stamp", ["2026-09-14 08:00:0{},313", "2026-09-14 08:00:0{}.313 UTC"]
+)
+def test_dates_as_python_and_bigquery_write_them(tmp_path, stamp):
+    path = tmp_path / "log.csv"
+    rows = "".join(f'"{stamp.format(k)}",742,26\n' for k in range(3))
+    path.write_text(f"time,prompt_tokens,completion_tokens\n{rows}")
+
+    with pytest.warns(match="guessed"):
+        assert read_trace(path).arrival_s.tolist() == [0, 1, 2]
+
+
+def test_langfuses_batch_export_has_its_counts_in_usage_details(tmp_path):
+    path = tmp_path / "observations.jsonl"
+    row = {"type": "GENERATION", "start_time": "2026-09-14 08:00:37", "input": "x"}
+    row |= {"output": "y", "usage_details": {"input": "577", "output": "197"}}
+    path.write_text(json.dumps(row) + "\n")
+
+    with pytest.warns(match="guessed"):
+        trace = read_trace(path)
+
+    assert (trace.prompt_tokens.tolist(), trace.output_tokens.tolist()) == (
+        [577],
+        [197],
+    )
