@@ -45,7 +45,7 @@ _MAGIC = {
 }
 """First bytes of files that are no text."""
 _HEAD_BYTES = 65536
-_BLANKS = re.compile(r"\s*")
+_NO_BLANK = re.compile(r"\S")
 _SIMPLE = frozenset((str, int, float, bool, type(None)))
 _PARQUET_ROWS = 10_000
 _MOST_LEVELS = 16
@@ -159,7 +159,8 @@ def _spread(path: str | Path) -> Iterator[tuple[str, Any]]:
     """Yield objects that take several lines each."""
     text = read_text(path)
     line, at = 1, 0
-    while (start := _BLANKS.match(text, at).end()) < len(text):  # type: ignore[union-attr]
+    while found := _NO_BLANK.search(text, at):
+        start = found.start()
         line += text.count("\n", at, start)
         try:
             _, at = json.JSONDecoder().raw_decode(text, start)

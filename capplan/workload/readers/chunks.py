@@ -8,7 +8,12 @@ import numpy as np
 from capplan.errors import InputError
 from capplan.workload.readers import PLAIN, reader, requests, sniffed
 from capplan.workload.readers.columns import Columns
-from capplan.workload.readers.ordering import Notes, ordered_trace, say_left_out
+from capplan.workload.readers.ordering import (
+    Notes,
+    answered_rows,
+    ordered_trace,
+    say_left_out,
+)
 from capplan.workload.readers.outcomes import outcomes, refuse_sums
 from capplan.workload.readers.stamps import Stamps, arrivals
 from capplan.workload.readers.table import Table, iterate_tables
@@ -50,7 +55,7 @@ def iterate_trace(
         notes = Notes(path)
         refuse_sums(table, read)
         output, failed, other = outcomes(table, read)
-        right = (output != 0) & ~failed & ~other
+        right = answered_rows(output, failed, other)
         others, all_rows = others + int(other.sum()), all_rows + len(right)
         left_out += int((~right & ~other).sum())
         if not right.any():

@@ -39,11 +39,18 @@ def answered(
             f"{notes.path}: no row is a request of an LLM with its token counts; "
             "expected some"
         )
-    right = (np.asarray(output_tokens) != 0) & ~failed & ~other
+    right = answered_rows(output_tokens, failed, other)
     if not right.any():
         raise InputError(f"{notes.path}: every request failed; expected answered ones")
     say_left_out(notes, int((~right & ~other).sum()), int(other.sum()), len(right))
     return right
+
+
+def answered_rows(
+    output_tokens: np.ndarray, failed: np.ndarray, other: np.ndarray
+) -> np.ndarray:
+    """Return which rows are requests with an answer that did not fail, shape (n,)."""
+    return (np.asarray(output_tokens) != 0) & ~failed & ~other
 
 
 def say_left_out(notes: Notes, failed: int, other: int, of: int) -> None:
