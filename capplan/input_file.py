@@ -10,8 +10,9 @@ import stat
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from io import BufferedReader
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import Any, cast
 
 from capplan.errors import InputError
 
@@ -32,8 +33,12 @@ _MOST_YAML_CHARACTERS = 2**23
 _TOO_DEEP = "nested too deeply; expected settings or a table"
 
 
+class BrokenFileError(InputError):
+    """A file is cut off or malformed: what stands before may be whole."""
+
+
 @contextmanager
-def opened(path: str | Path) -> Iterator[IO[bytes]]:
+def opened(path: str | Path) -> Iterator[BufferedReader]:
     """Open the bytes of a file, decompressed when they begin with gzip's magic."""
     try:
         with open(_regular(path), "rb") as raw:
@@ -43,7 +48,7 @@ def opened(path: str | Path) -> Iterator[IO[bytes]]:
                 yield raw
                 return
             with gzip.open(raw) as unzipped:
-                yield cast(IO[bytes], unzipped)
+                yield cast(BufferedReader, unzipped)
     except DECOMPRESSION_ERRORS as error:
         raise InputError(
             f"{path}: the gzip data are damaged or cut off ({error}); "
@@ -89,9 +94,16 @@ def named_sha256(path: str | Path | None) -> str | None:
 
 
 def read_head(path: str | Path, byte_count: int) -> bytes:
-    """Return the first decompressed bytes of a file."""
+    """Return the first decompressed bytes of a file, of a damaged one what it has."""
+    head = b""
     with opened(path) as file:
-        return file.read(byte_count)
+        try:
+            while block := file.read1(byte_count - len(head)):
+                head += block
+        except DECOMPRESSION_ERRORS:
+            if not head:
+                raise
+    return head
 
 
 def has_more_than(path: str | Path, byte_count: int) -> bool:
@@ -161,7 +173,7 @@ def parse_json(
             parse_constant=number,
         )
     except json.JSONDecodeError as error:
-        raise InputError(
+        raise BrokenFileError(
             f"{path}:{line or error.lineno}: not JSON: {error.msg}"
         ) from None
     except RecursionError:

@@ -7,8 +7,7 @@ from typing import IO, Any
 
 import ijson
 
-from capplan.errors import InputError
-from capplan.input_file import DECOMPRESSION_ERRORS, opened
+from capplan.input_file import DECOMPRESSION_ERRORS, BrokenFileError, opened
 
 _BUFFER_BYTES = 1 << 16
 _MOST_OPENED = 1 << 13
@@ -20,10 +19,6 @@ ijson keeps the path to each level of a nest, so memory grows with its square.
 
 _MOST_TEXT_BYTES = 2**26
 """Of a text or number: ijson holds each whole."""
-
-
-class BrokenArrayError(InputError):
-    """The array ends or is malformed at a byte of the decompressed file."""
 
 
 def iterate_items(path: str | Path) -> Iterator[Any]:
@@ -38,7 +33,7 @@ def iterate_items(path: str | Path) -> Iterator[Any]:
                 reason = "the file ends here, in the middle of the array"
             else:
                 byte = _first_wrong_byte(path, byte - counted.last_bytes)
-            raise BrokenArrayError(f"byte {byte:,}: {reason}") from None
+            raise BrokenFileError(f"byte {byte:,}: {reason}") from None
 
 
 class _Counted:
@@ -60,11 +55,11 @@ class _Counted:
             data = b""
         opened_brackets = data.count(b"[") + data.count(b"{")
         if opened_brackets - data.count(b"]") - data.count(b"}") > _MOST_OPENED:
-            raise BrokenArrayError(f"byte {self.bytes_read:,}: nested too deeply")
+            raise BrokenFileError(f"byte {self.bytes_read:,}: nested too deeply")
         ends = data.rfind(b'"')
         self._text_bytes = len(data) - ends - 1 + (self._text_bytes if ends < 0 else 0)
         if self._text_bytes > _MOST_TEXT_BYTES:
-            raise BrokenArrayError(f"byte {self.bytes_read:,}: a text without end")
+            raise BrokenFileError(f"byte {self.bytes_read:,}: a text without end")
         self.last_bytes = len(data)
         self.bytes_read += len(data)
         self.ended = not data

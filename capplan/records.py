@@ -9,18 +9,22 @@ OpenTelemetry writes attributes, is such an object.
 import json
 import re
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from shlex import quote
+from typing import IO, Any, NamedTuple
 
 from capplan.errors import InputError
 from capplan.input_file import (
+    DECOMPRESSION_ERRORS,
     MOST_TEXT_BYTES,
+    BrokenFileError,
     opened,
     parse_json,
     read_head,
     read_text,
 )
-from capplan.json_array import BrokenArrayError, iterate_items
+from capplan.json_array import iterate_items
 
 WRAPPERS = (
     *("resourceSpans", "scopeSpans", "instrumentationLibrarySpans", "batches"),
@@ -29,23 +33,28 @@ WRAPPERS = (
 )
 """Keys of lists that hold the rows of a file, or objects that wrap them."""
 
-_MAGIC = {
-    b"PAR1": "Parquet",
-    b"SQLite format 3": "an SQLite database",
-    b"ARROW1": "an Arrow file",
-    b"PK\x03\x04": "a zip archive or an Excel workbook",
-    b"\xd0\xcf\x11\xe0": "an Excel workbook",
-    b"\xff\xfe": "text in UTF-16",
-    b"\xfe\xff": "text in UTF-16",
-    b"\x28\xb5\x2f\xfd": "compressed by zstd",
-    b"BZh": "compressed by bzip2",
-    b"\xfd7zXZ": "compressed by xz",
-    b"Obj\x01": "an Avro file",
-    b"ORC": "an ORC file",
+_BINARY = {
+    "an SQLite database": (b"SQLite format 3", "export its table as CSV"),
+    "an Arrow file": (b"ARROW1", "write it as Parquet"),
+    "an Excel workbook": (
+        rb"PK\x03\x04.*(?:\[Content_Types|xl/)|\xd0\xcf\x11\xe0",
+        "save its sheet as CSV UTF-8",
+    ),
+    "a zip archive": (b"PK\x03\x04", "unzip {}"),
+    "text in UTF-16": (b"\xff\xfe|\xfe\xff", "iconv -f UTF-16 -t UTF-8 {} > utf8.csv"),
+    "compressed by zstd": (rb"\x28\xb5\x2f\xfd", "unzstd {}"),
+    "compressed by bzip2": (b"BZh", "bunzip2 -k {}"),
+    "compressed by xz": (b"\xfd7zXZ", "unxz -k {}"),
+    "an Avro file": (b"Obj\x01", "write it as Parquet"),
+    "an ORC file": (b"ORC", "write it as Parquet"),
+    "a tar archive": (b".{257}ustar", "tar xf {}"),
 }
-"""First bytes of files that are no text."""
+"""First bytes of files that are no text, and what to do with one."""
+_TEXT_AROUND = re.compile(rb"(?!\[\s*[{\]])[^{].*^\{\"[^\"]", re.DOTALL | re.MULTILINE)
+"""Lines of JSON behind one that is none."""
 _HEAD_BYTES = 65536
 _NO_BLANK = re.compile(r"\S")
+_LAST_COMMA = re.compile(r",\s*\]\s*\Z")
 _SIMPLE = frozenset((str, int, float, bool, type(None)))
 _PARQUET_ROWS = 10_000
 _MOST_LEVELS = 16
@@ -63,15 +72,18 @@ class Record(NamedTuple):
 def form(path: str | Path) -> str:
     """Return how a file holds rows: ``csv`` (or text), ``json`` or ``parquet``."""
     head = read_head(path, _HEAD_BYTES).removeprefix(b"\xef\xbb\xbf")
-    for magic, named in _MAGIC.items():
-        if head.startswith(magic):
-            if named == "Parquet":
-                return "parquet"
+    if head.startswith(b"PAR1"):
+        return "parquet"
+    for named, (magic, do) in _BINARY.items():
+        if re.match(magic, head, re.DOTALL):
             raise InputError(
-                f"{path}: is {named}; expected UTF-8 text (CSV, JSON), or Parquet"
+                f"{path}: is {named}; expected UTF-8 text (CSV, JSON), or Parquet: "
+                f"{do.format(quote(str(path)))}"
             )
     if b"\0" in head:
         raise InputError(f"{path}: holds bytes that are no text; expected CSV or JSON")
+    if _TEXT_AROUND.match(head.lstrip()):
+        raise InputError(f"{path}: text stands among its JSON; {_only_json(path)}")
     return "json" if head.lstrip()[:1] in (b"{", b"[") else "csv"
 
 
@@ -116,11 +128,12 @@ def _array(path: str | Path) -> Iterator[tuple[str, Any]]:
     try:
         for number, item in enumerate(iterate_items(path), 1):
             yield f": item {number:,}", item
-    except BrokenArrayError as broken:
-        try:  # NaN and Infinity, which Python's tools write and JSON does not have
-            others = parse_json(path, read_text(path))[number:]
+    except BrokenFileError as broken:
+        try:  # NaN and Infinity, or a comma behind the last, which tools write
+            text = _LAST_COMMA.sub("]", read_text(path))
+            others = parse_json(path, text)[number:]
         except InputError:
-            raise BrokenArrayError(f"{path}: {broken}") from None
+            raise BrokenFileError(f"{path}: {broken}") from None
         for further, item in enumerate(others, number + 1):
             yield f": item {further:,}", item
 
@@ -129,30 +142,54 @@ def _lines(path: str | Path) -> Iterator[tuple[str, Any]]:
     """Yield the object of each line, or of a file whose objects take several."""
     is_first = True
     with opened(path) as file:
-        lines = iter(lambda: file.readline(MOST_TEXT_BYTES), b"")
+        lines = _until_damaged(path, file)
         for number, raw in enumerate(lines, 1):
             if len(raw) == MOST_TEXT_BYTES:
                 raise InputError(
                     f"{path}:{number}: a line of more than {MOST_TEXT_BYTES >> 20} MiB;"
                     " expected an object a line"
                 )
-            try:
-                text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
-            except UnicodeDecodeError:
-                raise InputError(f"{path}:{number}: is not UTF-8 text") from None
-            if not text.strip():
+            if not raw.strip():
                 continue
             try:
-                value = parse_json(path, text, number)
-            except InputError:
+                value = _parsed(path, number, raw)
+            except BrokenFileError as wrong:
                 if is_first:
                     break  # its objects may take several lines each
-                raise
+                if not any(map(bytes.strip, lines)):
+                    raise  # the last line
+                only = "" if raw.startswith(b"{") else f"; {_only_json(path)}"
+                raise InputError(f"{wrong}{only}") from None
             is_first = False
             yield f":{number}", value
         else:
             return
     yield from _spread(path)
+
+
+def _parsed(path: str | Path, number: int, raw: bytes) -> Any:
+    """Return the value of a line."""
+    try:
+        text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
+    except UnicodeDecodeError:
+        raise BrokenFileError(f"{path}:{number}: is not UTF-8 text") from None
+    return parse_json(path, text, number)
+
+
+def _until_damaged(path: str | Path, file: IO[bytes]) -> Iterator[bytes]:
+    """Yield the lines of a file; a BrokenFileError where its gzip data end."""
+    try:
+        yield from iter(lambda: file.readline(MOST_TEXT_BYTES), b"")
+    except DECOMPRESSION_ERRORS as error:
+        raise BrokenFileError(
+            f"{path}: the gzip data are damaged or cut off ({error})"
+        ) from None
+
+
+def _only_json(path: str | Path) -> str:
+    """Return the command that takes the lines of objects out of a file."""
+    grep = "zgrep" if str(path).endswith(".gz") else "grep"
+    return f"{grep} '^{{' {quote(str(path))} > rows.jsonl keeps the lines of JSON"
 
 
 def _spread(path: str | Path) -> Iterator[tuple[str, Any]]:
@@ -166,7 +203,7 @@ def _spread(path: str | Path) -> Iterator[tuple[str, Any]]:
             _, at = json.JSONDecoder().raw_decode(text, start)
         except json.JSONDecodeError as error:
             where = line + text.count("\n", start, error.pos)
-            raise InputError(f"{path}:{where}: not JSON: {error.msg}") from None
+            raise BrokenFileError(f"{path}:{where}: not JSON: {error.msg}") from None
         except RecursionError:
             raise InputError(f"{path}:{line}: not JSON: nested too deeply") from None
         except ValueError as error:  # a number of thousands of digits
@@ -282,8 +319,9 @@ def _plain(value: Any) -> Any:
 def first_values(path: str | Path) -> dict[str, Any]:
     """Return the fields that have a value in some row, with the first such value."""
     found: dict[str, Any] = {}
-    for _, fields in records(path):
-        for name, value in fields.items():
-            if name not in found and value not in (None, ""):
-                found[name] = value
+    with suppress(BrokenFileError):  # said when the rows are read
+        for _, fields in records(path):
+            for name, value in fields.items():
+                if name not in found and value not in (None, ""):
+                    found[name] = value
     return found

@@ -85,7 +85,7 @@ def test_an_empty_list_does_not_hide_the_row_that_has_it(write):
         ('{"a": 1}\n{"a": 1, "a": 2}\n', ":2: the key 'a' stands twice"),
         ('{"a.b": 1, "a": {"b": 2}}', ":1: 'a.b' stands twice"),
         ('{"a": ' + "[" * 100_000, ":1: not JSON: nested too deeply"),
-        (b'{"a": "\xff"}', ":1: is not UTF-8"),
+        (b'{"a": "\xff"}', "not UTF-8 text at byte 7"),
         ('{"a": ' + "9" * 5000 + "}", ":1: not JSON: Exceeds the limit"),
     ],
 )
@@ -100,10 +100,16 @@ def test_what_is_wrong_is_said_with_its_place(write, content, message):
 @pytest.mark.parametrize(
     ("head", "named"),
     [
-        (b"PK\x03\x04\x14\0", "a zip archive or an Excel workbook"),
+        (b"PK\x03\x04\x14\0", "a zip archive; .*: unzip "),
+        (
+            b"PK\x03\x04\x14\0xl/workbook.xml",
+            "an Excel workbook; .*: save its sheet as",
+        ),
+        (b"a.csv".ljust(257, b"\0") + b"ustar", "a tar archive; .*: tar xf "),
+        (b"BZh91", "compressed by bzip2; .*: bunzip2 -k "),
         (b"SQLite format 3\0", "an SQLite database"),
         (b"ARROW1\0\0", "an Arrow file"),
-        ("a,b\n".encode("utf-16"), "text in UTF-16"),
+        ("a,b\n".encode("utf-16"), "text in UTF-16; .*: iconv -f UTF-16 "),
         (b"\x28\xb5\x2f\xfd", "compressed by zstd"),
         (b"a,b\n1,\0\0", "bytes that are no text"),
     ],

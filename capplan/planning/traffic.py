@@ -369,7 +369,8 @@ def is_streamed(settings: SimulateSettings) -> bool:
 def chunks(settings: SimulateSettings, engine: EngineSettings) -> Iterator[Trace]:
     """Yield the requests, without the oversized ones where they are to be dropped."""
     dropped = 0
-    for trace in iterate_trace(str(settings.trace), _CHUNK_REQUESTS, settings.columns):
+    given = str(settings.trace), _CHUNK_REQUESTS, settings.columns
+    for trace in iterate_trace(*given, salvage=settings.salvage):
         trace = _reshaped(trace, settings)
         if settings.drop_oversized:
             too_large = unserved(trace, engine)

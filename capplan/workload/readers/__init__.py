@@ -12,6 +12,7 @@ from typing import Any
 
 from capplan.errors import InputError
 from capplan.workload.readers.options import ReadOptions
+from capplan.workload.readers.wrong_header import refuse_folder
 from capplan.workload.trace import Trace
 
 READERS = dict.fromkeys(
@@ -70,6 +71,7 @@ def read_trace(
 
     The format is detected unless ``reader_name`` is one of ``READERS``.
     """
+    refuse_folder(Path(path))
     options = ReadOptions(sharegpt_rule, tokenizer, salvage, seed, columns or {})
     name = reader_name or sniffed(path)
     counted = {"prompt_tokens", "output_tokens"} & options.columns.keys()

@@ -24,6 +24,8 @@ def iterate_trace(
     path: str | Path,
     chunk_requests: int = 1_000_000,
     columns: Mapping[str, str] | None = None,
+    *,
+    salvage: bool = False,
 ) -> Iterator[Trace]:
     """Yield the requests of a file, plain or gzipped, in order of arrival.
 
@@ -51,7 +53,8 @@ def iterate_trace(
     timed: bool | None = None
     left_out = others = all_rows = 0
     arrival = read.names[read.arrival] if read.arrival else ""
-    for table in iterate_tables(path, chunk_requests, requests.wanted(read)):
+    broken, fields = Notes(path), requests.wanted(read)
+    for table in iterate_tables(broken, chunk_requests, fields, salvage=salvage):
         notes = Notes(path)
         refuse_sums(table, read)
         output, failed, other = outcomes(table, read)

@@ -28,14 +28,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from capplan.errors import InputError
-from capplan.json_array import BrokenArrayError
-from capplan.records import Record, records
+from capplan.records import Record
 from capplan.workload.readers import first_row, requests
 from capplan.workload.readers.columns import NAMES, PER_S, Columns, columns_among
 from capplan.workload.readers.formats import FORMATS
 from capplan.workload.readers.options import ReadOptions
 from capplan.workload.readers.ordering import Notes
-from capplan.workload.readers.table import Table, table_of
+from capplan.workload.readers.table import Table, table_of, whole_records
 from capplan.workload.readers.token_counts import (
     ESTIMATE_NOTE,
     CountTokens,
@@ -118,7 +117,7 @@ def read(path: str | Path, options: ReadOptions) -> Trace:
     tally: Counter[str] = Counter()
     rule = options.sharegpt_rule
     columns = _columns(path, options)
-    conversations = _conversations(path, options.salvage, notes, tally)
+    conversations = _conversations(notes, options.salvage, tally)
     index: list[int] = []
     rows: list[dict[str, Any]] = []
     while batch := list(islice(conversations, _BATCH_CONVERSATIONS)):
@@ -206,21 +205,12 @@ def _requests(
 
 
 def _conversations(
-    path: str | Path, salvage: bool, notes: Notes, tally: Counter[str]
+    notes: Notes, salvage: bool, tally: Counter[str]
 ) -> Iterator[Conversation]:
-    try:
-        for row, record in enumerate(records(path)):
-            for listed in _lists(record.fields):
-                yield row, record.fields, _messages(path, record, listed, tally)
-            tally["read"] += 1
-    except BrokenArrayError as broken:
-        whole = str(broken).removeprefix(f"{path}: ")
-        whole += f", after {tally['read']:,} whole conversations"
-        if not salvage:
-            raise InputError(
-                f"{path}: {whole}; get the whole file, or keep these with --salvage"
-            ) from None
-        notes.add(f"{whole}, which are kept")
+    for row, record in enumerate(whole_records(notes, salvage)):
+        for listed in _lists(record.fields):
+            yield row, record.fields, _messages(notes.path, record, listed, tally)
+        tally["read"] += 1
 
 
 def _lists(fields: Mapping[str, Any]) -> list[list[Any]]:

@@ -65,10 +65,12 @@ def read(path: str | Path, options: ReadOptions, known: "Format") -> Trace:
         return clean
     if known.block_tokens:
         refuse_too_large(path)
-    table = read_table(path, {**wanted(columns), **known.also})
+    notes = Notes(path)
+    fields = {**wanted(columns), **known.also}
+    table = read_table(notes, fields, salvage=options.salvage)
     lacking = dict.fromkeys(known.also.keys() - set(table.frame))
     table = Table(path, table.frame.assign(**lacking))
-    return of_table(table, columns, Notes(path), known, options.seed)
+    return of_table(table, columns, notes, known, options.seed)
 
 
 def of_table(

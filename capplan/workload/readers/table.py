@@ -6,7 +6,7 @@ find the place of the wrong value.
 
 import re
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
@@ -18,8 +18,9 @@ import numpy as np
 
 from capplan.csv_file import cell, header, longer_than_header, separator
 from capplan.errors import InputError
-from capplan.input_file import opened
-from capplan.records import first_values, form, records
+from capplan.input_file import BrokenFileError, opened
+from capplan.records import Record, first_values, form, records
+from capplan.workload.readers.ordering import Notes
 from capplan.workload.trace import MAX_TOKENS, MOST_REQUESTS
 
 if TYPE_CHECKING:
@@ -155,18 +156,37 @@ def column_names(path: str | Path) -> dict[str, Any]:
     return dict.fromkeys(header(path)) if form(path) == "csv" else first_values(path)
 
 
-def read_table(path: str | Path, wanted: Mapping[str, Any]) -> Table:
+def whole_records(
+    notes: Notes, salvage: bool, wanted: Collection[str] | None = None
+) -> Iterator[Record]:
+    """Yield the records of a file, of a broken one with ``salvage`` those before."""
+    count = 0
+    try:
+        for record in records(notes.path, wanted):
+            yield record
+            count += 1
+    except BrokenFileError as broken:
+        said = f"{broken}, after {count:,} whole records"
+        if not salvage or not count:
+            keep = ", or keep these with --salvage" * (count > 0)
+            raise InputError(f"{said}; get the whole file{keep}") from None
+        notes.add(f"{said.removeprefix(f'{notes.path}: ')}, which are kept")
+
+
+def read_table(notes: Notes, wanted: Mapping[str, Any], *, salvage: bool) -> Table:
     """Return all rows of a file, plain or gzipped.
 
     ``wanted`` has the pandas dtype of each column to read, None to infer it.
+    ``salvage`` keeps the rows before the end of a broken file.
     """
+    path = notes.path
     import pandas as pd
 
     at_once = None if form(path) == "csv" else _ROWS_AT_ONCE
     if at_once is None:
         _refuse_too_many(path)
     tables: list[Table] = []
-    for table in iterate_tables(path, at_once, wanted):
+    for table in iterate_tables(notes, at_once, wanted, salvage=salvage):
         tables.append(table)
         if sum(map(len, tables)) > MOST_REQUESTS:
             raise InputError(_TOO_MANY.format(path=path, most=MOST_REQUESTS))
@@ -197,14 +217,15 @@ def _refuse_too_many(path: str | Path) -> None:
 
 
 def iterate_tables(
-    path: str | Path, chunk_rows: int | None, wanted: Mapping[str, Any]
+    notes: Notes, chunk_rows: int | None, wanted: Mapping[str, Any], *, salvage: bool
 ) -> Iterator[Table]:
     """Yield a file as tables of at most ``chunk_rows`` rows; their index counts on."""
+    path = notes.path
     if form(path) == "csv":
         with opened(path) as file:
             yield from _tables(path, file, chunk_rows, wanted)
         return
-    rows, first = records(path, wanted), 0
+    rows, first = whole_records(notes, salvage, wanted), 0
     while batch := [fields for _, fields in islice(rows, chunk_rows)]:
         yield table_of(path, batch, range(first, first + len(batch)), wanted)
         first += len(batch)

@@ -1,11 +1,15 @@
-"""What is said of a header in which the requests' columns are not found."""
+"""What is said of a header without the requests' columns, and of a folder."""
 
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
 from shlex import quote
 from typing import NoReturn
 
 from capplan.errors import InputError
+from capplan.input_file import read_head
 
 NEEDED = ("prompt_tokens", "output_tokens")
 _MAY_BE = (
@@ -35,6 +39,38 @@ _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|\d{4}-\d\d-\d\d.*")
 _NAME = re.compile(r"(?:\S{1,40}[ ]?){1,4}")
 _MOST_SHOWN = 60
 """Characters of a name; what is longer is text of a log or of its users."""
+
+
+_OF_SERVEGEN = re.compile(r"chunk-\d+-(?:trace\.csv|dataset\.json)")
+_END = re.compile(r"(?:\.[A-Za-z]\w*)?(?:\.gz)?$")
+_MOST_FILES = 10_000
+
+
+def refuse_folder(path: Path) -> None:
+    """Refuse a folder, with the command that makes a file of its files."""
+    if any(path.glob("chunk-*-trace.csv")) or _OF_SERVEGEN.fullmatch(path.name):
+        folder = quote(str(path if path.is_dir() else path.parent))
+        raise InputError(f"{path}: is of ServeGen's clients; give --workload {folder}")
+    if not path.is_dir():
+        return
+    files = list(islice(filter(Path.is_file, path.rglob("[!.]*")), _MOST_FILES))
+    ends = Counter(_END.findall(file.name)[0] for file in files)
+    end = max(ends, key=lambda end: (ends[end], end[-3:] != ".gz"), default="")
+    first = next((file for file in files if file.name.endswith(end)), None)
+    kind, folder = end.removesuffix(".gz"), quote(str(path))
+    command = "cat {} +" if kind == end else "zcat {} +"
+    if kind == ".csv":
+        command = "awk 'FNR > 1 || NR == 1' {} +"  # one header
+    elif first and read_head(first, 1) == b"[":
+        command = "jq -c '.[]' {} +"
+    do = f"find {folder} -name '*{end}' -exec {command} > all{kind}"
+    if kind != end and not command.startswith("zcat"):
+        do = f"gunzip -kr {folder}, and then the folder again"
+    elif kind == ".parquet":
+        code = f"import pandas; all = pandas.read_parquet({str(path)!r}); "
+        do = "python -c " + quote(code + "all.to_parquet('all.parquet')")
+    many = f"{len(files):,} file{'s' * (len(files) != 1)}"
+    raise InputError(f"{path}: is a folder of {many}; expected one file: {do}")
 
 
 def refuse_no_requests(

@@ -128,7 +128,7 @@ def test_a_file_that_is_cut_off_names_its_byte_and_salvage(tmp_path, tokenizer, 
         read_trace(path, tokenizer=tokenizer)
 
     assert f"byte {len(cut):,}" in str(caught.value)
-    assert "after 4 whole conversations" in str(caught.value)
+    assert "after 4 whole records" in str(caught.value)
     assert "--salvage" in str(caught.value)
 
 
@@ -137,11 +137,11 @@ def test_salvage_keeps_the_whole_conversations(tmp_path, tokenizer):
     path = tmp_path / "cut.json"
     path.write_bytes(whole[: whole.index(b"iiii") + 2])
 
-    with pytest.warns(TraceWarning, match="4 whole conversations, which are kept"):
+    with pytest.warns(TraceWarning, match="4 whole records, which are kept"):
         trace = read_trace(path, tokenizer=tokenizer, salvage=True)
 
     assert trace.prompt_tokens.tolist() == [8]
-    assert any("4 whole conversations" in note for note in trace.notes)
+    assert any("4 whole records" in note for note in trace.notes)
 
 
 def test_gzip_that_is_cut_off_can_be_salvaged_too(tmp_path, tokenizer):
@@ -149,7 +149,7 @@ def test_gzip_that_is_cut_off_can_be_salvaged_too(tmp_path, tokenizer):
     path = tmp_path / "cut.json.gz"
     path.write_bytes(gzip.compress(many)[:-300])
 
-    with pytest.warns(TraceWarning, match="whole conversations, which are kept"):
+    with pytest.warns(TraceWarning, match="whole records, which are kept"):
         trace = read_trace(path, tokenizer=tokenizer, salvage=True)
 
     assert 1000 < len(trace) < 5_000
