@@ -64,6 +64,7 @@ class Architecture:
     expert_bias: bool = False
     router_bias: bool = False
     head_norm: bool = False  # queries and keys are normalized per head
+    heads_norm: bool = False  # or over all heads at once
     norms_per_layer: int = 2
     norm_width_factor: int = 1  # 2 for norms with a bias
     sinks: bool = False  # each head has a learned sink
@@ -217,6 +218,7 @@ class Architecture:
         width = (heads * (1 + self.attention_gate) + keys) * head_dim
         plain = self.qkv_bias * width + self.out_bias * hidden
         plain += self.head_norm * 2 * head_dim + self.sinks * heads
+        plain += self.heads_norm * (heads + keys / 2) * head_dim
         return _Part(hidden * width + heads * head_dim * hidden, 0, 0, plain)
 
     def _ffn(self, inner: int, biased: bool) -> tuple[float, float]:

@@ -15,20 +15,32 @@ from capplan.llm.hf_config import from_config
 
 _DATA = Path(__file__).parent / "data" / "llms.yaml"
 
-_TUNINGS = r"(instruct|chat|hf|it|base|thinking|original|terminus|\d{4}|4kinstruct|8k)"
+_TUNINGS = re.compile(
+    r"instruct|chat|hf|it|base|thinking|reasoning|original|terminus|preview|8k|qat|ct|"
+    r"unsloth|\d{4}|v0\.1"
+)
 _QUANTIZED = {
     "fp8dynamic": "fp8",
     "fp8block": "fp8_block",
     "fp8kv": "fp8",
+    "fp8w8a8": "fp8",
+    "fp8staticpertensor": "fp8",
     "fp8": "",  # as the entry says
+    "nvfp4v2": "nvfp4",
     "nvfp4": "nvfp4",
     "mxfp4": "mxfp4",
     "fp4": "nvfp4",
-    "awqint4": "int4",
     "awq": "int4",
-    "gptqint4": "int4",
+    "gptq": "int4",
     "quantized.w8a8": "int8",
     "quantized.w4a16": "int4",
+    "w8a8": "int8",
+    "w8a16": "int8",
+    "w4a16": "int4",
+    "bnb4bit": "int4",
+    "4bit": "int4",
+    "8bit": "int8",
+    "gptqint8": "int8",
     "int8": "int8",
     "int4": "int4",
     "bf16": "bf16",
@@ -44,6 +56,7 @@ _ALIASES = {
     "mistralsmall24b": "Mistral-Small-3.2-24B",
     "deepseekr1distillllama8b": "Llama-3.1-8B",
     "deepseekr1distillllama70b": "Llama-3.3-70B",
+    "kimik2.7": "Kimi-K2.7-Code",
 }
 
 
@@ -53,7 +66,13 @@ def _configs() -> dict[str, dict[str, Any]]:
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     with _DATA.open(encoding="utf-8") as file:
-        return yaml.load(file, loader)
+        entries = yaml.load(file, loader)
+    own = ("checkpoints", "fp8_kv")  # whatever has the same shapes
+    for name, entry in entries.items():
+        if "like" in entry:
+            shapes = entries[entry["like"]].items()
+            entries[name] = {k: v for k, v in shapes if k not in own} | entry
+    return entries
 
 
 def llm_names() -> tuple[str, ...]:
@@ -105,10 +124,10 @@ def published(name_or_path: str | Path) -> Published | None:
     entry, _ = _found(name_or_path)
     config = _configs()[entry]
     checkpoints = config.get("checkpoints", {})
-    key, _ = _split_dtype(_squeeze(str(name_or_path)))
-    own = {_split_dtype(_squeeze(x))[0] for x in (entry, *checkpoints.values())}
+    own = [_split_dtype(_words(x))[0] for x in (entry, *checkpoints.values())]
+    is_named = _split_dtype(_words(str(name_or_path)))[0] in own
     flags = tuple(config.get("serve_flags", ()))
-    return Published(entry, checkpoints, flags, key in own)
+    return Published(entry, checkpoints, flags, is_named)
 
 
 def _config_file(name_or_path: str | Path) -> Path | None:
@@ -127,20 +146,45 @@ def _config_file(name_or_path: str | Path) -> Path | None:
 def _found(name_or_path: str | Path) -> tuple[str, str | None]:
     """Return the entry of a name, and the weight dtype where the name says one."""
     name = str(name_or_path)
-    key, dtype = _split_dtype(_squeeze(name))
-    known = {_squeeze(full): full for full in llm_names()} | _ALIASES
-    dated = re.sub(r"(instruct|thinking)(?=\d{4}$)", "", key)
-    full = known.get(key) or known.get(dated) or known.get(_without_tuning(key))
+    key, dtype = _resolved(name)
+    full = _known().get(key)
     if full is None:
-        near = difflib.get_close_matches(key, known, n=5, cutoff=0.5)
-        names = list(dict.fromkeys(known[match] for match in near)) or llm_names()
+        near = difflib.get_close_matches(key, _known(), n=5, cutoff=0.6)
+        names = ", ".join(dict.fromkeys(_known()[match] for match in near))
+        meant = f"did you mean {names}?" if near else "see `capplan list llms`."
         raise InputError(
-            f"unknown LLM {name!r}; did you mean {', '.join(names)}? "
-            "The path of a config.json does as well"
+            f"unknown LLM {name!r}; {meant} The path of a config.json does as well"
         )
     if dtype == "":  # FP8, as in the published checkpoint of that name
         dtype = str(_configs()[full].get("fp8_checkpoint", "fp8"))
     return full, dtype
+
+
+@cache
+def _known() -> dict[str, str]:
+    return {_squeeze(full): full for full in llm_names()} | _ALIASES
+
+
+@cache
+def _resolved(name: str) -> tuple[str, str | None]:
+    """Return the key of a name, and the weight dtype where the name says one.
+
+    From the end, words that state a precision, a date or a tuning are left out until
+    an entry is found; the precision nearest to the end counts.
+    """
+    words, dtype = _words(name), None
+    while (key := "".join(words)) not in _known() and len(words) > 1:
+        undated = "".join(words[:-2] + words[-1:])
+        if _TUNINGS.fullmatch(words[-2]) and undated in _known():
+            return undated, dtype
+        shorter, stated = _split_dtype(words)
+        dtype = stated if dtype is None else dtype
+        if stated is None and _TUNINGS.fullmatch(words[-1]):
+            shorter = words[:-1]
+        if shorter == words:
+            break
+        words = shorter
+    return key, dtype
 
 
 def _listed(name: str, dtype: str | None = None) -> Architecture:
@@ -195,22 +239,24 @@ def _kv_dtype(name: str, found: Architecture) -> str:
     return "fp8" if states and maker == "nvidia" else found.kv_dtype
 
 
+def _words(name: str) -> list[str]:
+    """Return the words of a name without who published it, in small letters."""
+    name = re.sub(r"(?<=\d)_(?=\d)", ".", re.split(r"/|--", name.strip("/"))[-1])
+    words = re.sub(r"[^a-z0-9.]+", " ", name.lower()).split() or [""]
+    return words[1:] if words[:2] == ["meta", "llama"] else words
+
+
 def _squeeze(name: str) -> str:
-    return re.sub(r"[^a-z0-9.]", "", name.rsplit("/", 1)[-1].lower())
+    return "".join(_words(name))
 
 
-def _split_dtype(key: str) -> tuple[str, str | None]:
-    for suffix, dtype in _QUANTIZED.items():
-        if key.endswith(suffix):
-            return key.removesuffix(suffix), dtype
-    return key, None
-
-
-def _without_tuning(key: str) -> str:
-    key = re.sub(r"^meta(?=llama)", "", key)
-    while (shorter := re.sub(rf"(?:{_TUNINGS}|v0.1)$", "", key)) != key:
-        key = shorter
-    return key
+def _split_dtype(words: list[str]) -> tuple[list[str], str | None]:
+    """Return the words before the last precision, which has one to three words."""
+    for count in (3, 2, 1):
+        dtype = _QUANTIZED.get("".join(words[-count:]))
+        if dtype is not None and len(words) > count:
+            return words[:-count], dtype
+    return words, None
 
 
 def _from_file(path: Path) -> Architecture:

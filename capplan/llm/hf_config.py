@@ -19,7 +19,7 @@ _STATEFUL = frozenset({"qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "nemotr
 _KNOWN |= _STATEFUL | {"llama4_text", "qwen3_vl_text", "qwen3_vl_moe_text"}
 _SPARSE_LATENT = frozenset({"deepseek_v32", "glm_moe_dsa"})
 _SPARSE = _SPARSE_LATENT | {"minimax_m3"}
-_KNOWN |= _SPARSE | {"gemma4_text"}
+_KNOWN |= _SPARSE | {"gemma4_text", "minimax_m2", "glm4_moe_lite"}
 
 _WINDOWED = ("sliding_attention", "chunked_attention")
 _LAYERS = ("full_attention", *_WINDOWED)
@@ -55,7 +55,8 @@ _SPARSE_LAYERS = ["deepseek_sparse_attention", "minimax_m3_sparse"]
 
 _FOUR_NORMS = ("gemma2", "gemma3_text", "gemma4_text")
 _BIASED_ROUTERS = frozenset({"gpt_oss", "deepseek_v3", "kimi_k2", "glm4_moe"})
-_BIASED_ROUTERS |= {"nemotron_h", *_SPARSE, "gemma4_text"}
+_BIASED_ROUTERS |= {"nemotron_h", *_SPARSE, "gemma4_text", "minimax_m2"}
+_BIASED_ROUTERS |= {"glm4_moe_lite"}
 
 _FFN = {
     "opt": "ffn_dim",
@@ -179,6 +180,7 @@ def _biases_and_norms(kind: str, fields: Fields) -> dict[str, Any]:
         "head_norm": kind.startswith("qwen3")
         or kind in ("gemma3_text", "gemma4_text", "minimax_m3")
         or (kind == "glm4_moe" and fields.flag("use_qk_norm", False)),
+        "heads_norm": kind == "minimax_m2",
         "norms_per_layer": 4 if kind in _FOUR_NORMS else 2,
         "norm_width_factor": 2 if kind == "opt" else 1,
         "sinks": kind == "gpt_oss",

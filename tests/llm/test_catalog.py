@@ -4,7 +4,7 @@ import re
 import pytest
 
 from capplan.errors import CapplanWarning, InputError
-from capplan.llm.catalog import llm, llm_names, twins
+from capplan.llm.catalog import llm, llm_names, same_shapes, twins
 
 PARAMETERS = {
     "Llama-2-7B": 6_738_415_616,
@@ -34,6 +34,7 @@ PARAMETERS = {
     "Qwen2.5-14B": 14_770_033_664,
     "Qwen2.5-32B": 32_763_876_352,
     "Qwen2.5-72B": 72_706_203_648,
+    "DeepSeek-R1-Distill-Qwen-1.5B": 1_777_088_000,
     "Qwen3-0.6B": 596_049_920,
     "Qwen3-1.7B": 1_720_574_976,
     "Qwen3-4B": 4_022_468_096,
@@ -84,6 +85,9 @@ PARAMETERS = {
     "GLM-4.6": 352_797_829_024,
     "GLM-4.7": 352_797_829_024,
     "GLM-5.2": 743_377_019_904,
+    "GLM-4.7-Flash": 29_943_393_920,
+    "GLM-5": 743_911_218_432,
+    "MiniMax-M2": 228_689_764_864,
     "MiniMax-M3": 426_174_572_928,
     "gpt-oss-20b": 20_914_757_184,
     "gpt-oss-120b": 116_829_156_672,
@@ -99,6 +103,28 @@ PARAMETERS = {
 """Parameters of the model that transformers 5.19 (Llama 4 to Qwen3.5: 5.23) builds from
 the same config, with the score corrections of the routers, which it keeps apart."""
 
+LIKE = {
+    "Mistral-Small-3.2-24B": (
+        "Magistral-Small-2506",
+        "Magistral-Small-2507",
+        "Magistral-Small-2509",
+        "Devstral-Small-2505",
+        "Devstral-Small-2507",
+    ),
+    "Qwen2.5-7B": ("Qwen2.5-Coder-7B", "DeepSeek-R1-Distill-Qwen-7B"),
+    "Qwen2.5-14B": ("Qwen2.5-Coder-14B", "DeepSeek-R1-Distill-Qwen-14B"),
+    "Qwen2.5-32B": ("Qwen2.5-Coder-32B", "QwQ-32B", "DeepSeek-R1-Distill-Qwen-32B"),
+    "Qwen3-30B-A3B": ("Qwen3-Coder-30B-A3B",),
+    "Qwen3.5-27B": ("Qwen3.6-27B", "Qwen3.8-27B"),
+    "Qwen3.5-35B-A3B": ("Qwen3.6-35B-A3B",),
+    "DeepSeek-V3.2": ("DeepSeek-V3.2-Exp",),
+    "Kimi-K2": ("Kimi-K2.7-Code",),
+    "GLM-5": ("GLM-5.1",),
+    "MiniMax-M2": ("MiniMax-M2.1", "MiniMax-M2.5", "MiniMax-M2.7"),
+}
+"""LLMs with the shapes of another."""
+PARAMETERS |= {name: PARAMETERS[of] for of, names in LIKE.items() for name in names}
+
 PUBLISHED = {
     "Llama-2-70B": 68_976_648_192,
     "Llama-3.1-8B": 8_030_261_248,
@@ -110,6 +136,7 @@ PUBLISHED = {
     "Gemma-2-9B": 9_241_705_984,
     "Phi-4": 14_659_507_200,
     "DeepSeek-V2-Lite": 15_706_484_224,
+    "DeepSeek-R1-Distill-Qwen-1.5B": 1_777_088_000,
 }
 """Total parameters that the models' Hugging Face pages show."""
 
@@ -213,6 +240,19 @@ def test_every_name_of_the_catalog_finds_itself_in_any_case(name):
         ("moonshotai/Kimi-K2.6", "Kimi-K2.6", "int4_g32"),
         ("zai-org/GLM-5.2-FP8", "GLM-5.2-FP8_BLOCK", "fp8_block"),
         ("MiniMaxAI/MiniMax-M3", "MiniMax-M3", "bf16"),
+        ("MiniMaxAI/MiniMax-M2.5", "MiniMax-M2.5", "fp8_block"),
+        ("zai-org/GLM-5-FP8", "GLM-5-FP8_BLOCK", "fp8_block"),
+        ("zai-org/GLM-5.1-FP8", "GLM-5.1-FP8_BLOCK", "fp8_block"),
+        ("Qwen/QwQ-32B-AWQ", "QwQ-32B-INT4", "int4"),
+        ("mistralai/Devstral-Small-2507", "Devstral-Small-2507", "bf16"),
+        ("mistralai/Mistral-7B-Instruct-v0.1", "Mistral-7B-v0.1", "bf16"),
+        ("mistralai/Mistral-7B-Instruct-v0.2", "Mistral-7B-v0.3", "bf16"),
+        ("google/gemma-4-31B-it-qat-w4a16-ct", "Gemma-4-31B-INT4", "int4"),
+        ("unsloth/Llama-3.3-70B-Instruct-bnb-4bit", "Llama-3.3-70B-INT4", "int4"),
+        ("Qwen/Qwen3.5-27B-GPTQ-Int4", "Qwen3.5-27B-INT4", "int4"),
+        ("nvidia/DeepSeek-R1-0528-NVFP4-v2", "DeepSeek-R1-NVFP4", "nvfp4"),
+        ("models--Qwen--Qwen3-32B", "Qwen3-32B", "bf16"),
+        ("Eco-Tech/Qwen3.8-27B-w8a8", "Qwen3.8-27B-INT8", "int8"),
     ],
 )
 def test_an_llm_is_found_by_the_names_people_write(written, name, dtype):
@@ -224,6 +264,16 @@ def test_an_llm_is_found_by_the_names_people_write(written, name, dtype):
 def test_an_unknown_llm_is_refused_with_the_nearest_names():
     with pytest.raises(InputError, match=r"unknown LLM 'Llama-3.1-9B'.*Llama-3.1-8B"):
         llm("Llama-3.1-9B")
+
+
+def test_an_unknown_llm_with_none_near_is_told_where_names_are():
+    with pytest.raises(InputError, match=r"unknown LLM 'org/Foo-Bar'; see"):
+        llm("org/Foo-Bar")
+
+
+@pytest.mark.parametrize(("of", "names"), LIKE.items())
+def test_llms_with_the_shapes_of_another_are_its_twins(of, names):
+    assert all(same_shapes(llm(of), llm(name)) for name in names)
 
 
 def config(**fields):
@@ -485,6 +535,7 @@ def test_sliding_windows_are_noted(name, window, layers):
                 "Kimi-K2-0905-INT4_G32",
                 "Kimi-K2-Thinking",
                 "Kimi-K2.6",
+                "Kimi-K2.7-Code",
             ),
         ),
     ],
