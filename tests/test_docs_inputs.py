@@ -99,6 +99,7 @@ LOAD_TESTS = {
     "reports/stage_{}_lifecycle_metrics.json": sweeps.INFERENCE_PERF,
     "llmperf/{}_summary.json": sweeps.LLMPERF,
     "agg.json": sweeps.INFERENCEMAX,
+    "trtllm_reports/{}.json": sweeps.TRTLLM,
 }
 """Tests of each tool, with the names of its files."""
 MEASURED = {
@@ -120,7 +121,7 @@ def write_load_tests():
     sweeps.guidellm_csv(Path("benchmarks.csv"), "concurrent@8", "concurrent@16")
     Path("means.csv").write_text(TABLE)
     for users in (8, 16):
-        sweeps.aiperf_csv(Path(f"artifacts_csv/llama-concurrency{users}"))
+        sweeps.aiperf_csv(Path(f"artifacts_csv/llama-concurrency{users}"), users)
         for name, test in LOAD_TESTS.items():
             path = Path(name.format(users))
             path.parent.mkdir(parents=True, exist_ok=True)

@@ -149,13 +149,15 @@ _OF_ONTO = {"llm", "gpu", "tp", "form", "how", "quantization", "dtype", "importe
     "prefix_caching",
 }
 """Settings of other fits, which a calibration takes from its profile."""
+_SEATS = {"max_num_seqs", "max_num_batched_tokens", "block_size"}
+"""Settings of the engine that load tests may state."""
 
 
 def _fit_sweep(path: Path, settings: FitSettings, onto: str) -> "SweepProfile":
     """Calibrate a profile, or an estimate where there is none, with load tests."""
     # The simulator takes a second to import; other fits do not need it.
     from capplan.calibration.served_engine import served_engine
-    from capplan.calibration.sweep_file import consistent, read_sweep
+    from capplan.calibration.sweep_file import read_sweep
     from capplan.calibration.sweep_profile import fit_sweep
 
     for name in sorted(_OF_ONTO & settings.model_fields_set):
@@ -166,29 +168,17 @@ def _fit_sweep(path: Path, settings: FitSettings, onto: str) -> "SweepProfile":
     gpu, llm, tp = parse_which(onto)
     at, model = find_gpu(gpu), find_llm(llm)
     base = known_profile(model, at, tp) or estimated_profile(model, at, tp)
-    target = Target(onto, model, at.name, tp, settings.force)
+    asked = settings.engine or ""
+    target = Target(onto, model, at.name, tp, asked, settings.force)
     sweep = read_sweep(path, tp, settings.where, target)
-    sweep = consistent(path, sweep, tp)
-    fastest_s = min((p.tpot_s for p in sweep.points if p.tpot_s), default=math.inf)
-    # The table of input embeddings is not read whole.
-    read = model.weight_bytes_per_gpu(tp) - 2 * model.vocab * model.hidden / tp
-    least_s = read / at.bandwidth_bytes_per_s
-    if not model.experts and fastest_s < least_s:
-        warnings.warn(
-            f"{path}: a TPOT of {fastest_s * 1e3:.3g} ms is less than {at.name} takes "
-            f"to read the weights of {model.name}, {least_s * 1e3:.3g} ms at TP {tp}; "
-            "is it another precision, GPU or TP degree, or with speculation?",
-            CapplanWarning,
-            stacklevel=2,
-        )
     stated = {aspect: value for aspect, (_, value) in sweep.stated.items()}
     kv = settings.kv_dtype if "kv_dtype" in settings.model_fields_set else base.kv_dtype
     engine_said = engine_in(stated.get("engine", ""))
-    if engine_said not in ("", settings.engine or base.engine):
+    if not settings.engine and engine_said not in ("", base.engine):
         warnings.warn(
-            f"the load tests are of {engine_said}, expected "
-            f"{settings.engine or base.engine}; the profile is that of "
-            f"{settings.engine or engine_said}, on the kernels of {base.engine}",
+            f"the load tests are of {engine_said}, the kernels of {onto} of "
+            f"{base.engine}; the profile is one of {engine_said}; --engine "
+            f"{engine_said} says that this is meant",
             CapplanWarning,
             stacklevel=2,
         )
@@ -210,7 +200,8 @@ def _fit_sweep(path: Path, settings: FitSettings, onto: str) -> "SweepProfile":
     with warnings.catch_warnings():
         # The estimate of the KV cache matters only where it holds fewer than the users.
         warnings.simplefilter("ignore", CapplanWarning)
-        given = settings.engine_settings() | {"prefix_caching": False}
+        own = {n: int(v) for n, v in stated.items() if n in _SEATS and v.isdecimal()}
+        given = own | settings.engine_settings() | {"prefix_caching": False}
         engine, _ = served_engine(identity, given)
     times = KV_BYTES[check_kv_dtype(kv)] / KV_BYTES[base.kv_element]
     fitted = fit_sweep(
@@ -221,6 +212,18 @@ def _fit_sweep(path: Path, settings: FitSettings, onto: str) -> "SweepProfile":
         source=identity.source,
         kv_times=times,
     )
+    fastest_s = min((p.tpot_s for p in sweep.points if p.tpot_s), default=math.inf)
+    # The table of input embeddings is not read whole.
+    read = model.weight_bytes_per_gpu(tp) - 2 * model.vocab * model.hidden / tp
+    least_s = read / at.bandwidth_bytes_per_s
+    if not model.experts and fastest_s < least_s:
+        warnings.warn(
+            f"{path}: a TPOT of {fastest_s * 1e3:.3g} ms is less than {at.name} takes "
+            f"to read the weights of {model.name}, {least_s * 1e3:.3g} ms at TP {tp}; "
+            "is it another precision, GPU or TP degree, or with speculation?",
+            CapplanWarning,
+            stacklevel=2,
+        )
     changes = {
         **measured,
         "llm": model.name,
@@ -243,7 +246,7 @@ def _fit_served_run(
 
     named = f"{identity.gpu}/{identity.llm}/tp{identity.tp}"
     llm = find_llm(settings.llm or identity.llm)
-    target = Target(named, llm, identity.gpu, identity.tp, settings.force)
+    target = Target(named, llm, identity.gpu, identity.tp, is_forced=settings.force)
     target.compare(str(path), stated_in_file(path))
     engine, kv_source = served_engine(identity, settings.engine_settings())
     identity = identity._replace(source=f"{identity.source} ({run.source})")

@@ -15,6 +15,7 @@ from capplan.errors import InputError
 from capplan.input_file import read_text
 from capplan.latency.importers.aiperf import SECONDS
 from capplan.records import flat
+from capplan.workload.readers.wrong_header import listed
 
 Fields = dict[str, Any]
 
@@ -29,6 +30,7 @@ class Format(NamedTuple):
     prepare: Callable[[Path, Fields], Fields] = lambda path, fields: fields
     at_once: bool = False  # without users and rate, all requests are sent at once
     no_load: str = ""  # what to give in place of a test without users and rate
+    again: str = ""  # how the tool is run at other numbers of users
 
 
 _VLLM = {
@@ -86,7 +88,7 @@ def _aiperf(path: Path, fields: Fields) -> Fields:
     fields, phases = dict(fields), fields.get("input_config.phases")
     load = re.search(r"(concurrency|rate)[-_=]?([\d.]+)", path.parent.name)
     if load and not any(name.startswith("input_config") for name in fields):
-        fields[f"phase.{load[1]}"] = load[2]
+        fields[f"{NAMED}.{load[1]}"] = load[2]
     if isinstance(phases, list):
         own = [p for p in phases if p.get("kind", p.get("name")) != "warmup"]
         if len(own) != 1:
@@ -123,7 +125,10 @@ def _trtllm(path: Path, fields: Fields) -> Fields:
 
 _METRIC = "metrics.{}.successful.mean"
 _STRATEGY = "config.strategy.{0}|args.strategy.{0}"  # since 0.4, and before
+NAMED = "the name of its folder"
+"""Fields that are none of the file."""
 _LOADGEN = "phase.{}|input_config.loadgen.{}|input_config.perf_analyzer.stimulus.{}"
+_LOADGEN += f"|{NAMED}.{{}}"
 _LATENCY = "successes.latency.{}.mean"
 _RATE = "successes.throughput.{}_per_sec"
 _SUCCESSFUL = "{}.Successful {}.Mean"
@@ -138,12 +143,14 @@ FORMATS = (
         ("total_output_tokens_retokenized", "total_input_tokens", "completed"),
         _VLLM,
         at_once=True,
+        again="--max-concurrency 1, then 32",
     ),
     Format(
         "vllm bench serve",
         ("total_input_tokens", "total_output_tokens", "completed"),
         _VLLM,
         at_once=True,
+        again="--max-concurrency 1, then 32",
     ),
     Format(
         "InferenceX",
@@ -177,6 +184,7 @@ FORMATS = (
             "failed": "metrics.request_totals.errored",
         },
         prepare=_guidellm,
+        again="--profile kind=concurrent,streams=1, then 32",
     ),
     Format(
         "GuideLLM's CSV",
@@ -205,8 +213,10 @@ FORMATS = (
         {
             "isl": "input_sequence_length.avg",
             "osl": "output_sequence_length.avg",
-            "concurrency": _LOADGEN.format(*["concurrency"] * 3),
-            "rate_per_s": _LOADGEN.format("rate", "request_rate", "request_rate"),
+            "concurrency": _LOADGEN.format(*["concurrency"] * 4),
+            "rate_per_s": _LOADGEN.format(
+                "rate", "request_rate", "request_rate", "rate"
+            ),
             "process": "phase.type|input_config.loadgen.arrival_pattern"
             "|input_config.loadgen.request_rate_mode",
             "burstiness": "phase.smoothness|input_config.loadgen.arrival_smoothness",
@@ -219,6 +229,7 @@ FORMATS = (
         },
         prepare=_aiperf,
         no_load="the JSON beside it, or a folder named …-concurrency8",
+        again="--concurrency 1, then 32",
     ),
     Format(
         "inference-perf",
@@ -237,6 +248,7 @@ FORMATS = (
         },
         prepare=_inference_perf,
         no_load="the stage_N_lifecycle_metrics.json beside it",
+        again="stages of concurrency_level 1 and 32",
     ),
     Format(
         "llmperf",
@@ -253,6 +265,7 @@ FORMATS = (
             "failed": "results_number_errors",
         },
         prepare=_guidellm,
+        again="--num-concurrent-requests 1, then 32",
     ),
     Format(
         "trtllm-bench",
@@ -267,6 +280,7 @@ FORMATS = (
             "requests": "request_info.num_requests",
         },
         prepare=_trtllm,
+        again="--concurrency 1, then 32",
     ),
     Format(
         "a table of means",
@@ -308,9 +322,8 @@ def unknown(fields: Fields) -> str:
             return f"is {what}"
     near = max(FORMATS, key=lambda f: sum(mark in fields for mark in f.marks))
     lacks = [mark for mark in near.marks if mark not in fields]
-    shown = ", ".join(str(name)[:40] for name in list(fields)[:8])
-    more = f" and {len(fields) - 8} more" if len(fields) > 8 else ""
-    told = f"is no load test of a known format; it has {shown or 'nothing'}{more}"
+    shown = listed([str(name) for name in fields], 8) or "nothing"
+    told = f"is no load test of a known format; it has {shown}"
     if len(lacks) < len(near.marks):
         told += f"; as of {near.tool} it lacks {', '.join(lacks)}"
     tools = ", ".join(f.tool for f in FORMATS[:-1] if "CSV" not in f.tool)

@@ -1,9 +1,10 @@
 """Make a load test's point of what its file states; collect what is wrong with it."""
 
 import math
+import re
 from typing import Any
 
-from capplan.calibration.load_formats import Fields, Format
+from capplan.calibration.load_formats import NAMED, Fields, Format
 from capplan.calibration.load_test import SweepPoint
 
 _MOST: dict[str, float] = {"isl": 10_000_000, "osl": 10_000_000, "concurrency": 8192}
@@ -31,6 +32,7 @@ class PointReader:
     def __init__(self, kind: Format, fields: Fields) -> None:
         self.problems: dict[str, str] = {}  # by field
         self.row: dict[str, Any] = dict(kind.fixed)
+        self.remarks: list[str] = []  # how the test is taken
         self.has_no_load = False
         self._kind, self._named = kind, dict[str, str]()
         for name, paths in kind.paths.items():
@@ -58,7 +60,9 @@ class PointReader:
             number = math.nan
         if name in ("rate_per_s", "burstiness") and number == math.inf:
             return number if name == "burstiness" else None  # all at once, or users
-        if math.isnan(number):
+        if re.fullmatch(r"-?\d+,\d+", str(value)):
+            self._wrong(name, "has a comma in a number; expected a decimal point")
+        elif math.isnan(number):
             self._wrong(name, f"is {str(value)[:40]!r}; expected a number")
         elif abs(number) > _LARGEST:
             self._wrong(name, f"is {number:g}; expected at most {_LARGEST:g}")
@@ -114,7 +118,8 @@ class PointReader:
         share = row.get("range_ratio", 1.0)
         if share > 1:
             self._wrong("range_ratio", f"is {share:g}; expected at most 1")
-        if tpot_s is None and ttft_s is None and (per_s is None or rate_per_s):
+        lacks = tpot_s is None and ttft_s is None and (per_s is None or rate_per_s)
+        if lacks and not self.problems:
             either = "tpot and ttft" if rate_per_s else "tpot, ttft and output tokens/s"
             self.problems[either] = f"none of {either} is there"
         if tpot_s is not None and osl == 1:
@@ -126,7 +131,7 @@ class PointReader:
         point = point._replace(
             requests=count, rate_per_s=rate_per_s, burstiness=shape or 1.0
         )
-        return point, why or self._saturated(point)
+        return (point, why) if why else self._held_back(point)
 
     def _load(self) -> tuple[int | None, float | None, float | None, str]:
         """Return users, rate, the shape of its gaps, and why it is none to use."""
@@ -145,6 +150,8 @@ class PointReader:
             self._wrong("process", f"is {process[:40]!r}; expected users or a rate")
         if process in _BY_USERS or process == "synchronous":
             rate_per_s = None
+        if process == "throughput":
+            self.remarks.append("a throughput test, of users at its limit")
         shape = _SHAPES.get(process) or row.get("burstiness")
         for name, value in (("rate_per_s", rate_per_s), ("burstiness", shape)):
             if value is not None and not _LEAST[name] <= value <= _MOST[name]:
@@ -153,7 +160,12 @@ class PointReader:
                 )
         if users is None and rate_per_s is None and self._kind.at_once:
             users = row.get("requests")
+            self.remarks.append("without users and rate, so all requests at once")
         loads = {self._named.get(name) for name in ("concurrency", "rate_per_s")}
+        if any(str(load).startswith(NAMED) for load in loads):
+            self.remarks.append(f"its users or rate are in {NAMED}")
+        if rate_per_s is not None and shape not in (None, 1.0, math.inf):
+            self.remarks.append(f"burstiness {shape:g}")
         if users is None and rate_per_s is None and not loads & self.problems.keys():
             self.has_no_load = True
             give = f"; give {self._kind.no_load}" if self._kind.no_load else ""
@@ -164,8 +176,8 @@ class PointReader:
         whole = None if users is None else self._whole("concurrency", users)
         return whole, rate_per_s, shape, ""
 
-    def _saturated(self, point: SweepPoint) -> str:
-        """Return that fewer requests a second were answered than sent; else nothing.
+    def _held_back(self, point: SweepPoint) -> tuple[SweepPoint, str]:
+        """Return the point, and that fewer requests were answered than sent.
 
         A test of n requests lasts until its last is answered, for n ÷ rate and a stay.
         One that its cap holds back is a test of so many users.
@@ -174,13 +186,15 @@ class PointReader:
         if done_per_s is None and point.output_tokens_per_s is not None:
             done_per_s = point.output_tokens_per_s / point.mean_osl
         if rate_per_s is None or done_per_s is None:
-            return ""
+            return point, ""
         count, stay_s = point.requests or math.inf, (point.tpot_s or 0) * point.mean_osl
         if done_per_s * (1 / rate_per_s + stay_s / count) >= _SATURATED:
-            return ""
+            return point, ""
         if point.concurrency and count >= _FULL * point.concurrency:
-            return ""
-        return f"{done_per_s:.3g} of {rate_per_s:.4g} requests/s answered: saturated"
+            self.remarks = [f"held back by its cap, so {point.concurrency} users"]
+            return point._replace(rate_per_s=None, burstiness=1.0), ""
+        seen = f"{done_per_s:.3g} of {rate_per_s:.4g} requests/s answered"
+        return point, f"{seen}: saturated"
 
 
 def contradiction(point: SweepPoint, tp: int) -> str:

@@ -6,13 +6,14 @@ load are runs of one point.
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from capplan.calibration.load_formats import format_of, unknown
+from capplan.calibration.load_formats import Format, format_of, unknown
 from capplan.calibration.load_point import PointReader, contradiction
 from capplan.calibration.load_records import read_tests
 from capplan.calibration.load_test import SweepPoint
@@ -36,6 +37,14 @@ _NONE = [(0.0, "")]
 _SERVE = re.compile("SERVE--(.*?)(?:-BENCH--|/|$)")
 """Settings of the server in the folders of ``vllm bench sweep serve``."""
 _SETTING = re.compile("([A-Za-z_][A-Za-z_.]*)=([^-=]+)")
+_NAMES = (
+    "max_num_seqs max_num_batched_tokens block_size kv_cache_dtype max_model_len "
+    "enable_prefix_caching enable_chunked_prefill async_scheduling attention_backend "
+    "gpu_memory_utilization max_running_requests chunked_prefill_size schedule_policy "
+    "mem_fraction_static disable_radix_cache max_batch_size max_num_tokens"
+)
+_OF_A_SERVER = frozenset(_NAMES.split())
+"""Settings of a server that records of its tests may have."""
 _MOST_TOLD = 5
 
 
@@ -43,7 +52,7 @@ class Test(NamedTuple):
     """A load test, where it stands, and what its tool says of it."""
 
     place: str
-    tool: str
+    kind: Format
     point: SweepPoint
     stated: Stated
     row: tuple[tuple[str, Any], ...]  # what was read: two of the same are copies
@@ -56,7 +65,6 @@ class Sweep(NamedTuple):
     points: list[SweepPoint]
     stated: Stated
     notes: tuple[str, ...]
-    places: list[list[str]]  # of the tests of each point
 
 
 class _Told(NamedTuple):
@@ -64,6 +72,8 @@ class _Told(NamedTuple):
 
     wrong: list[tuple[str, str]]  # place and reason
     left_out: list[tuple[str, str]]
+    remarks: list[tuple[str, str]]  # how tests are taken
+    kinds: list[Format]
     unused: list[str]
     others: list[Stated]  # what tests of another system state
 
@@ -77,7 +87,7 @@ def read_sweep(
     tests by their fields. Tests that say they are of another system than ``target``
     are refused, tests beyond saturation left out; runs of a point are averaged.
     """
-    told, found = _Told([], [], [], []), list[Test]()
+    told, found = _Told([], [], [], [], [], []), list[Test]()
     files = _files(path, told)
     for file in files:
         try:
@@ -87,51 +97,61 @@ def read_sweep(
     if told.wrong:
         raise InputError(_joined(told.wrong) + _choice(found, told.others))
     tests = list({test.row: test for test in found}.values())
-    _refuse_mixed(path, tests)
+    _refuse_mixed(path, found)
     for name in _SHARED:
         seen = [(test.place, dict(test.row).get(name)) for test in tests]
         refuse_outliers(name, [(place, x) for place, x in seen if x is not None])
-    points = [(_mean(runs), [run.place for run in runs]) for runs in _runs(tests)]
-    if len({point.load for point, _ in points}) < 2:
+    groups, points = list[list[Test]](), list[SweepPoint]()
+    remarks = dict(told.remarks)
+    for runs in _runs(tests):
+        point = _mean(runs)
+        if why := contradiction(point, tp):
+            for at in (run.place for run in runs):
+                remark = remarks.get(at, "")
+                told.left_out.append((at, f"{remark}: {why}" if remark else why))
+        else:
+            groups.append(runs)
+            points.append(point)
+    if len({point.load for point in points}) < 2:
         raise _too_few(path, len(points), told, where)
     stated: dict[str, tuple[str, str]] = {}
     for aspect, (name, _) in (pair for test in tests for pair in test.stated.items()):
         values = (test.stated[aspect][1] for test in tests if aspect in test.stated)
         stated[aspect] = (name, " and ".join(dict.fromkeys(values)))
-    notes = (*_notes(found, tests, len(points), told), _system(stated))
-    points.sort(key=lambda pair: (pair[0].isl, pair[0].osl, *pair[0].load))
-    return Sweep([p for p, _ in points], stated, notes, [at for _, at in points])
-
-
-def consistent(path: Path, sweep: Sweep, tp: int) -> Sweep:
-    """Return a sweep without the points that contradict Little's law, which it says."""
-    told, kept = _Told([], [], [], []), list[tuple[SweepPoint, list[str]]]()
-    for point, places in zip(sweep.points, sweep.places, strict=True):
-        if why := contradiction(point, tp):
-            told.left_out.extend((place, why) for place in places)
-        else:
-            kept.append((point, places))
-    if len({point.load for point, _ in kept}) < 2:
-        raise _too_few(path, len(kept), told, {})
-    notes = (*sweep.notes, *_left_out(told))
-    return Sweep([p for p, _ in kept], sweep.stated, notes, [at for _, at in kept])
+    notes = (*_notes(found, tests, groups, told), _system(stated))
+    points.sort(key=lambda point: (point.isl, point.osl, *point.load))
+    return Sweep(points, stated, notes)
 
 
 def _too_few(path: Path, points: int, told: _Told, where: dict[str, str]) -> InputError:
-    """Return that fewer than two loads are there to use."""
-    left = f"; left out: {_joined(told.left_out)}" if told.left_out else ""
-    unused = f"; not used: {_some(told.unused)}" if told.unused else ""
+    """Return that fewer than two loads are there to use, and what to run."""
     chosen = f" with {where}" if where else ""
+    said = f"{path}: holds {'one' if points else 'no'} load test to use{chosen}"
+    said = "; ".join([said, *_sentences(told)])
+    if told.left_out and not points and all("?" in why for _, why in told.left_out):
+        return InputError(said)  # its unit is wrong, not its number
+    kind = next((kind for kind in told.kinds if kind.again), None)
+    again = f"run {kind.tool} with {kind.again}" if kind else "add such tests"
     return InputError(
-        f"{path}: holds {'one' if points else 'no'} load test to use{chosen}{left}"
-        f"{unused}; expected at least 2 numbers of users or rates, since one does "
-        "not separate a factor from an iteration's own time: run the tool again at "
-        "others, say 1 and 32 users at once, and give the folder of all its files"
+        f"{said}; expected at least 2 numbers of users or rates, since one does "
+        f"not separate a factor from an iteration's own time: {again}, and give the "
+        "folder of all files"
     )
 
 
-def _left_out(told: _Told) -> list[str]:
-    return [f"Left out: {_joined(told.left_out)}."] if told.left_out else []
+def _sentences(told: _Told) -> list[str]:
+    """Return what was left out, remarked and not used."""
+    out = {place for place, _ in told.left_out}
+    remarks = [pair for pair in told.remarks if pair[0] not in out]
+    said = [
+        f"{what}: {_joined(reasons)}"
+        for what, reasons in (("left out", told.left_out), ("note", remarks))
+        if reasons
+    ]
+    names = Counter(told.unused)
+    some = _some([f"{name} ({n})" if n > 1 else name for name, n in names.items()])
+    files = f", {len(told.unused)} files" if len(told.unused) > 1 else ""
+    return said + [f"not used{files}: {some}"] * bool(names)
 
 
 def _files(path: Path, told: _Told) -> list[Path]:
@@ -197,15 +217,22 @@ def _tests(
             told.unused.append(f"{path.name} (without users and rate)")
             continue
         told.wrong.extend((place, reason) for reason in reader.problems.values())
+        told.kinds.append(kind)
         if point is None:
             continue
         if why:
             told.left_out.append((place, why))
             continue
+        told.remarks.extend((place, remark) for remark in reader.remarks)
         row = tuple(sorted(reader.row.items()))
+        for field, value in fields.items():
+            name = field.rpartition(".")[2].replace("-", "_")
+            if name in _OF_A_SERVER and value not in (None, ""):
+                server[name] = str(value).removesuffix(".0")
+        stated = {**stated, **{name: (name, value) for name, value in server.items()}}
         name, engine = stated.get("engine", ("", ""))
         server |= {name: engine} if engine_in(engine) else {}
-        yield Test(place, kind.tool, point, stated, row, server)
+        yield Test(place, kind, point, stated, row, server)
     if number < 0:
         told.unused.append(path.name)
 
@@ -289,26 +316,23 @@ def _mean(runs: Sequence[Test]) -> SweepPoint:
 def _notes(
     found: Sequence[Test],
     tests: Sequence[Test],
-    points: int,
+    groups: Sequence[Sequence[Test]],
     told: _Told,
-) -> tuple[str, ...]:
-    """Return what was read, in sentences."""
-    tools = " and ".join(dict.fromkeys(test.tool for test in tests))
-    runs = f", each the mean of {len(tests) / points:.3g} runs"
-    copies = len(found) - len(tests)
-    failed = int(sum(dict(test.row).get("failed", 0) for test in tests))
-    said = [
-        f"{len(tests)} load tests of {tools} make {points} points"
-        f"{runs if len(tests) > points else ''}."
-    ]
-    if copies:
-        said.append(f"{copies} copies of them are not counted again.")
-    if failed:
-        said.append(f"{failed:,} of their requests failed and are not in the means.")
-    said += _left_out(told)
-    if told.unused:
-        said.append(f"Not used: {_some(told.unused)}.")
-    return tuple(said)
+) -> Iterator[str]:
+    """Yield what was read, in sentences."""
+    used = [test for runs in groups for test in runs]
+    tools = " and ".join(dict.fromkeys(test.kind.tool for test in used))
+    runs = f", each the mean of {len(used) / len(groups):.3g} runs"
+    yield (
+        f"{len(used)} load tests of {tools} make {len(groups)} points"
+        f"{runs if len(used) > len(groups) else ''}."
+    )
+    if copies := len(found) - len(tests):
+        yield f"{copies} copies of them are not counted again."
+    if failed := int(sum(dict(test.row).get("failed", 0) for test in used)):
+        yield f"{failed:,} of their requests failed and are not in the means."
+    for said in _sentences(told):
+        yield f"{said[0].upper()}{said[1:]}."
 
 
 def _system(stated: Stated) -> str:

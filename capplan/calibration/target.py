@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from capplan.errors import CapplanWarning, InputError
 from capplan.fleet.catalog import gpu as find_gpu
-from capplan.latency.importers.identity import GPU_NAMES, Stated
+from capplan.latency.importers.identity import GPU_NAMES, Stated, engine_in
 from capplan.llm.architecture import Architecture
 from capplan.llm.catalog import llm as find_llm
 from capplan.llm.catalog import same_shapes
@@ -33,6 +33,7 @@ class Target(NamedTuple):
     llm: Architecture
     gpu: str
     tp: int
+    engine: str = ""  # as it was given
     is_forced: bool = False
 
     def compare(self, place: str, stated: Stated) -> None:
@@ -60,6 +61,9 @@ class Target(NamedTuple):
         for aspect in ("disaggregation", "dp attention", "speculation"):
             if aspect in said:
                 yield aspect, "none"
+        engine = engine_in(said.get("engine", ""))
+        if self.engine and engine not in ("", self.engine):
+            yield "engine", self.engine
         name, dtype = said.get("llm", ""), self.llm.weight_dtype
         found = named_llm(name) if name else self.llm
         # A bare name that no catalog knows is the server's own for any LLM.

@@ -19,8 +19,8 @@ def fit_command(**flags: Any) -> int:
     vllm-latency, guidellm, aiperf and llmservingsim. With --onto, load tests that state
     means per number of users or rate: a CSV of isl, osl, concurrency or rate_per_s, and
     any of tpot_ms, ttft_ms, output_tokens_per_s; or what vllm bench serve and its
-    sweeps, SGLang, GuideLLM, AIPerf, GenAI-Perf, inference-perf, llmperf or InferenceX
-    wrote, a file or a tree of folders.
+    sweeps, SGLang, GuideLLM, AIPerf, GenAI-Perf, inference-perf, llmperf, trtllm-bench
+    or InferenceX wrote, a file or a tree of folders.
     """
     settings = settings_from(FitSettings, None, flags)
     from capplan.report.write_fit import fit

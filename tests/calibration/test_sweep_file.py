@@ -4,12 +4,13 @@ import csv
 import gzip
 import json
 import math
+import re
 
 import pytest
 import yaml
 
 from capplan.calibration.load_test import SweepPoint
-from capplan.calibration.sweep_file import consistent, read_sweep
+from capplan.calibration.sweep_file import read_sweep
 from capplan.calibration.target import Target
 from capplan.errors import InputError
 from capplan.llm.catalog import llm
@@ -112,6 +113,19 @@ LLMPERF = {
     "results_mean_output_throughput_token_per_s": 640.0,
     "results_number_errors": 0,
 }
+TRTLLM = {
+    "engine": {"model": "meta-llama/Llama-3.1-8B", "backend": "Pytorch"},
+    "machine": {"name": "NVIDIA H100 80GB HBM3"},
+    "world_info": {"tp_size": 1},
+    "request_info": {
+        "num_requests": 80,
+        "avg_num_concurrent_requests": 8,
+        "avg_input_length": 1000.0,
+        "avg_output_length": 200.0,
+    },
+    "performance": {"system_output_throughput_tok_s": 640.0},
+    "streaming_metrics": {"avg_ttft_ms": 55.0, "avg_tpot_ms": 12.5},
+}
 ALL = {
     "vllm": VLLM,
     "sglang": SGLANG,
@@ -122,23 +136,27 @@ ALL = {
     "genai-perf": GENAI_PERF,
     "inference-perf": INFERENCE_PERF,
     "llmperf": LLMPERF,
+    "trtllm-bench": TRTLLM,
 }
 
 
 def changed(test, users):
-    """Return the test at another concurrency."""
-    text = json.dumps(test)
-    for name in ("max_concurrency", "conc", "streams", "concurrency"):
-        text = text.replace(f'"{name}": 8', f'"{name}": {users}')
-    text = text.replace(
-        '"num_concurrent_requests": 8', f'"num_concurrent_requests": {users}'
+    """Return the test at another concurrency, with as many tokens/s more."""
+    text = re.sub(
+        r"(?<=: )[63][42]0\.0\b",
+        lambda per_s: str(float(per_s[0]) * users / 8),
+        json.dumps(test),
     )
+    for name in ("max_concurrency", "conc", "streams", "concurrency", "_requests"):
+        text = text.replace(f'{name}": 8,', f'{name}": {users},')
+        text = text.replace(f'{name}": 8}}', f'{name}": {users}}}')
     return json.loads(text)
 
 
 def at_rate(rate_per_s, **others):
     """Return a test of vLLM at a rate that it kept."""
     done = {"request_rate": rate_per_s, "request_throughput": 0.98 * rate_per_s}
+    done |= {"output_throughput": 200 * 0.98 * rate_per_s}
     return AT_A_RATE | done | others
 
 
@@ -183,7 +201,8 @@ def test_each_load_generator_is_read(test, tmp_path):
         1000, 200, 8, 0.0125, 0.055, 640.0, share
     )
     assert first.tpot_s == pytest.approx(0.0125)
-    assert first.requests == (80 if test in (VLLM, SGLANG, INFERENCE_PERF) else None)
+    has_requests = test in (VLLM, SGLANG, INFERENCE_PERF, TRTLLM)
+    assert first.requests == (80 if has_requests else None)
     assert second.concurrency == 16
 
 
@@ -213,26 +232,12 @@ def test_a_test_of_no_more_requests_than_users_asks_all_at_once(tmp_path):
     assert (many.requests, many.is_burst) == (100, True)
 
 
-TRTLLM = {
-    "engine": {"model": "meta-llama/Llama-3.1-8B", "backend": "Pytorch"},
-    "machine": {"name": "NVIDIA H100 80GB HBM3"},
-    "world_info": {"tp_size": 1},
-    "request_info": {
-        "num_requests": 80,
-        "avg_num_concurrent_requests": 7.9,
-        "avg_input_length": 1000.0,
-        "avg_output_length": 200.0,
-    },
-    "performance": {"system_output_throughput_tok_s": 640.0},
-    "streaming_metrics": {"avg_ttft_ms": 55.0, "avg_tpot_ms": 12.5},
-}
+def test_a_report_of_trtllm_bench_states_its_mean_users_and_its_system(tmp_path):
+    asked = TRTLLM["request_info"] | {"avg_num_concurrent_requests": 7.9}
 
+    sweep = read(tmp_path, TRTLLM | {"request_info": asked}, changed(TRTLLM, 16))
 
-def test_a_report_of_trtllm_bench_is_read_with_what_it_states(tmp_path):
-    sweep = read(tmp_path, TRTLLM, changed(VLLM | {"backend": "openai"}, 16))
-
-    point = SweepPoint(1000, 200, 8, 0.0125, 0.055, 640.0, requests=80)
-    assert sweep.points[0] == point
+    assert sweep.points[0].concurrency == 8
     stated = {aspect: value for aspect, (_, value) in sweep.stated.items()}
     assert (stated["gpu"], stated["tp"]) == ("NVIDIA H100 80GB HBM3", "1")
 
@@ -268,6 +273,7 @@ def test_the_model_of_inference_perf_is_that_of_the_settings_beside_it(tmp_path)
 
 def test_vllm_without_users_and_rate_asks_for_all_at_once(tmp_path):
     burst = VLLM | {"max_concurrency": None, "request_rate": "inf"}
+    burst |= {"output_throughput": 6400.0}
 
     _, point = read(tmp_path, VLLM, burst).points
 
@@ -298,7 +304,8 @@ STRATEGIES = [
 
 @pytest.mark.parametrize(("strategy", "load"), STRATEGIES, ids=str)
 def test_each_strategy_of_guidellm_is_users_or_a_rate(strategy, load, tmp_path):
-    test = GUIDELLM | {"config": {"strategy": strategy}}
+    users = load[0] if load[1] is None else 8
+    test = changed(GUIDELLM, users) | {"config": {"strategy": strategy}}
 
     points = read(tmp_path, test, changed(GUIDELLM, 4)).points
 
@@ -314,7 +321,7 @@ def guidellm_csv(path, *strategies):
         ("Token Metrics", "Successful Output Tokens"): 200.0,
         ("Inter Token Latency", "Successful ms"): 12.5,
         ("Time to First Token", "Successful ms"): 55.0,
-        ("Token Throughput", "Successful Output Tokens/Sec"): 640.0,
+        ("Token Throughput", "Successful Output Tokens/Sec"): 80.0,
     }
     head = [
         ("Run Info", "Backend", ""),
@@ -327,6 +334,10 @@ def guidellm_csv(path, *strategies):
         [backend, strategy, 80, *(x for value in stats.values() for x in (value, 0))]
         for strategy in strategies
     ]
+    for row, (kind, _, load) in zip(
+        rows, (s.partition("@") for s in strategies), strict=True
+    ):
+        row[-2] *= float(load or 8) * (1 if kind == "concurrent" else 2.5)
     with path.open("w", newline="") as file:
         csv.writer(file).writerows([*zip(*head, strict=True), *rows])
     return path
@@ -351,7 +362,7 @@ def test_a_strategy_without_its_load_asks_for_the_json_beside_it(tmp_path):
         read_sweep(path, 1, {})
 
 
-def aiperf_csv(folder):
+def aiperf_csv(folder, users=8):
     folder.mkdir(parents=True)
     path = folder / "profile_export_aiperf.csv"
     path.write_text(
@@ -361,19 +372,22 @@ def aiperf_csv(folder):
         "Output Sequence Length (tokens),200.00,200,200,200\n"
         "Time to First Token (ms),55.00,50,60,60\n"
         "\nMetric,Value\n"
-        "Output Token Throughput (tokens/sec),640.00\nRequest Count,80\n"
+        f"Output Token Throughput (tokens/sec),{80 * users}\nRequest Count,80\n"
     )
     return path
 
 
 def test_the_csv_of_aiperf_takes_its_load_from_the_name_of_its_folder(tmp_path):
     for users in (8, 16):
-        aiperf_csv(tmp_path / f"llama-openai-chat-concurrency{users}")
+        aiperf_csv(tmp_path / f"llama-openai-chat-concurrency{users}", users)
 
-    first, second = read_sweep(tmp_path, 1, {}).points
+    sweep = read_sweep(tmp_path, 1, {})
 
+    first, second = sweep.points
     assert first == SweepPoint(1000, 200, 8, 0.0125, 0.055, 640.0, requests=80)
     assert second.concurrency == 16
+    said = r"Note: .* and 1 more: its users or rate are in the name of its folder\."
+    assert re.fullmatch(said, sweep.notes[1])
 
 
 def test_the_csv_of_aiperf_alone_asks_for_the_json(tmp_path):
@@ -395,9 +409,10 @@ def test_folders_of_aiperf_are_read_without_what_lies_beside_and_hidden(tmp_path
     sweep = read_sweep(tmp_path, 1, {})
 
     assert [point.concurrency for point in sweep.points] == [8, 16]
-    told = " ".join(sweep.notes)
-    assert "inputs.json" in told
-    assert "profile_export_aiperf.csv beside its JSON" in told
+    assert (
+        "Not used, 6 files: profile_export_aiperf.csv beside its JSON (2), inputs.json "
+        "(2), profile_export.jsonl (2)." in sweep.notes
+    )
 
 
 @pytest.mark.parametrize(
@@ -444,7 +459,9 @@ def test_stages_of_inference_perf_are_points_and_their_summary_is_none(tmp_path)
     sweep = read_sweep(tmp_path, 1, {})
 
     assert [p.rate_per_s for p in sweep.points] == [1.0, 2.0]
-    assert "config.yaml, summary_lifecycle_metrics.json (without" in sweep.notes[1]
+    assert sweep.notes[1].startswith(
+        "Not used, 2 files: config.yaml, summary_lifecycle_metrics.json (without"
+    )
     with pytest.raises(InputError, match=r"stage_N_lifecycle_metrics\.json beside it"):
         read_sweep(summary, 1, {})
 
@@ -494,16 +511,16 @@ def test_runs_of_a_vllm_sweep_are_averaged_and_its_summaries_are_copies(tmp_path
 
 def test_two_engines_in_one_tree_are_no_runs_of_a_point(tmp_path):
     tests = [
-        changed(VLLM, users) | {"max_num_seqs": seqs, "mean_tpot_ms": 6.0 * seqs}
+        changed(VLLM, users) | {"label": label, "mean_tpot_ms": tpot_ms}
         for users in (8, 16)
-        for seqs in (2, 4)
+        for label, tpot_ms in (("old", 24.0), ("new", 12.0))
     ]
 
     with pytest.raises(InputError, match=r"for the same lengths and load; .*--where"):
         read(tmp_path, *tests)
 
-    points = read(tmp_path, *tests, where={"max_num_seqs": "4"}).points
-    assert [p.tpot_s for p in points] == [0.024, 0.024]
+    points = read(tmp_path, *tests, where={"label": "new"}).points
+    assert [p.tpot_s for p in points] == [0.012, 0.012]
 
 
 def test_a_sweep_over_settings_of_the_server_asks_for_one_of_them(tmp_path):
@@ -527,6 +544,7 @@ def test_a_sweep_over_settings_of_the_server_asks_for_one_of_them(tmp_path):
 def test_tests_of_another_tp_degree_are_left_by_the_choice_that_is_named(tmp_path):
     tests = [
         changed(INFERENCEMAX | {"tp": tp, "hw": "h100"}, users)
+        | {"output_tput_per_gpu": 80.0 * users}
         for tp in (1, 8)
         for users in (4, 8)
     ]
@@ -540,6 +558,32 @@ def test_tests_of_another_tp_degree_are_left_by_the_choice_that_is_named(tmp_pat
     assert len(read_sweep(path, 1, {"tp": "1"}, target).points) == 2
 
 
+@pytest.mark.parametrize("form", ["jsonl", "csv"])
+def test_a_file_of_two_settings_of_the_server_asks_for_one_of_them(form, tmp_path):
+    tests = [
+        changed(VLLM | {"max_num_batched_tokens": tokens}, users)
+        for tokens in (2048, 8192)
+        for users in (4, 8)
+    ]
+    path = tmp_path / f"runs.{form}"
+    with path.open("w", newline="") as file:
+        if form == "csv":
+            rows = csv.DictWriter(file, tests[0])
+            rows.writeheader()
+            rows.writerows(tests)
+        else:
+            file.write("\n".join(map(json.dumps, tests)))
+
+    with pytest.raises(
+        InputError, match=r"_tokens is 2048 and 8192; .* --where max_num_batched_tokens"
+    ):
+        read_sweep(path, 1, {})
+
+    chosen = read_sweep(path, 1, {"max_num_batched_tokens": "2048"})
+    assert len(chosen.points) == 2
+    assert chosen.stated["max_num_batched_tokens"][1] == "2048"
+
+
 def test_tests_of_two_engines_are_refused(tmp_path):
     with pytest.raises(InputError, match=r"backend is .* --where backend="):
         read(tmp_path, VLLM, changed(SGLANG, 16))
@@ -548,10 +592,12 @@ def test_tests_of_two_engines_are_refused(tmp_path):
 def test_tests_at_a_rate_are_points_with_the_gaps_of_their_tool(tmp_path):
     tests = [at_rate(2.0), at_rate(4.0, burstiness=0.5, max_concurrency=32)]
 
-    free, capped = read(tmp_path, *tests).points
+    sweep = read(tmp_path, *tests)
 
+    free, capped = sweep.points
     assert (free.rate_per_s, free.concurrency, free.burstiness) == (2.0, None, 1.0)
     assert (capped.rate_per_s, capped.concurrency, capped.burstiness) == (4.0, 32, 0.5)
+    assert sweep.notes[1].endswith("1.json:1: burstiness 0.5.")
 
 
 def test_a_test_beyond_saturation_is_left_out_and_said(tmp_path):
@@ -567,13 +613,11 @@ def test_a_test_beyond_saturation_is_left_out_and_said(tmp_path):
 def test_tests_that_contradict_littles_law_are_left_out_by_their_file(tmp_path):
     at_once = VLLM | {"max_concurrency": None, "request_rate": "inf"}
 
-    at_rates = [at_rate(r, output_throughput=200 * r) for r in (2.0, 3.0)]
+    sweep = read(tmp_path, at_rate(2.0), at_rate(3.0), at_once)
 
-    sweep = read(tmp_path, *at_rates, at_once)
-    sweep = consistent(tmp_path, sweep, 1)
-
+    assert sweep.notes[0].startswith("2 load tests of vllm bench serve make 2 points")
     assert [p.rate_per_s for p in sweep.points] == [2.0, 3.0]
-    said = "2.json:1: 640 output tokens/s at a TPOT of 12.5 ms are 8.14 requests at"
+    said = "2.json:1: without users and rate, so all requests at once: 640 output tok"
     assert said in " ".join(sweep.notes)
 
 
@@ -581,8 +625,10 @@ def test_times_in_seconds_are_named_as_such(tmp_path):
     tests = [changed(VLLM, users) for users in (8, 16)]
     in_s = [t | {"mean_tpot_ms": 0.0125, "mean_ttft_ms": 0.055} for t in tests]
 
-    with pytest.raises(InputError, match=r"0\.json:1: .*are its times seconds\?"):
-        consistent(tmp_path, read(tmp_path, *in_s), 1)
+    with pytest.raises(
+        InputError, match=r"0\.json:1: .*are its times seconds\? expected milliseconds$"
+    ):
+        read(tmp_path, *in_s)
 
 
 def test_the_end_of_a_short_test_is_no_saturation(tmp_path):
@@ -593,12 +639,20 @@ def test_the_end_of_a_short_test_is_no_saturation(tmp_path):
     assert len(read(tmp_path, at_rate(2.0), short).points) == 2
 
 
-def test_a_rate_that_its_cap_holds_back_is_a_test_of_so_many_users(tmp_path):
-    held = at_rate(100.0, request_throughput=3.2, max_concurrency=8)
+def test_rates_that_a_cap_holds_back_are_one_test_of_so_many_users(tmp_path):
+    held = [
+        VLLM | {"request_rate": rate, "request_throughput": 3.2}
+        for rate in (30.0, 40.0, 80.0)
+    ]
 
-    points = read(tmp_path, at_rate(2.0), held).points
+    with pytest.raises(
+        InputError, match=r"holds one .*0\.json:1 and 2 more: held back by its cap"
+    ):
+        read(tmp_path, *held)
 
-    assert (points[-1].rate_per_s, points[-1].concurrency) == (100.0, 8)
+    sweep = read(tmp_path, *held, changed(VLLM, 16))
+    assert [point.load for point in sweep.points] == [(0, 8, 1), (0, 16, 1)]
+    assert "make 2 points, each the mean of 2 runs" in sweep.notes[0]
 
 
 def test_a_ramp_and_a_burst_without_limit_are_left_out(tmp_path):
@@ -753,6 +807,42 @@ def test_a_load_test_that_is_cut_off_is_refused_among_others(tmp_path):
 
     with pytest.raises(InputError, match=r"x\.json:1: not JSON"):
         read(tmp_path, *(changed(VLLM, users) for users in (8, 16)))
+
+
+@pytest.mark.parametrize(
+    ("test", "command"),
+    [
+        (VLLM, "run vllm bench serve with --max-concurrency 1, then 32"),
+        (SGLANG, "run SGLang's bench_serving with --max-concurrency 1, then 32"),
+        (AIPERF_0_13, "run AIPerf or GenAI-Perf with --concurrency 1, then 32"),
+        (INFERENCE_PERF, "run inference-perf with stages of concurrency_level 1 and"),
+        (LLMPERF, "run llmperf with --num-concurrent-requests 1, then 32"),
+        (TRTLLM, "run trtllm-bench with --concurrency 1, then 32"),
+        (INFERENCEMAX, "add such tests"),
+        (
+            GUIDELLM | {"config": {"strategy": {"type_": "throughput"}}},
+            "all at once, without a limit .* --profile kind=concurrent,streams=1",
+        ),
+        (
+            changed(GUIDELLM, 8)
+            | {"config": {"strategy": {"type_": "throughput", "max_concurrency": 512}}},
+            "a throughput test, of users at its limit: .* kind=concurrent,streams=1",
+        ),
+    ],
+)
+def test_a_load_test_alone_says_what_to_run(test, command, tmp_path):
+    with pytest.raises(InputError, match=rf"holds (one|no) load test.*{command}"):
+        read(tmp_path, test)
+
+
+def test_decimal_commas_are_named_by_their_column(tmp_path):
+    path = tmp_path / "means.csv"
+    path.write_text("isl;osl;concurrency;tpot_ms\n1024;256;4;12,5\n1024;256;8;13,25\n")
+
+    with pytest.raises(
+        InputError, match="2 and 1 more: tpot_ms has a comma in a number; expected a de"
+    ):
+        read_sweep(path, 1, {})
 
 
 def test_an_empty_folder_is_refused(tmp_path):

@@ -15,7 +15,7 @@ from capplan.latency.engine_time import EngineTime
 from capplan.latency.profile_file import load_profile, save_profile
 from capplan.latency.terms import tables
 from capplan.latency.with_engine import calibrated, with_engine_time
-from tests.calibration.test_sweep_file import SGLANG
+from tests.calibration.test_sweep_file import SGLANG, VLLM, changed
 
 TRUE = EngineTime(factor=1.15, iteration_s=1.5e-3, per_request_s=6e-5, source="")
 USERS = (4, 8, 16, 32, 64)
@@ -145,10 +145,45 @@ def test_sglang_at_rates_gives_a_profile_of_its_engine_and_version(tmp_path, cap
     assert code == 0, shown.err
     assert "requests/s" in shown.out
     told = " ".join(shown.err.split())
-    assert "the load tests are of sglang, expected vllm" in told
+    assert "the load tests are of sglang, the kernels of H100-SXM/Llama-3.1-8B" in told
+    assert "of vllm; the profile is one of sglang; --engine sglang says" in told
     assert "engine version 0.5.9 (version)" in shown.out
     profile = load_profile(tmp_path / "mine.yaml")
     assert (profile.engine, profile.engine_version) == ("sglang", "0.5.9")
+    assert fit(path, tmp_path / "said.yaml", "--engine", "sglang") == 0
+    assert not capsys.readouterr().err
+
+
+def test_load_tests_of_another_engine_than_the_one_given_are_refused(tmp_path, capsys):
+    tests = [SGLANG, changed(SGLANG, 16)]
+    path = tmp_path / "runs.jsonl"
+    path.write_text("\n".join(map(json.dumps, tests)))
+
+    code = fit(path, tmp_path / "mine.yaml", "--engine", "vllm")
+
+    assert code == 2
+    assert "backend is sglang (expected vllm); --force" in capsys.readouterr().err
+
+
+def test_the_seats_that_load_tests_state_are_those_of_the_simulated_engine(
+    tmp_path, monkeypatch, capsys
+):
+    tests = [changed(VLLM | {"max_num_seqs": 12}, users) for users in (8, 16)]
+    path = tmp_path / "runs.jsonl"
+    path.write_text("\n".join(map(json.dumps, tests)))
+    seen = []
+
+    def remembered(points, base, engine, *others, **named):
+        seen.append(engine.max_num_seqs)
+        return fit_sweep(points, base, engine, *others, **named)
+
+    monkeypatch.setattr("capplan.calibration.sweep_profile.fit_sweep", remembered)
+
+    for flags in ((), ("--max-num-seqs", "64")):
+        assert fit(path, tmp_path / "mine.yaml", *flags) == 0
+
+    assert seen == [12, 64]
+    assert "max num seqs 12 (max_num_seqs)" in capsys.readouterr().out
 
 
 @pytest.mark.thorough
