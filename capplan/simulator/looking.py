@@ -8,6 +8,7 @@ import math
 
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.log import log_has_room
+from capplan.simulator.queues import has_high_priority, waiting_tokens
 from capplan.simulator.serve import bring_up
 from capplan.simulator.state import Count, Setting
 
@@ -32,6 +33,9 @@ def look(state, look_s, schedule):
         free = replica.free_blocks / state.engine[0].kv_blocks
         replica.seen_waiting = replica.waiting_count
         replica.seen_kv_use = 1.0 - free
+        replica.seen_running = replica.running_count
+        replica.seen_tokens = waiting_tokens(state, r)
+        replica.seen_high = has_high_priority(state, r, state.settings[Setting.HIGH])
 
 
 @compiled()

@@ -124,6 +124,10 @@ def pool_state(
     state.settings[own] = router.values
     state.settings[Setting.REFRESH_S] = router.settings.get("refresh", 0.0)
     state.settings[Setting.PULLS] = senders > 0
+    if router.settings.get("target"):
+        state.settings[Setting.HIGH] = router.settings["high"]
+    else:
+        state.settings[Setting.HIGH] = -np.inf
     state.replicas["number"] = np.arange(replica_count)
     if len(state.runs):
         state = empty_memory(state, router.rules.remembers * replica_count)

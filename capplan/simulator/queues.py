@@ -4,6 +4,8 @@ Decoding requests also stand in a binary heap by ``end_step``; each knows its po
 there, so that it leaves without a search.
 """
 
+import math
+
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.linked_list import linked, unlinked
 from capplan.simulator.state import NONE, Count
@@ -178,3 +180,28 @@ def remove_end(state, r, slot):
         _rise(state, r, position, last)
     else:
         _sink(state, r, position, last)
+
+
+@inlined()
+def has_high_priority(state, r, below):
+    """Return whether a request of a priority below is on a replica."""
+    if below == -math.inf:
+        return False
+    for head in (state.replicas[r].running_head, state.replicas[r].waiting_head):
+        slot = head
+        while slot != NONE:
+            if state.requests[slot].priority < below:
+                return True
+            slot = state.requests[slot].next
+    return False
+
+
+@inlined()
+def waiting_tokens(state, r):
+    """Return the tokens that the requests in a queue are to compute."""
+    replica = state.replicas[r]
+    tokens = replica.prefill_tokens
+    if replica.prefilling != NONE:
+        request = state.requests[replica.prefilling]
+        tokens -= request.known_tokens - request.computed_tokens
+    return tokens

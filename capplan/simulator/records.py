@@ -116,7 +116,10 @@ REPLICA = np.dtype(
         ("idle_until_s", np.float64),  # where nothing runs: look again then; see sa.py
         ("seen_waiting", np.int64),  # waiting requests at the router's last look
         ("seen_kv_use", np.float64),  # and the share of its KV blocks in use
-        ("seen_running", np.int64),  # of a rank, as all below: see group_queue.py
+        ("seen_running", np.int64),
+        ("seen_tokens", np.int64),  # that its queue is to compute
+        ("seen_high", np.int64),  # 1: a request of high priority is there
+        # Of a rank, see group_queue.py:
         ("dummy_s", np.float64),  # end of the newest iteration without its requests
         ("throttled", np.int64),  # 1: no prompts in the next iteration
         ("turn", np.int64),  # of a group: rank at which the next choice begins

@@ -142,14 +142,14 @@ OWN_SETTINGS = 16
 class _Setting(NamedTuple):
     """Index of each setting of routers in ``State.settings``; see _Count.
 
-    Those of the scheduler stand before them, those of the router after them, each in
-    the order of its RULES.
+    Those of the scheduler stand before them, those of the router after, as in RULES.
     """
 
     TTFT_S: int = OWN_SETTINGS  # the strictest SLO of the trace's classes
     TPOT_S: int = OWN_SETTINGS + 1
     REFRESH_S: int = OWN_SETTINGS + 2  # between two looks at the replicas' metrics
     PULLS: int = OWN_SETTINGS + 3  # 1: prompts are computed in another pool
+    HIGH: int = OWN_SETTINGS + 4  # priorities below are high to the router
 
 
 Setting = _Setting()

@@ -42,7 +42,7 @@ but requests that are held to a beat; some with drafts to verify."""
 _LONGEST = 24, 24
 """Prompt and output. [tokens]"""
 _ROUTERS = ("round-robin", "jsq", "power-of-two", "least-tokens", "inst-assign")
-_OF_ONE_POOL = ("llumnix", "llumnix:target=6,high=1")
+_OF_ONE_POOL = ("llumnix:refresh={}s", "llumnix:target=6,high=1,refresh={}s")
 
 
 class FleetCase(NamedTuple):
@@ -210,7 +210,8 @@ def _seconds(seed: int, engine: EngineSettings, exact: bool) -> LatencyTables:
 
 def _router(rng: np.random.Generator, exact: bool, more: tuple = ()) -> str:
     looks_s = int(rng.integers(0, 6)) * _unit(exact)
-    return str(rng.choice([*_ROUTERS, f"llm-d:refresh={looks_s}s", *more]))
+    routers = [*_ROUTERS, "llm-d:refresh={}s", *more]
+    return str(rng.choice(routers)).format(looks_s)
 
 
 def _llumnix(rng: np.random.Generator, exact: bool) -> Llumnix:

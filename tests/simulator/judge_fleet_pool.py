@@ -3,7 +3,7 @@
 from judge import ROUTERS as ROUTERS_AT_REST
 from judge_fleet_replica import FleetReplica, FleetRequest
 from judge_fleet_speculative import SpeculativeFleetReplica
-from judge_llumnix import llumnix_router
+from judge_llumnix import Seen, llumnix_router, seen_of
 from judge_routers import REMEMBERING
 
 from capplan.deployment.engine import EngineSettings
@@ -38,6 +38,7 @@ class FleetPool:
                 replica = FleetReplica(self.tables, self.engine, self.scheduler, *own)
             else:
                 replica = SpeculativeFleetReplica(self.tables, self.engine, *own)
+            replica.seen_by_llumnix = Seen()
             self.replicas.append(replica)
             self.open.append(replica)
 
@@ -54,12 +55,10 @@ class FleetPool:
     def look(self, now_s: float) -> None:
         for replica in self.open:
             replica.look(now_s)
+            replica.seen_by_llumnix = seen_of(replica)
 
 
 def _router(given: str) -> tuple[str, dict]:
-    name, _, rest = given.partition(":")
-    if name == "llumnix":
-        pairs = [pair.split("=") for pair in rest.split(",") if pair]
-        return name, {key: int(value) for key, value in pairs}
     policy = parse_router(given)
-    return policy.name, policy.settings if policy.name in REMEMBERING else {}
+    reads_settings = policy.name in (*REMEMBERING, "llumnix")
+    return policy.name, policy.settings if reads_settings else {}

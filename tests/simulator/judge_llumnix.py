@@ -93,18 +93,36 @@ def freeness(
     return (free - headroom(replica, target, high)) / requests
 
 
-def llumnix_router(replicas, index, draw, request, now_s, slo, target=0, high=0):
-    """The highest dispatch freeness, the first of equals.
+class Seen(NamedTuple):
+    """What the router knows of a replica since its last look."""
+
+    requests: int = 0
+    left: float = 0.0  # blocks that are free and not wanted
+    priorities: tuple[int, ...] = ()
+
+
+def seen_of(replica: FleetReplica) -> Seen:
+    """What a look at a replica shows."""
+    here = [*replica.running, *replica.waiting]
+    left = len(replica.pool.free) - demand(replica, "all")
+    count = replica.running_count + len(replica.waiting)
+    return Seen(count, left, tuple(request.priority for request in here))
+
+
+def llumnix_router(
+    replicas, index, draw, request, now_s, slo, target=0, high=0, refresh=0
+):
+    """The highest dispatch freeness at the last look, the first of equals.
 
     Requests of high priority gather where there are such, others keep away.
     """
     found = []
     for each in replicas:
-        count = each.running_count + len(each.waiting)
-        free = freeness(each, count, "all", 0, 0)
-        if target and count and has_high(each, high) != (request.priority < high):
-            free -= (each.engine.kv_blocks - 1 - target) / count
-        found.append(free)
+        count, left, priorities = each.seen_by_llumnix
+        has_high = any(priority < high for priority in priorities)
+        if target and has_high != (request.priority < high):
+            left -= each.engine.kv_blocks - 1 - target
+        found.append(left / count if count else math.inf)
     return found.index(max(found))
 
 
@@ -146,11 +164,16 @@ def rebalance(fleet: Any, settings: Llumnix, now_s: float) -> None:
 
 
 def victim(source: FleetReplica, settings: Llumnix) -> FleetRequest | None:
-    """The request to move: of the lowest priority, the shortest or the newest."""
+    """The request to move: of the lowest priority, the shortest or the newest.
+
+    None of high priority moves where a replica keeps room for them.
+    """
     places = {
         request: place
         for place, request in enumerate(source.running)
-        if is_decoding(source, request) and request.computed > request.joined_with
+        if is_decoding(source, request)
+        and request.computed > request.joined_with
+        and not (settings.target and request.priority < settings.high)
     }
     if not places:
         return None

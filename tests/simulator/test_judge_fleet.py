@@ -286,6 +286,6 @@ def test_llumnix_sends_an_arrival_to_the_most_blocks_per_request():
     # 90 for one request; the next two want one each, which leave 98 for two.
     requests = trace((0, 40, 9), (0, 4, 9), (0, 4, 9), (0, 4, 9))
 
-    verdict = judge_fleet(requests, [pool(2, "llumnix")])
+    verdict = judge_fleet(requests, [pool(2, "llumnix:refresh=0s")])
 
     assert [served.replica for served in verdict.requests] == [0, 1, 1, 0]

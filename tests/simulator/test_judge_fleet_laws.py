@@ -165,12 +165,12 @@ def test_a_rebalancer_that_moves_nobody_changes_nothing(number):
 
 
 def test_a_request_that_has_come_is_moved_on_after_an_iteration_at_the_earliest():
-    # Its high priority leaves no room where it is. It joins at 15, at a tick, and
+    # No freeness of one that has a request is enough. It joins at 15, at a tick, and
     # would be moved on at once, from replica to replica every 5.
     trace = Trace(np.array([4]), np.array([9]), np.zeros(1))
     tables = linear_tables(10.0, 0, 0, 0, 0, max_batch=8, max_tokens=64)
     engine = EngineSettings(64, 8, block_size=4, kv_blocks=101, async_scheduling=False)
-    settings = Llumnix(period_s=5.0, block_s=5.0, target=1, high=1)
+    settings = Llumnix(theta=1000.0, period_s=5.0, block_s=5.0)
 
     verdict = judge_fleet(
         trace, [(tables, engine, "vllm-v1", 2, "jsq")], rebalancer=settings

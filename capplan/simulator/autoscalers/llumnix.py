@@ -6,7 +6,9 @@ artifact/65_auto_scaling/config/serving_exp. Freeness is blocks for each request
 10 s, where (free - demand)/(running + waiting) of the whole fleet is below ``up`` (10),
 as many empty replicas as bring it there, at once; where (free - demand)/(running + 1 if
 any wait) of the fleet without its last replica is above ``down`` (60), one fewer. One
-change of a kind at a time. Down is ``up`` + 50 in its experiments.
+change of a kind at a time. Down is ``up`` + 50 in its experiments. The paper
+waits until freeness was out of its band for a time, which it does not state; the
+artifact waits for its next look only, 10 s.
 
 Demand is that of the freeness that is seen, by default of the first request in each
 queue; in the artifact of all that wait. The artifact keeps 1 % of the blocks free and

@@ -10,9 +10,13 @@ artifact). With ``target``, a replica that has a request of high priority counts
 many blocks as its own, so that others keep out of its way. Replicas below ``theta``, or
 whose head was preempted, are sources, the fullest first; those above are destinations,
 the emptiest first. Of a source the request of lowest priority moves, of equals the
-shortest, as main does (``SR``), or the newest, as the artifact does.
+shortest, as main does (``SR``), or the newest, as the artifact does; with ``target``
+none of high priority, so that these stay where room is kept for them.
 
-Differs: main counts preempted requests anywhere in the queue.
+Differs: main counts preempted requests anywhere in the queue. The paper lets the head's
+demand grow to all of it step by step, at a pace it does not state; here, in the
+artifact (``prefill_beta`` is 0) and in main it is all there at once. The artifact moves
+the newest request, whatever its priority, if any other is normal.
 """
 
 import math
@@ -21,6 +25,7 @@ from capplan.deployment.policy import Knob, Rules, indices
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.motion import REBALANCE
 from capplan.simulator.moving_requests import decoded_tokens
+from capplan.simulator.queues import has_high_priority, waiting_tokens
 from capplan.simulator.rebalancers import MIGRATION
 from capplan.simulator.state import NONE, Count, Phase
 
@@ -42,29 +47,6 @@ RULES = Rules(
     | FREENESS
 )
 SETTING = indices(RULES.settings)
-
-
-@inlined()
-def has_high_priority(state, r, below):
-    """Return whether a request of a priority below is on a replica."""
-    for head in (state.replicas[r].running_head, state.replicas[r].waiting_head):
-        slot = head
-        while slot != NONE:
-            if state.requests[slot].priority < below:
-                return True
-            slot = state.requests[slot].next
-    return False
-
-
-@inlined()
-def waiting_tokens(state, r):
-    """Return the tokens that the requests in a queue are to compute."""
-    replica = state.replicas[r]
-    tokens = replica.prefill_tokens
-    if replica.prefilling != NONE:
-        request = state.requests[replica.prefilling]
-        tokens -= request.known_tokens - request.computed_tokens
-    return tokens
 
 
 @inlined()
@@ -110,8 +92,8 @@ def _was_preempted(state, r):
 
 
 @compiled()
-def victim(state, r, newest):
-    """Return the running request to move, or NONE.
+def victim(state, r, newest, above):
+    """Return the running request to move, of a priority ``above`` or later, or NONE.
 
     It decodes in the next iteration too, also if it sits one out. One that has just
     come has been in one: else a tick whenever it joins would move it on for ever.
@@ -122,7 +104,7 @@ def victim(state, r, newest):
     while slot != NONE:
         request = state.requests[slot]
         tokens = decoded_tokens(state, slot)
-        if tokens > request.joined_tokens:
+        if tokens > request.joined_tokens and request.priority >= above:
             if newest:
                 tokens = -request.admission
             lower = best == NONE or request.priority > state.requests[best].priority
@@ -151,6 +133,7 @@ def rebalance(state, motion, now_s):
     newest = motion.settings[SETTING.victim] != 0
     of_all = motion.settings[SETTING.usage] != 0
     target, high = motion.settings[SETTING.target], motion.settings[SETTING.high]
+    above = high if target > 0 else -math.inf
     keys, sources, targets = motion.scratch[0], motion.scratch[1], motion.scratch[2]
     source_count = target_count = 0
     for r in range(state.replicas.shape[0]):
@@ -174,7 +157,7 @@ def rebalance(state, motion, now_s):
         source, target = int(sources[k]), int(targets[k])
         if motion.busy[source] != 0 or motion.busy[target] != 0:
             continue
-        slot = victim(state, source, newest)
+        slot = victim(state, source, newest, above)
         if slot != NONE:
             motion.pairs[pairs, 0] = source
             motion.pairs[pairs, 1] = target

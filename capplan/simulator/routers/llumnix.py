@@ -5,35 +5,34 @@ that are left beside the demand of all that wait, for each request that runs or 
 Without its rebalancer this is INFaaS++, as the paper compares with. With ``target``,
 replicas that have a request of high priority count only so many blocks as their own;
 for a request of high priority, those that have none do, so that these gather.
+All is as old as the last look, every 50 ms in main (POLLING_INTERVAL), so that a burst
+goes to one replica; in the artifact as old as the schedule of the last iteration that
+is over.
 
 Differs: main asks for the head of the queue alone; of equals it takes the last.
 """
 
 import math
 
-from capplan.deployment.policy import Rules, indices
+from capplan.deployment.policy import Knob, Rules, indices
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.rebalancers.llumnix import (
-    FREENESS,
-    has_high_priority,
-    waiting_tokens,
-)
-from capplan.simulator.state import ROUTE, ROUTER_SETTINGS, Count, Needs
+from capplan.simulator.rebalancers.llumnix import FREENESS
+from capplan.simulator.state import ROUTE, ROUTER_SETTINGS, Count, Needs, Setting
 
-NEEDS = Needs.ALL
-RULES = Rules(FREENESS)
-SETTING = indices(RULES.settings)
-TARGET, HIGH = ROUTER_SETTINGS + SETTING.target, ROUTER_SETTINGS + SETTING.high
+NEEDS = Needs.SEEN
+RULES = Rules(FREENESS | {"refresh": Knob(0.05, 0, 3600, is_duration=True)})
+TARGET = ROUTER_SETTINGS + indices(RULES.settings).target
 
 
 @inlined()
 def _freeness(state, r, target, is_charged):
     replica = state.replicas[r]
-    requests = replica.running_count + replica.waiting_count
+    requests = replica.seen_running + replica.seen_waiting
     if requests == 0:
         return math.inf
     blocks = state.engine[0].kv_blocks
-    left = replica.free_blocks - waiting_tokens(state, r) / state.engine[0].block_size
+    left = round(blocks * (1.0 - replica.seen_kv_use))
+    left -= replica.seen_tokens / state.engine[0].block_size
     if is_charged:
         left -= blocks - target
     return left / requests
@@ -42,13 +41,11 @@ def _freeness(state, r, target, is_charged):
 @compiled(ROUTE)
 def route(state, slot, now_s):
     """Return the replica of the highest freeness, the first of equals."""
-    target, high = state.settings[TARGET], state.settings[HIGH]
-    is_high = state.requests[slot].priority < high
+    target = state.settings[TARGET]
+    is_high = state.requests[slot].priority < state.settings[Setting.HIGH]
     best, most = 0, -math.inf
     for r in range(state.counts[Count.OPEN]):
-        is_charged = False
-        if target > 0:
-            is_charged = has_high_priority(state, r, high) != is_high
+        is_charged = (state.replicas[r].seen_high != 0) != is_high
         free = _freeness(state, r, target, is_charged)
         if free > most:
             best, most = r, free

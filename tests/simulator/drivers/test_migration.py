@@ -253,6 +253,29 @@ def test_the_fullest_replica_is_paired_with_the_emptiest():
     assert moving.pairs[:2].tolist() == [[0, 3, 0], [1, 2, 1]]
 
 
+def test_a_request_of_high_priority_is_not_moved_where_room_is_kept_for_it():
+    # Replica 0 has less than theta: of its two requests that of priority 1 moves, and
+    # where both are of priority 0 none does, as in the artifact.
+    state, moving = state_of(2)
+    state.replicas["running_count"] = [2, 0]
+    state.replicas["running_head"] = [0, -1]
+    state.requests["next"][:2] = [1, -1]
+    state.requests["phase"][:2] = Phase.DECODING
+    state.requests["prompt_tokens"][:2], state.requests["end_step"][:2] = 10, 1
+    state.requests["priority"][:2] = [0, 1]
+
+    settings_of(moving, "theta=60")
+    unknown = [rebalance(state, moving, 0.0), moving.pairs[0, 2]]
+    settings_of(moving, "theta=60,target=60,high=1")
+    normal = [rebalance(state, moving, 0.0), moving.pairs[0, 2]]
+    state.requests["priority"][1] = 0
+    high = rebalance(state, moving, 0.0)
+    settings_of(moving, "theta=60,target=0,high=1")
+    of_all = rebalance(state, moving, 0.0)
+
+    assert (unknown, normal, high, of_all) == ([1, 1], [1, 1], 0, 1)
+
+
 def test_requests_of_a_scheduler_with_an_order_of_its_own_are_not_moved():
     deployment = fleet_of(TABLES, ENGINE, 2, scheduler="sa")
     trace = Trace(np.array([8]), np.array([8]), np.zeros(1))
