@@ -9,6 +9,7 @@ import io
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from itertools import chain, islice
 from pathlib import Path
 from statistics import median_low
@@ -29,6 +30,14 @@ _MOST_APART = 1e5
 def header(path: str | Path) -> list[str]:
     """Return the column names of a CSV."""
     return _names(path, next(_records(path, [_first_line(path)]), (1, []))[1])
+
+
+def texts(path: str | Path) -> Iterator[dict[str, str]]:
+    """Yield the rows of a CSV until one is malformed."""
+    names = header(path)
+    with opened(path) as file, suppress(InputError):
+        for _, fields in islice(_records(path, _lines(file)), 1, None):
+            yield dict(zip(names, map(str.strip, fields), strict=False))
 
 
 def separator(path: str | Path) -> str:

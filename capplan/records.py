@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Collection, Iterator
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from shlex import quote
 from typing import IO, Any, NamedTuple
@@ -59,7 +60,9 @@ _SIMPLE = frozenset((str, int, float, bool, type(None)))
 _PARQUET_ROWS = 10_000
 _MOST_LEVELS = 16
 """Points in a path of a nest; what is deeper stays a value."""
-_VALUE_KEYS = re.compile("(string|int|double|bool|array|kvlist|bytes)Value")
+_VALUE_KEYS = re.compile(
+    r"(string|int|double|bool|array|kvlist|bytes)Value|\$(date|number\w+)"
+)
 
 
 class Record(NamedTuple):
@@ -121,6 +124,22 @@ def _json(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
         if not isinstance(value, dict):
             raise InputError(f"{path}{place}: no object; expected a request")
         yield place, value
+
+
+def page(path: str | Path) -> str:
+    """Return which page of an API's answer a file is; empty where it is none."""
+    with suppress(InputError):
+        (_, item), *more = islice(_json(path), 2)
+        parts = [part for part in (item, item.get("meta")) if isinstance(part, dict)]
+        told = {k.replace("_", ""): v for part in parts for k, v in part.items()}
+        pages = told.get("totalPages", told.get("totalpages"))
+        if not more and type(pages) is int and pages > 1:
+            return (
+                f"is page {told.get('page', '?')} of {pages:,}: the rest is not in it"
+            )
+        if not more and told.get("hasmore") is True:
+            return "is a page of several (has_more): the rest is not in it"
+    return ""
 
 
 def _array(path: str | Path) -> Iterator[tuple[str, Any]]:
@@ -277,6 +296,8 @@ def _flatten(item: dict[str, Any], prefix: str, fields: dict[str, Any]) -> None:
     for key, value in item.items():
         name = f"{prefix}{key}"
         if type(value) not in _SIMPLE:
+            value = _attribute(value)
+        if type(value) not in _SIMPLE:
             if isinstance(value, list) and value and all(map(_is_pair, value)):
                 value = {pair["key"]: _attribute(pair["value"]) for pair in value}
             if isinstance(value, dict) and name.count(".") < _MOST_LEVELS:
@@ -291,17 +312,18 @@ def _flatten(item: dict[str, Any], prefix: str, fields: dict[str, Any]) -> None:
 def _is_pair(value: Any) -> bool:
     return (
         isinstance(value, dict)
-        and value.keys() == {"key", "value"}
+        and value.keys() - {"type"} == {"key", "value"}  # Jaeger's have a type
         and isinstance(value["key"], str)
     )
 
 
 def _attribute(value: Any) -> Any:
-    """Return the value of an attribute as OTLP writes it, ``{"intValue": "7"}``."""
-    if isinstance(value, dict) and len(value) == 1:
+    """Return a value that OTLP or MongoDB writes by its type: ``{"intValue": "7"}``."""
+    while isinstance(value, dict) and len(value) == 1:
         kind, inner = next(iter(value.items()))
-        if _VALUE_KEYS.fullmatch(kind):
-            return inner
+        if not _VALUE_KEYS.fullmatch(kind):
+            break
+        value = inner
     return value
 
 

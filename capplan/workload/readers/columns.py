@@ -6,12 +6,16 @@ observability tools write are guessed, with a note; ``--columns`` says it for ce
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
+from itertools import chain
+from shlex import quote
 from typing import Any
 
 from capplan.errors import InputError, nearest
+from capplan.workload.readers.dates import is_date
 from capplan.workload.readers.wrong_header import (
     NEEDED,
+    TIMES,
     listed,
     plain,
     refusal,
@@ -67,7 +71,8 @@ _STARTS = (
 _GUESSES = {
     "arrival_s": (
         _STARTS,
-        "timestamp ts tstamp datetime date_time created created_at created_time",
+        "timestamp ts tstamp datetime date_time created created_at created_time "
+        "time_local time_iso8601 created_at_date",
         "time",
     ),
     "prompt_tokens": (
@@ -144,8 +149,11 @@ class Columns:
     names: Mapping[str, str]  # name in the file of each column of ``NAMES``
     guessed: tuple[str, ...] = ()  # columns of ``names`` that were guessed
     unread: tuple[str, ...] = ()  # names in the file that stand for none
-    cached: tuple[str, ...] = ()  # names of tokens to add to those of the prompt
+    beside: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # names of
+    # tokens to add to those of the prompt and the output
     is_sized: bool = False  # the unit of arrivals is told by their size
+    times: tuple[str, ...] = ()  # of ``unread`` that may be the arrivals, of which
+    # there are no others
 
     @property
     def arrival(self) -> str | None:
@@ -180,9 +188,12 @@ class Columns:
         if self.guessed:
             said = ",".join(f"{name}={self.names[name]}" for name in self.guessed)
             parts.append(f"columns guessed: {said}")
-        if self.cached:
-            added = " + ".join((self.names["prompt_tokens"], *self.cached))
-            parts.append(f"the prompt is {added}: the first leaves out the rest")
+        for column, names in self.beside.items():
+            added = " + ".join((self.names[column], *names))
+            parts.append(f"{column} are {added}: the first leaves out the rest")
+        if self.times:
+            said = quote(f"arrival_s={self.times[0]}")
+            parts.append(f"{listed(self.times)} may be arrivals: give --columns {said}")
         return "; ".join(parts)
 
 
@@ -192,15 +203,13 @@ def columns_among(
     """Return the columns of a header.
 
     ``given`` has the name in the file of some columns, as the user says; an empty one
-    leaves the column out. ``source`` is the file, for messages. A header with the
-    first value of each column tells stamps that count from an unknown begin.
+    leaves the column out. ``source`` is the file, of a CSV with its line, for messages.
+    A header with a value of each column tells which may be times.
     """
     first = header if isinstance(header, Mapping) else {}
-    is_csv = all(value is None for value in first.values())
-    place = f"{source}:1" if is_csv else source
     header, wrong = list(header), []
     if source:
-        refuse_no_requests(place, header, is_csv, (given or {}).values())
+        refuse_no_requests(source, header, (given or {}).values())
     given = {column: _path(name, header) for column, name in (given or {}).items()}
     for column, name in given.items():
         if name and name not in header:
@@ -226,11 +235,6 @@ def columns_among(
         if len(likely) > 1 and column not in _FIRST_OF_SEVERAL:
             doubts[unit or column] = likely
     names |= guessed
-    if sized and _is_relative(first.get(names["arrival_s"])):
-        wrong.append(
-            f"the unit of {names['arrival_s']} is not known: --columns "
-            f"arrival_s={names['arrival_s']} says seconds, arrival_ms= milliseconds"
-        )
     wrong += [f"both {a} and {b} may be {c}" for c, (a, b, *_) in doubts.items()]
     if source:
         wrong += [f"no column {name}" for name in NEEDED if name not in names]
@@ -242,11 +246,16 @@ def columns_among(
         ]
     if wrong:
         arrival = next((name for name in PER_S if name in names), "arrival_s")
-        raise InputError(refusal(place, wrong, arrival, names, header))
-    cached = _cached_beside(names.get("prompt_tokens", ""), header)
-    read = {*names.values(), *cached}
+        raise InputError(refusal(source, wrong, arrival, names, header))
+    beside = {column: _beside(names.get(column, ""), header) for column in NEEDED}
+    beside = {column: added for column, added in beside.items() if added}
+    read = {*names.values(), *chain(*beside.values())}
     unread = tuple(name for name in header if name not in read)
-    return Columns(names, tuple(guessed), unread, cached, sized)
+    is_timed = bool({*names, *settled} & set(PER_S))
+    times = [
+        name for name in unread if not is_timed and _is_time(name, first.get(name))
+    ]
+    return Columns(names, tuple(guessed), unread, beside, sized, tuple(times))
 
 
 def _path(name: str, header: Collection[str]) -> str:
@@ -315,12 +324,12 @@ def _guessed(
     return found
 
 
-def _is_relative(value: Any) -> bool:
-    """Return whether stamps, of which one is given, count from no known begin."""
+def _is_time(name: str, value: Any) -> bool:
+    """Return whether a value is a date, or a stamp since 1970 by its name too."""
     try:
-        return abs(float(value)) < EPOCH_S
+        return float(value) > EPOCH_S and bool(TIMES & {*plain(name).split("_")})
     except (TypeError, ValueError, OverflowError):
-        return False
+        return is_date(value)
 
 
 def _endings(name: str) -> list[str]:
@@ -335,18 +344,17 @@ def _endings(name: str) -> list[str]:
     return [plain("_".join(parts[k:])) for k in range(len(parts))]
 
 
-def _cached_beside(prompt: str, header: Iterable[str]) -> tuple[str, ...]:
-    """Return the columns of cached tokens that a prompt's column leaves out.
+def _beside(counted: str, header: Iterable[str]) -> tuple[str, ...]:
+    """Return the columns of tokens that a column of prompts or outputs leaves out.
 
-    Anthropic's ``input_tokens`` and Bedrock's ``inputTokenCount`` do; OpenAI's and
-    OpenTelemetry's counts include them.
+    Anthropic's ``input_tokens`` and Bedrock's ``inputTokenCount`` leave cached tokens
+    out, Langfuse's ``usageDetails`` all that it details; OpenAI's and OpenTelemetry's
+    include them.
     """
-    parent, _, last = prompt.rpartition(".")
-    if plain(last) not in ("input_tokens", "input_token_count") or "gen_ai" in prompt:
+    parent, _, last = counted.rpartition(".")
+    inside = [name for name in header if name.rpartition(".")[0] == parent]
+    if plain(parent) == "usage_details" and last in ("input", "output"):
+        return tuple(name for name in inside if name.startswith(f"{counted}_"))
+    if plain(last) not in ("input_tokens", "input_token_count") or "gen_ai" in counted:
         return ()
-    return tuple(
-        name
-        for name in header
-        if name.rpartition(".")[0] == parent
-        and plain(name.rpartition(".")[2]) in _CACHED
-    )
+    return tuple(name for name in inside if plain(name.rpartition(".")[2]) in _CACHED)

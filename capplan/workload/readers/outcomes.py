@@ -33,7 +33,7 @@ def refuse_sums(table: Table, columns: Columns) -> None:
             "at most 1: the row is a sum of requests, whose own lengths and times it "
             "does not have; expected a row for each request"
         )
-        counted = parsed(table.frame[name])
+        counted = parsed(table.frame[name], whole=True)
         table.require(~(counted > 1).to_numpy(), name, expected)
 
 
@@ -48,7 +48,9 @@ def outcomes(
     from a gateway's cache.
     """
     names = columns.names
-    output = parsed(table.frame[names["output_tokens"]]).fillna(1).to_numpy()
+    output = (
+        parsed(table.frame[names["output_tokens"]], whole=True).fillna(1).to_numpy()
+    )
     failed = np.zeros(len(table), bool)
     if (name := names.get("status")) is not None:
         status = _words(table, name)

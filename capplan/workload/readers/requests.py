@@ -8,6 +8,7 @@ since 1970 and dates are shifted to start at 0.
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -198,7 +199,9 @@ def columns_of(
     if not (names := column_names(path)):
         raise InputError(f"{path}: no requests in it; expected some")
     given = known.given(names, given or {}) if known else given
-    return columns_among(names, given, str(path))
+    return columns_among(
+        names, given, f"{path}:1" if form(path) == "csv" else str(path)
+    )
 
 
 def wanted(columns: Columns) -> dict[str, str | None]:
@@ -206,7 +209,7 @@ def wanted(columns: Columns) -> dict[str, str | None]:
     return {
         name: "category" if column in _TEXTS else None
         for column, name in columns.names.items()
-    } | dict.fromkeys(columns.cached)
+    } | dict.fromkeys(chain(*columns.beside.values()))
 
 
 def counts(
@@ -260,20 +263,20 @@ def counts(
     return given
 
 
-def prompts(table: Table, columns: Columns) -> np.ndarray:
-    """Return the tokens of each prompt, cached ones included, shape (n,)."""
-    least = 0 if columns.cached else 1
-    tokens = table.tokens(columns.names["prompt_tokens"], least)
-    for name in columns.cached:
-        beside = Table(table.path, table.frame[[name]].fillna(0))
-        tokens = tokens + beside.tokens(name, least=0)
-    table.require(tokens > 0, columns.names["prompt_tokens"], "at least 1 token")
+def prompts(table: Table, columns: Columns, of: str = "prompt_tokens") -> np.ndarray:
+    """Return the tokens of each prompt, or ``of`` its output, shape (n,)."""
+    beside = columns.beside.get(of, ())
+    tokens = table.tokens(columns.names[of], least=0 if beside else 1)
+    for name in beside:
+        added = Table(table.path, table.frame[[name]].fillna(0))
+        tokens = tokens + added.tokens(name, least=0)
+    table.require(tokens > 0, columns.names[of], "at least 1 token")
     return tokens
 
 
 def outputs(table: Table, columns: Columns) -> np.ndarray:
     """Return the tokens of each answer, shape (n,)."""
-    return table.tokens(columns.names["output_tokens"])
+    return prompts(table, columns, "output_tokens")
 
 
 def _images(

@@ -1,23 +1,19 @@
 """Arrivals of a table: dates, or numbers in a unit that is named or told by size."""
 
 from shlex import quote
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from capplan.errors import InputError
 from capplan.workload.readers.columns import EPOCH_S, PER_S, Columns
-from capplan.workload.readers.table import Table, is_numeric, iso, parsed
+from capplan.workload.readers.dates import is_date
+from capplan.workload.readers.table import Table, is_numeric
 from capplan.workload.trace import MOST_EPOCH_S
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 _FIRST_SURE_S, _LAST_SURE_S = 946_684_800, 4_102_444_800
 """Years 2000 and 2100: a number between them is a stamp in the unit that puts it there;
 in another unit it is thousands of years away. [s]"""
-_FEW = 20
-"""Requests below which a rate tells nothing."""
 _DATE = "a date such as 2026-11-22T18:15:46.68Z"
 _WORDS = {
     "arrival_s": "seconds",
@@ -53,8 +49,9 @@ def arrivals(table: Table, columns: Columns) -> Stamps | None:
     values = table.frame[name]
     if values.isna().all():
         return None
-    if not is_numeric(values) and _is_date(values):
-        return Stamps(table.stamps_ns(name, _DATE), 1e9, table.zone_s(name))
+    if not is_numeric(values) and is_date(str(values.dropna().iloc[0])):
+        values_ns, zone_s = table.stamps_ns(name, _DATE)
+        return Stamps(values_ns, 1e9, zone_s)
     unit = columns.arrival
     numbers = table.numbers(name, f"{_WORDS[unit]}, or {_DATE}")
     if columns.is_sized:
@@ -73,7 +70,7 @@ def arrivals(table: Table, columns: Columns) -> Stamps | None:
 def _refuse_unsure(table: Table, name: str, numbers: np.ndarray) -> None:
     """Refuse whole numbers that may count seconds or milliseconds from any begin."""
     span = float(numbers.max() - numbers.min())
-    if len(numbers) < _FEW or not span or (numbers % 1).any():
+    if not span or (numbers % 1).any():
         return
     rate = (len(numbers) - 1) / span
     raise InputError(
@@ -81,16 +78,6 @@ def _refuse_unsure(table: Table, name: str, numbers: np.ndarray) -> None:
         f"it has seconds, {rate * 1e3:,.3g} if milliseconds; say --columns "
         f"{quote(f'arrival_s={name}')} or {quote(f'arrival_ms={name}')}"
     )
-
-
-def _is_date(values: "pd.Series") -> bool:
-    """Return whether the first value is a date, and no number."""
-    import pandas as pd
-
-    first = iso(values.dropna().iloc[:1])
-    if parsed(first).notna().all():
-        return False
-    return bool(pd.to_datetime(first, format="ISO8601", errors="coerce").notna().all())
 
 
 def _question(value: float, name: str, unit: str) -> str:

@@ -4,6 +4,7 @@ Values are parsed in bulk; after an error the file is read again, row by row, to
 find the place of the wrong value.
 """
 
+import json
 import re
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -12,14 +13,16 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from reprlib import Repr
+from shlex import quote
 from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import numpy as np
 
-from capplan.csv_file import cell, header, longer_than_header, separator
+from capplan.csv_file import cell, header, longer_than_header, separator, texts
 from capplan.errors import InputError
 from capplan.input_file import BrokenFileError, opened
-from capplan.records import Record, first_values, form, records
+from capplan.records import Record, first_values, flat, form, page, records
+from capplan.workload.readers.dates import iso
 from capplan.workload.readers.ordering import Notes
 from capplan.workload.trace import MAX_TOKENS, MOST_REQUESTS
 
@@ -31,9 +34,13 @@ _MAX_LINE_BYTES = 2**26
 _MISSING = ["", "-", "NA", "N/A", "NaN", "nan", "NULL", "null", "None"]
 """Texts of a number that is missing; a class may be called so."""
 _ROWS_AT_ONCE = 100_000
+_FIRST_ROWS = 1000
+_MAY_NEST = re.compile("usage|attributes", re.IGNORECASE)
 _SHOWN = Repr()  # of any depth and length
 _SHOWN.maxstring = 60
 _DECIMAL_COMMA = re.compile(r"\s*-?\d+,\d+\s*")
+_GROUPED = re.compile(r"\s*-?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?\s*")
+_GROUPED_BY_POINTS = re.compile(r"[1-9]\d{0,2}(?:\.\d{3})+")
 _TOO_MANY = (
     "{path}: more than {most:,} requests, the most that are held at once; expected "
     "fewer, or capplan simulate --stream"
@@ -54,12 +61,9 @@ class Table:
         """Return the number of rows."""
         return len(self.frame)
 
-    def numbers(self, column: str, expected: str) -> np.ndarray:
+    def numbers(self, column: str, expected: str, *, whole: bool = False) -> np.ndarray:
         """Return a column of finite numbers, shape (n,), float64 or int64."""
-        values = self.frame[column]
-        if not is_numeric(values) or values.dtype == bool:
-            values = parsed(values)
-        array = values.to_numpy()
+        array = parsed(self.frame[column], whole=whole).to_numpy()
         if array.dtype.kind == "f":
             self.require(np.isfinite(array), column, expected)
         return array
@@ -73,15 +77,18 @@ class Table:
         self, column: str, least: float, most: float, expected: str
     ) -> np.ndarray:
         """Return a column of whole numbers in a range, shape (n,), int64."""
-        values = self.numbers(column, expected)
+        values = self.numbers(column, expected, whole=True)
         right = (values >= least) & (values <= most)
         if values.dtype.kind == "f":
             right &= values == np.floor(values)
         self.require(right, column, expected)
         return values.astype(np.int64)
 
-    def stamps_ns(self, column: str, expected: str) -> np.ndarray:
-        """Return a column of ISO 8601 times in ns since 1970, shape (n,), int64."""
+    def stamps_ns(self, column: str, expected: str) -> tuple[np.ndarray, float]:
+        """Return a column of dates in ns since 1970, shape (n,), int64.
+
+        And how far the clock of the first is ahead of UTC. [s]
+        """
         import pandas as pd
 
         texts = iso(self.frame[column])
@@ -89,15 +96,9 @@ class Table:
         years = stamps.dt.year.fillna(0).to_numpy()  # int64 overflows at 1677 and 2262
         right = (years >= _FIRST_YEAR) & (years <= _LAST_YEAR)
         self.require(right, column, f"{expected}, of {_FIRST_YEAR} to {_LAST_YEAR}")
-        return stamps.astype("datetime64[ns, UTC]").astype("int64").to_numpy()
-
-    def zone_s(self, column: str) -> float:
-        """Return how far the clock of the first stamp is ahead of UTC. [s]"""
-        import pandas as pd
-
-        first = self.frame[column].dropna().iloc[0]
-        ahead = pd.Timestamp(str(first)).utcoffset()
-        return 0.0 if ahead is None else ahead.total_seconds()
+        ahead = pd.Timestamp(texts.iloc[0]).utcoffset()
+        values = stamps.astype("datetime64[ns, UTC]").astype("int64").to_numpy()
+        return values, 0.0 if ahead is None else ahead.total_seconds()
 
     def select(self, rows: np.ndarray) -> "Table":
         """Return the table of some rows, shape (n,), bool."""
@@ -115,18 +116,27 @@ class Table:
         """Raise an InputError that shows the place and its value."""
         place, value = _cell(self.path, int(self.frame.index[row]), column)
         shown = " ".join(value.split())[:60] or "empty"
-        if _DECIMAL_COMMA.fullmatch(value):
-            expected += ", with a decimal point and no comma"
+        expected += _better(self.path, value)
         raise InputError(
             f"{self.path}{place}: {column} is {shown}; expected {expected}"
         )
 
 
-def iso(cells: "pd.Series") -> "pd.Series":
-    """Return dates as ISO 8601 has them: with a point, and Z in place of UTC."""
-    texts = cells.astype(str)  # a number is no year
-    texts = texts.str.replace(r"(:\d\d),(\d+)", r"\1.\2", regex=True)
-    return texts.str.replace(r" UTC$", "Z", regex=True)
+def _better(path: str | Path, value: str) -> str:
+    """Return how a number or date that is not sure would be."""
+    edits = {
+        _DECIMAL_COMMA: (", with a decimal point and no comma", "s/,/./g"),
+        _GROUPED_BY_POINTS: (", without points between thousands", r"s/\.//g"),
+    }
+    for pattern, (said, edit) in edits.items():
+        if pattern.fullmatch(value):
+            is_free = form(path) == "csv" and separator(path) != ","
+            return said + f": sed '{edit}' {quote(str(path))} > new.csv" * is_free
+    if re.match(r"\d\d?/\d\d?/\d{4}", value):
+        edit = r"s#([0-9]+)/([0-9]+)/([0-9]{4})#\3-\1-\2#"
+        said = f"; where the month stands first: sed -E '{edit}' {quote(str(path))}"
+        return said + " > new.csv"
+    return ""
 
 
 def is_numeric(cells: "pd.Series") -> bool:
@@ -134,16 +144,35 @@ def is_numeric(cells: "pd.Series") -> bool:
     return cells.dtype.kind in "biuf"
 
 
-def parsed(cells: "pd.Series") -> "pd.Series":
-    """Return the numbers that cells say, NaN where one says none."""
+def parsed(cells: "pd.Series", *, whole: bool = False) -> "pd.Series":
+    """Return the numbers that cells say, NaN where one says none.
+
+    A comma stands between thousands or for the decimal point where the column shows
+    which: a ``whole`` number has none but zeros behind a point.
+    """
     import pandas as pd
 
-    return pd.to_numeric(cells.astype(str), errors="coerce")
+    if is_numeric(cells) and cells.dtype != bool:
+        return cells
+    texts = cells.astype(str)
+    commas = texts[texts.str.contains(",", regex=False)]
+    if len(commas):
+        grouped = commas.str.fullmatch(_GROUPED)
+        zeros = commas.str.contains(r"^[^,]+,000$")
+        if grouped.all() and (
+            commas.str.contains(r",.*[,.]").any() or whole > zeros.all()
+        ):
+            texts = texts.str.replace(",", "")
+        elif commas.str.fullmatch(_DECIMAL_COMMA).all() and not grouped.all():
+            texts = texts.str.replace(",", ".")
+    return pd.to_numeric(texts, errors="coerce")
 
 
 def _cell(path: str | Path, row: int, column: str) -> tuple[str, str]:
     """Return the place and the text of a cell; rows count from 0."""
     if form(path) == "csv":
+        if column not in header(path):
+            column = column.partition(".")[0]  # its cells hold objects
         line, text = cell(path, row, column)
         return f":{line}", text
     place, fields = next(islice(records(path, [column]), row, None))
@@ -152,8 +181,31 @@ def _cell(path: str | Path, row: int, column: str) -> tuple[str, str]:
 
 
 def column_names(path: str | Path) -> dict[str, Any]:
-    """Return the columns of a file, of JSON and Parquet with their first value."""
-    return dict.fromkeys(header(path)) if form(path) == "csv" else first_values(path)
+    """Return the columns of a file with a value, of a CSV one of its first rows.
+
+    Cells of a CSV may hold objects of usage or attributes, as Langfuse writes them.
+    """
+    if form(path) != "csv":
+        return first_values(path)
+    found: dict[str, Any] = dict.fromkeys(header(path), "")
+    nests: set[str] = set()
+    for number, row in enumerate(texts(path)):
+        if number >= _FIRST_ROWS and not nests:
+            break
+        nests |= {k for k, v in row.items() if v[:1] == "{" and _MAY_NEST.search(k)}
+        new = {name: text for name, text in row.items() if not found[name]}
+        for name in nests:
+            new |= _nested(name, row.get(name, ""))
+        found |= {name: text for name, text in new.items() if not found.get(name)}
+    return {name: text for name, text in found.items() if name not in nests}
+
+
+def _nested(name: str, text: str) -> dict[str, Any]:
+    """Return what an object in a cell holds, by paths."""
+    try:
+        return flat({name: json.loads(text)})
+    except (ValueError, KeyError, RecursionError):
+        return {}
 
 
 def whole_records(
@@ -163,6 +215,8 @@ def whole_records(
     count = 0
     try:
         for record in records(notes.path, wanted):
+            if not count and (said := page(notes.path)):
+                notes.add(said)
             yield record
             count += 1
     except BrokenFileError as broken:
@@ -234,7 +288,7 @@ def iterate_tables(
 def table_of(
     path: str | Path,
     rows: Sequence[Mapping[str, Any]],
-    index: list[int] | range,
+    index: "list[int] | range | pd.Index",
     wanted: Mapping[str, Any],
 ) -> Table:
     """Return a table of rows; ``index`` has the row of the file of each."""
@@ -266,11 +320,13 @@ def _tables(
     version = tuple(int(part) for part in pd.__version__.split(".")[:2])
     exact: Any = "round_trip" if version < (3, 1) else None
     names = header(path)
-    columns = [name for name in names if name in wanted]
+    tops = {name: name.partition(".")[0] for name in {*wanted} - {*names}}
+    nests = {*tops.values()} & {*names}
+    columns = [name for name in names if name in wanted or name in nests]
     missing = {
         name: [""] if wanted.get(name) == "category" else _MISSING for name in names
     }
-    dtypes = {name: wanted[name] for name in columns if wanted[name] is not None}
+    dtypes = {name: wanted[name] for name in columns if wanted.get(name) is not None}
     # pandas only warns of a row longer than the header, and with usecols does not:
     # so all columns are parsed.
     with _refusals(path):
@@ -296,7 +352,12 @@ def _tables(
                 frame = next(frames, None)
             if frame is None or not len(frame):
                 return
-            yield Table(path, frame[columns])
+            for nest in nests:
+                cells = [_nested(nest, str(text)) for text in frame[nest]]
+                inner = {name: wanted[name] for name in tops if tops[name] == nest}
+                of = table_of(path, cells, frame.index, inner).frame
+                frame = frame.drop(columns=nest).join(of)
+            yield Table(path, frame[[name for name in wanted if name in frame]])
 
 
 @contextmanager

@@ -12,10 +12,11 @@ from capplan.errors import InputError
 from capplan.input_file import read_head
 
 NEEDED = ("prompt_tokens", "output_tokens")
+TIMES = {"time", "date", "at", "when", "timestamp", "ts", "start", "created", "epoch"}
 _MAY_BE = (
-    {"time", "date", "at", "when"},
-    {"prompt", "input", "in", "context"},
-    {"completion", "output", "out", "generated", "response"},
+    TIMES,
+    {"prompt", "input", "in", "context", "ctx"},
+    {"completion", "output", "out", "generated", "gen", "response"},
 )
 """Words of names that are proposed for arrivals, prompts and outputs."""
 
@@ -24,6 +25,10 @@ _HINTS = {
     "htmlPath": "these are Langfuse's traces: export its observations",
     "input_types": "these are sessions of kv-cache-tester, which are not read yet",
     "messages": "this holds texts, and no token counts",
+    "resourceMetrics": "these are metrics of OpenTelemetry, no spans",
+    "resourceLogs": "these are logs of OpenTelemetry, no spans",
+    "resourceSpans": "no spans are in it",
+    "total_tokens": "total_tokens cannot be divided into prompt and output",
 } | dict.fromkeys(("load:", "data:", "api:"), "this is a config, for --workload")
 """What a file is that has a column, where its requests are not found."""
 
@@ -74,21 +79,24 @@ def refuse_folder(path: Path) -> None:
 
 
 def refuse_no_requests(
-    place: str, header: Sequence[str], is_csv: bool, given: Collection[str]
+    place: str, header: Sequence[str], given: Collection[str]
 ) -> None:
     """Refuse sums of requests, tables by columns, logs of texts and lacking headers."""
     sums = [f"{name} ({_SUMS[name]})" for name in header if name in _SUMS]
     sums += [name for name in header if _OF_MANY.match(name)]
+    if "spend" in header and any(name.startswith("models.") for name in header):
+        _refuse(place, "these are LiteLLM's sums by day: ask with summarize=false")
     if sums:
         _refuse(place, f"each row is a sum of requests: it has {listed(sums, 3)}")
-    if len(header) > 1 and all(re.search(r"\.\d+$", name) for name in header):
+    by_columns = len(header) > 1 and all(re.search(r"\.\d+$", at) for at in header)
+    if by_columns or {"columns", "index", "data"} == {*header}:
         raise InputError(
             f"{place}: this is a table by columns; expected a row for each request, as "
             "pandas' to_json(orient='records', lines=True) writes"
         )
     if any("Received request " in name for name in header):
         _refuse(place, "this is vLLM's log, which has no lengths of answers")
-    if is_csv and not {*header} & {*given}:
+    if place.endswith(":1") and not {*header} & {*given}:
         values = [name for name in header if _NUMBER.fullmatch(name)]
         if len(values) > 1 and 2 * len(values) >= len(header):
             raise InputError(
@@ -112,17 +120,20 @@ def refusal(
     hints = dict.fromkeys(hint for name, hint in _HINTS.items() if name in header)
     if len(header) == 1 and place.endswith(":1"):
         hints["this is no table: expected names with , ; tab or | between"] = None
+    has = f"{place}: {'; '.join([*hints, *wrong])}; the file has {listed(header)}"
+    if hints:
+        return has
     said = {column: names.get(column, "") for column in (arrival, *NEEDED)}
     for column, words in zip(said, _MAY_BE, strict=True):
         free = (name for name in header if name not in said.values() and _is_name(name))
         may_be = (name for name in free if words & {*plain(name).split("_")})
-        said[column] = said[column] or next(may_be, "NAME" * (column in NEEDED))
-    said = {column: name for column, name in said.items() if name}
-    command = quote(",".join(f"{column}={name}" for column, name in said.items()))
-    return (
-        f"{place}: {'; '.join([*hints, *wrong])}; the file has {listed(header)}: say "
-        f"which are which, as with --columns {command}"
-    )
+        said[column] = said[column] or next(may_be, "")
+    if not all(said[column] for column in NEEDED):
+        none = "" if any(said[column] for column in NEEDED) else ": no token counts"
+        return f"{has}{none}; --columns says which, if some are meant"
+    named = (f"{column}={name}" for column, name in said.items() if name)
+    command = quote(",".join(named))
+    return f"{has}: say which are which, as with --columns {command}"
 
 
 def listed(names: Sequence[str], most: int = 20) -> str:

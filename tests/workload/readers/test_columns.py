@@ -157,7 +157,9 @@ def test_no_arrival_times_is_never_said_while_columns_were_not_read(write):
 
     with (
         pytest.warns(TraceWarning, match="columns not read: when"),
-        pytest.raises(InputError, match="name it, as in --columns arrival_s=when"),
+        pytest.raises(
+            InputError, match="when may be arrivals: give --columns arrival_s=when"
+        ),
     ):
         read_traffic(settings, None)
 

@@ -131,12 +131,16 @@ def test_stamps_without_a_unit_are_told_by_their_size(tmp_path, unit):
 
 def test_stamps_of_json_that_count_from_an_unknown_begin_are_asked_about(tmp_path):
     path = tmp_path / "log.jsonl"
-    path.write_text('{"ts": 195, "prompt_tokens": 5, "output_tokens": 6}\n')
+    rows = [{"ts": 195 + k, "prompt_tokens": 5, "output_tokens": 6} for k in range(2)]
+    path.write_text(lines(rows))
 
-    with pytest.raises(InputError, match=r"unit of ts is not known: --columns arr"):
-        read_trace(path)
+    with pytest.raises(
+        InputError, match=r"ts counts from no known begin: .* --columns"
+    ):
+        quietly(path)
 
-    assert quietly(path, columns={"arrival_ms": "ts"}).arrival_s.tolist() == [0.195]
+    read_ms = quietly(path, columns={"arrival_ms": "ts"})
+    assert read_ms.arrival_s.tolist() == [0.195, 0.196]
 
 
 def test_json_lines_are_read_in_chunks_too(tmp_path):
@@ -150,12 +154,41 @@ def test_json_lines_are_read_in_chunks_too(tmp_path):
     assert [chunk.arrival_s.tolist() for chunk in chunks] == [[1, 2], [3, 4, 5], [6]]
 
 
-def test_decimal_commas_are_refused_by_name(tmp_path):
-    path = tmp_path / "excel.csv"
-    path.write_text("arrival_s;prompt_tokens;output_tokens\n0,5;5;6\n")
+@pytest.mark.parametrize("separator", [";", "\t", ","])
+@pytest.mark.parametrize(
+    ("rows", "read"),
+    [
+        (
+            [("0,5", "1,317", "6"), ("1,317", "742", "7,0")],
+            [(0.5, 1317, 6), (1.317, 742, 7)],
+        ),
+        ([("1,000,000", "5", "6"), ("2,000,000", "1,001", "1,002")], None),
+        ([("1,317", "5", "6"), ("2,000", "5", "6")], "arrival_s is 1,317; expected"),
+        ([("0,5", "1,000", "6"), ("0,7", "2,000", "6")], "prompt_tokens is 1,000; exp"),
+        (
+            [("0,5", "1.317", "6"), ("0,7", "742", "6")],
+            "without points between thousands",
+        ),
+        ([("0,5", "1,5", "6")], "prompt_tokens is 1,5; expected"),
+    ],
+)
+def test_commas_are_read_where_they_are_sure_and_else_refused_with_a_command(
+    tmp_path, rows, read, separator
+):
+    path = tmp_path / "from a sheet.csv"
+    text = separator.join(("arrival_s", "prompt_tokens", "output_tokens")) + "\n"
+    cells = (separator.join(f'"{cell}"' for cell in row) for row in rows)
+    path.write_text(text + "\n".join(cells) + "\n")
 
-    with pytest.raises(InputError, match=r":2: arrival_s is 0,5; .* decimal point"):
-        read_trace(path)
+    if isinstance(read, str):
+        with pytest.raises(InputError, match=read) as caught:
+            read_trace(path)
+        has_command = f" '{path}' > new.csv" in str(caught.value)
+        assert has_command == (separator != ",")
+        return
+    trace = read_trace(path)
+    found = zip(trace.arrival_s, trace.prompt_tokens, trace.output_tokens, strict=True)
+    assert list(found) == (read or [(1e6, 5, 6), (2e6, 1001, 1002)])
 
 
 def test_a_research_trace_is_not_read_in_chunks(tmp_path):

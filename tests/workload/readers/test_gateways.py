@@ -4,6 +4,7 @@ Names are those of the tools' own sources or documentation; the rows are made up
 """
 
 import json
+import subprocess
 import warnings
 
 import pytest
@@ -39,6 +40,66 @@ def csv_text(rows):
     lines = [",".join(rows[0])]
     lines += [",".join(str(value) for value in row.values()) for row in rows]
     return "\n".join(lines) + "\n"
+
+
+# Pages of an API
+
+
+@pytest.mark.parametrize(
+    ("around", "said"),
+    [
+        ({"page": 1, "page_size": 2, "total_pages": 30}, "is page 1 of 30: the rest"),
+        ({"meta": {"page": 2, "totalPages": 400}}, "is page 2 of 400: the rest"),
+        ({"has_more": True}, "is a page of several (has_more): the rest"),
+        ({"page": 1, "total_pages": 1, "has_more": False}, None),
+    ],
+)
+def test_a_page_of_an_api_is_named_as_one(read, around, said):
+    rows = [{"created_at": AT.format(1), "prompt_tokens": 5, "completion_tokens": 6}]
+
+    notes = read(json.dumps({"data": rows, **around})).notes
+
+    assert [note.partition(" is not")[0] for note in notes if " page " in note] == (
+        [said] if said else []
+    )
+
+
+def test_all_pages_in_one_file_are_no_page(read):
+    row = {"created_at": AT.format(1), "prompt_tokens": 5, "completion_tokens": 6}
+    pages = [{"data": [row], "page": k, "total_pages": 2} for k in (1, 2)]
+
+    trace = read(pages)
+
+    assert len(trace) == 2
+    assert not any(" page " in note for note in trace.notes)
+
+
+def test_spans_of_jaeger_are_read(read):
+    def tags(**of):
+        pairs = {key.replace("__", "."): value for key, value in of.items()}
+        return [{"key": k, "type": "int64", "value": v} for k, v in pairs.items()]
+
+    counts = {"gen_ai__usage__input_tokens": 742, "gen_ai__usage__output_tokens": 26}
+    spans = [
+        {"operationName": "POST", "startTime": 1789372800_000000, "tags": tags(http=1)},
+        {"startTime": 1789372801_500000, "duration": 7, "tags": tags(**counts)},
+        {"startTime": 1789372801_500000, "tags": tags(**counts, error=True)},
+        {"startTime": 1789372803_500000, "tags": tags(**counts)},
+    ]
+    data = [{"traceID": "a", "spans": spans, "processes": {"p": {"tags": []}}}]
+
+    trace = read(json.dumps({"data": data, "total": 0, "errors": None}))
+
+    assert lengths(trace) == [(742, 26)] * 2
+    assert trace.arrival_s.tolist() == [0, 2]
+    assert trace.left_out == (1, 1)
+
+
+def test_the_typed_values_of_mongodb_are_values(read):
+    row = {"createdAt": {"$date": {"$numberLong": "1789372800313"}}}
+    row["usage"] = {"prompt_tokens": {"$numberInt": "742"}, "completion_tokens": 26}
+
+    assert lengths(read([row])) == [(742, 26)]
 
 
 # Langfuse
@@ -248,7 +309,9 @@ def test_invocations_of_bedrock_are_read_with_the_tokens_of_its_cache(read):
 
     assert lengths(trace) == [(135, 44)] * 2
     assert trace.left_out == (0, 1)
-    assert any("the prompt is input.inputTokenCount + input" in n for n in trace.notes)
+    assert any(
+        "prompt_tokens are input.inputTokenCount + input" in n for n in trace.notes
+    )
 
 
 def test_access_logs_of_envoys_ai_gateway_are_read(read):
@@ -282,7 +345,7 @@ def test_anthropics_input_tokens_leave_out_cached_ones_and_openais_do_not(
 
 
 def test_all_that_is_wrong_with_a_file_is_said_at_once_with_a_command(read):
-    row = {"ts": 195, "created": 7, "tokens_in": 5, "cost": 1}
+    row = {"ts": 195, "created": 7, "tokens_in": 5, "n_gen": 2, "cost": 1}
 
     with pytest.raises(InputError) as caught:
         read([row])
@@ -290,9 +353,8 @@ def test_all_that_is_wrong_with_a_file_is_said_at_once_with_a_command(read):
     text = str(caught.value)
     assert "no column output_tokens" in text
     assert "both ts and created may be arrival_s" in text
-    assert "the unit of ts is not known" in text
-    assert "the file has ts, created, tokens_in, cost" in text
-    said = "--columns arrival_s=ts,prompt_tokens=tokens_in,output_tokens=NAME"
+    assert "the file has ts, created, tokens_in, n_gen, cost" in text
+    said = "--columns arrival_s=ts,prompt_tokens=tokens_in,output_tokens=n_gen"
     assert said in text
 
 
@@ -350,11 +412,50 @@ def test_sniffing_names_the_tool(tmp_path):
     assert sniffed(path) == "opentelemetry"
 
 
-def test_dates_of_a_spreadsheet_are_refused_with_one_that_is_read(read):
-    text = "timestamp,prompt_tokens,output_tokens\n9/14/2026 8:00,5,5\n"
+@pytest.mark.parametrize(
+    "stamps",
+    [
+        ["14/Sep/2026:08:00:00 +0000", "14/Sep/2026:10:00:01 +0200"],
+        ["[14/Sep/2026:08:00:00 +0000]", "[14/Sep/2026:08:00:01 +0000]"],
+        ["9/14/2026 8:00:00", "9/14/2026 8:00:01"],
+        ["09/11/2026 08:00:00 PM", "09/14/2026 08:00:00 AM"],
+        ["11/09/2026, 08:00:00", "14/09/2026, 08:00:00"],
+        ["01.02.2026 08:00:00", "01.02.2026 08:00:01.5"],
+    ],
+)
+@pytest.mark.parametrize("name", ["timestamp", "time_local", "time"])
+def test_dates_of_servers_and_spreadsheets_are_read(read, stamps, name):
+    rows = [{name: at, "prompt_tokens": 5, "output_tokens": 5} for at in stamps]
+    apart_s = {"09/11": 60 * 3600, "11/09": 72 * 3600, "01.02": 1.5}
 
-    with pytest.raises(InputError, match=r"is 9/14/2026 8:00; .* a date such as 2026-"):
+    trace = read(rows)
+
+    assert trace.arrival_s.tolist() == [0, apart_s.get(stamps[0][:5], 1)]
+
+
+def test_dates_whose_month_is_not_sure_are_refused_with_the_command(read, tmp_path):
+    rows = [{"time": f"0{k}/05/2026 08:00:00"} for k in (9, 8)]
+    text = csv_text([row | {"prompt_tokens": 5, "output_tokens": 5} for row in rows])
+
+    with pytest.raises(
+        InputError, match=r"is 09/05/2026 08:00:00; .* the month"
+    ) as said:
         read(text)
+    command = str(said.value).partition("stands first: ")[2]
+    subprocess.run(command, shell=True, cwd=tmp_path, check=True)
+
+    trace = read((tmp_path / "new.csv").read_text())
+    assert trace.arrival_s.tolist() == [0, 31 * 86_400]
+
+
+@pytest.mark.parametrize("name", ["end_time", "http.at", "ended"])
+def test_times_that_are_not_read_are_never_left_out_silently(read, name):
+    stamp = AT.format(1) if name != "http.at" else 1_789_372_800_123
+    row = {name: stamp, "prompt_tokens": 5, "output_tokens": 5}
+
+    notes = read([row]).notes
+
+    assert f"{name} may be arrivals: give --columns arrival_s={name}" in notes[0]
 
 
 def test_rows_of_whole_minutes_are_asked_about(read):

@@ -1,11 +1,13 @@
 """Files in which the requests' columns are not found, or mean something else."""
 
 import json
+import warnings
 
 import pytest
 
-from capplan.errors import InputError
+from capplan.errors import InputError, TraceWarning
 from capplan.workload.readers import read_trace
+from capplan.workload.readers.chunks import iterate_trace
 
 SUM = "each row is a sum of requests"
 
@@ -40,6 +42,38 @@ def test_sums_are_refused_without_a_command_and_under_columns(tmp_path, header):
 @pytest.mark.parametrize("row", ["0.313,742,26", "2026-09-14T08:00:00Z,742,26,chat"])
 def test_a_file_without_a_header_says_so(tmp_path, row):
     assert "no header" in refused(tmp_path, f"{row}\n{row}\n")
+
+
+NO_COUNTS = {
+    "these are metrics of OpenTelemetry": {"resourceMetrics": [{"scopeMetrics": []}]},
+    "these are logs of OpenTelemetry": {"resourceLogs": [{"scopeLogs": []}]},
+    "no spans are in it": {"resourceSpans": []},
+    "these are LiteLLM's sums by day: ask with summarize=false": {
+        **{"startTime": "2026-09-01", "spend": 12.3},
+        **{"users": {"u1": 12.3}, "models": {"llama": 12.3}},
+    },
+    "bytes: no token counts; --columns says": {
+        **{"time": "2026-09-14T08:00:00Z", "method": "POST", "status": 200},
+        "bytes": 123,
+    },
+    "total_tokens cannot be divided into prompt and output": {
+        **{"timestamp": "2026-09-14T08:00:00Z", "total_tokens": 768}
+    },
+    "this is a table by columns": {
+        "columns": ["prompt_tokens", "output_tokens"],
+        **{"index": [0], "data": [[742, 26]]},
+    },
+    "export its observations": {"id": "a", "htmlPath": "/x", "input": {"q": "x"}},
+}
+
+
+@pytest.mark.parametrize("said", NO_COUNTS)
+def test_a_file_without_token_counts_is_named_and_has_no_command(tmp_path, said):
+    text = refused(tmp_path, json.dumps(NO_COUNTS[said]), "log.json")
+
+    assert said in text
+    assert "NAME" not in text
+    assert "prompt_tokens=" not in text
 
 
 def test_names_that_are_numbers_may_be_said(tmp_path):
@@ -94,6 +128,31 @@ def test_dates_as_python_and_bigquery_write_them(tmp_path, stamp):
 
     with pytest.warns(match="guessed"):
         assert read_trace(path).arrival_s.tolist() == [0, 1, 2]
+
+
+def test_objects_in_cells_of_langfuses_export_are_read(tmp_path):
+    path = tmp_path / "events.csv"
+    details = [
+        {},
+        {"input": 60, "output": 190, "output_reasoning_tokens": 7, "total": 257},
+        {"input": 577, "output": 197, "input_cached_tokens": 40, "total": 814},
+    ]
+    head = "id,type,startTime,level,usageDetails,costDetails,totalCost\n"
+    rows = "".join(
+        f"o{k},{'SPAN' if k == 0 else 'GENERATION'},2026-09-14T08:00:0{k}.730Z,DEFAULT,"
+        f'"{json.dumps(each)}","{{}}",0.1\n'.replace('"{"', '"{""')
+        for k, each in enumerate(details)
+    )
+    path.write_text(head + rows.replace('": ', '"": ').replace(', "', ', ""'))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TraceWarning)
+        trace, chunks = read_trace(path), list(iterate_trace(path, 1))
+
+    # Langfuse's own sums: of all details that begin with input or output.
+    assert trace.prompt_tokens.tolist() == [60, 617]
+    assert trace.output_tokens.tolist() == [197, 197]
+    assert [chunk.prompt_tokens.tolist() for chunk in chunks] == [[60], [617]]
 
 
 def test_langfuses_batch_export_has_its_counts_in_usage_details(tmp_path):
