@@ -122,6 +122,8 @@ def _read_bytes(llm: Architecture, tp: int) -> tuple[float, float]:
 
     Per token of context; and per request: windows, and states read and written.
     """
+    if llm.compressed is not None:
+        return llm.compressed.read_bytes("bf16")
     layer_bytes = llm.layer_kv_bytes_per_gpu(tp)
     if _grows(llm):
         return float(llm.attention_layers * layer_bytes), 0.0
@@ -151,7 +153,8 @@ def _linear_s(
     all_bytes = float(llm.weight_bytes_per_gpu(tp, dtype))
     read = np.full(n.shape, all_bytes)
     if llm.experts:
-        one_expert = (3 if llm.gated else 2) * llm.hidden * llm.expert_ffn
+        width = llm.expert_hidden or llm.hidden
+        one_expert = (3 if llm.gated else 2) * width * llm.expert_ffn
         parameters = llm.expert_layers * llm.experts * one_expert
         expert_bytes = all_bytes * min(parameters / llm.parameter_count, 1.0)
         # Share of the experts that n tokens touch, each choosing at random.

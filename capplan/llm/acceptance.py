@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from capplan.llm.architecture import Architecture
-from capplan.llm.dtypes import QUANTIZED_BYTES, UNQUANTIZED_BYTES
+from capplan.llm.dtypes import UNQUANTIZED_BYTES
 
 _DATA = Path(__file__).parent / "data" / "acceptance.yaml"
 
@@ -119,12 +119,7 @@ def draft_share(llm: Architecture, method: str, dtype: str) -> float:
     By the weights that a token reads: those of the draft's layer and of the output head
     over those of the LLM with its head.
     """
-
-    def read_bytes(of: Architecture) -> float:
-        quantized = of.active_quantized_count(dtype)
-        plain = of.active_parameter_count - quantized
-        return quantized * QUANTIZED_BYTES[dtype] + plain * UNQUANTIZED_BYTES
-
-    layer_bytes = read_bytes(drafted_llm(llm, method)) - read_bytes(llm)
+    own_bytes = llm.active_bytes(dtype)
+    layer_bytes = drafted_llm(llm, method).active_bytes(dtype) - own_bytes
     head_bytes = llm.vocab * llm.hidden * UNQUANTIZED_BYTES
-    return (layer_bytes + head_bytes) / read_bytes(llm)
+    return (layer_bytes + head_bytes) / own_bytes

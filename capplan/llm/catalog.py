@@ -45,6 +45,7 @@ _QUANTIZED = {
     "int4": "int4",
     "bf16": "bf16",
 }
+_MIXED = ("mixer_dtype", "matrix_dtype", "head_dtype")
 _ALIASES = {
     "mistral7b": "Mistral-7B-v0.3",
     "mistral7bv0.2": "Mistral-7B-v0.3",
@@ -192,7 +193,10 @@ def _listed(name: str, dtype: str | None = None) -> Architecture:
     architecture = from_config(_configs()[name], name, f"catalog entry {name}")
     if dtype is None or dtype == architecture.weight_dtype:
         return architecture
-    return replace(architecture, name=f"{name}-{dtype.upper()}", weight_dtype=dtype)
+    mixed: dict[str, Any] = dict.fromkeys(_MIXED, "")
+    mixed |= _configs()[name].get("mixed", {}).get(dtype, {})
+    of = f"{name}-{dtype.upper()}"
+    return replace(architecture, name=of, weight_dtype=dtype, **mixed)
 
 
 @cache
@@ -219,6 +223,7 @@ def same_shapes(one: Architecture, other: Architecture) -> bool:
 
 
 def _shapes(architecture: Architecture) -> Architecture:
+    plain: dict[str, Any] = dict.fromkeys(_MIXED, "")
     return replace(
         architecture,
         name="",
@@ -227,6 +232,7 @@ def _shapes(architecture: Architecture) -> Architecture:
         weight_dtype="bf16",
         kv_dtype="bf16",
         vision=None,
+        **plain,
     )
 
 

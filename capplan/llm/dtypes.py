@@ -24,6 +24,9 @@ QUANTIZED_BYTES = {
     "int4_g32": (4 + 16 / 32) / 8,
     # An 8-bit scale for each 16, and one per tensor.
     "nvfp4": (4 + 8 / 16) / 8,
+    "nvfp4a16": (4 + 8 / 16) / 8,  # multiplied in 16 bits
+    # An 8-bit scale for each 32.
+    "mxfp8": 1 + 1 / 32,
 }
 """Bytes of one number in a quantized matrix. [bytes]
 

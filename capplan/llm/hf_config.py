@@ -6,8 +6,9 @@ from typing import Any
 
 from capplan.errors import CapplanWarning, InputError
 from capplan.llm.architecture import Architecture
+from capplan.llm.compressed_attention import CompressedAttention
 from capplan.llm.config_fields import Fields
-from capplan.llm.quantization_config import kv_dtype, weight_dtype
+from capplan.llm.quantization_config import kv_dtype, weight_dtypes
 from capplan.llm.sparse_index import SparseIndex
 from capplan.llm.state_layer import StateLayer
 from capplan.llm.vision import vision_encoder
@@ -19,7 +20,9 @@ _STATEFUL = frozenset({"qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "nemotr
 _KNOWN |= _STATEFUL | {"llama4_text", "qwen3_vl_text", "qwen3_vl_moe_text"}
 _SPARSE_LATENT = frozenset({"deepseek_v32", "glm_moe_dsa"})
 _SPARSE = _SPARSE_LATENT | {"minimax_m3"}
-_KNOWN |= _SPARSE | {"gemma4_text", "minimax_m2", "glm4_moe_lite"}
+_KNOWN |= _SPARSE | {"gemma4_text", "minimax_m2", "glm4_moe_lite", "deepseek_v4"}
+_BY_CLASS = {"DeepseekV4ForCausalLM": "deepseek_v4"}
+"""Types of models by ``architectures``, where ``model_type`` is not known."""
 
 _WINDOWED = ("sliding_attention", "chunked_attention")
 _LAYERS = ("full_attention", *_WINDOWED)
@@ -49,6 +52,7 @@ _READ: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(_STATEFUL, _STATES),
     **dict.fromkeys(_SPARSE, ("sparse attention with an index",)),
     "gemma4_text": ("attention of two widths",),
+    "deepseek_v4": ("sparse attention with an index",),
 }
 """What is read of the layers of some types of models."""
 _SPARSE_LAYERS = ["deepseek_sparse_attention", "minimax_m3_sparse"]
@@ -56,7 +60,9 @@ _SPARSE_LAYERS = ["deepseek_sparse_attention", "minimax_m3_sparse"]
 _FOUR_NORMS = ("gemma2", "gemma3_text", "gemma4_text")
 _BIASED_ROUTERS = frozenset({"gpt_oss", "deepseek_v3", "kimi_k2", "glm4_moe"})
 _BIASED_ROUTERS |= {"nemotron_h", *_SPARSE, "gemma4_text", "minimax_m2"}
-_BIASED_ROUTERS |= {"glm4_moe_lite"}
+_BIASED_ROUTERS |= {"glm4_moe_lite", "deepseek_v4"}
+
+_ALL_EXPERTS = frozenset(kind for kind in _KNOWN if "moe" in kind) | {"deepseek_v4"}
 
 _FFN = {
     "opt": "ffn_dim",
@@ -85,13 +91,15 @@ def from_config(config: Mapping[str, Any], name: str, source: str) -> Architectu
         config.setdefault("quantization_config", quantized)
     kind = str(config.get("model_type", ""))
     if kind not in _KNOWN:
+        kind = _BY_CLASS.get(str(*(config.get("architectures") or ("",))[:1]), kind)
+    if kind not in _KNOWN:
         warnings.warn(
             f"{source}: model_type {kind!r} is not known; its shapes are read as "
             "those of a model like Llama",
             CapplanWarning,
             stacklevel=2,
         )
-    _check_attention(config, source)
+    _check_attention(kind, config, source)
     fields = Fields(config, source)
     shapes = _llama_like(kind, fields) | _biases_and_norms(kind, fields)
     if experts := fields.first("num_local_experts", "num_experts", "n_routed_experts"):
@@ -101,7 +109,10 @@ def from_config(config: Mapping[str, Any], name: str, source: str) -> Architectu
     )
     if fields.whole("kv_lora_rank", 0):
         shapes |= _latent_attention(fields)
-    shapes |= _sliding(kind, fields, shapes["layers"])
+    if kind == "deepseek_v4":
+        shapes |= _compressed(fields)
+    else:
+        shapes |= _sliding(kind, fields, shapes["layers"])
     if kind in _SPARSE:
         shapes["index"] = _index(kind, fields)
     if kind == "gemma4_text":
@@ -109,20 +120,14 @@ def from_config(config: Mapping[str, Any], name: str, source: str) -> Architectu
     if kind in _STATEFUL:
         shapes |= _mixers(kind, fields)
     shapes["vision"] = vision_encoder(whole, kind, source)
-    return Architecture(
-        name=name,
-        source=source,
-        weight_dtype=weight_dtype(fields),
-        kv_dtype=kv_dtype(fields),
-        **shapes,
-    )
+    shapes = {"kv_dtype": kv_dtype(fields)} | weight_dtypes(fields) | shapes
+    return Architecture(name=name, source=source, **shapes)
 
 
-def _check_attention(config: Mapping[str, Any], source: str) -> None:
+def _check_attention(model: str, config: Mapping[str, Any], source: str) -> None:
     """Refuse attention whose KV is not that of a token in each layer."""
     layer_types = Fields(config, source).several("layer_types")
     kinds = dict.fromkeys(str(kind) for kind in layer_types)
-    model = str(config.get("model_type"))
     read = _READ.get(model, ())
     known = list(_LAYERS)
     known += ["linear_attention"] if model in _STATEFUL else []
@@ -161,8 +166,10 @@ def _llama_like(kind: str, fields: Fields) -> dict[str, Any]:
         "head_dim": fields.first("head_dim", "attention_head_dim")
         or hidden // max(heads, 1),
         "vocab": fields.whole("vocab_size"),
-        # A config of experts alone may leave it out; Architecture checks the others.
-        "dense_ffn": fields.whole(ffn, 0 if "moe" in kind else None),
+        # Of experts alone it may be left out; Architecture checks the others.
+        "dense_ffn": fields.whole(
+            ffn, 0 if "moe" in kind or kind == "deepseek_v4" else None
+        ),
         "tied_embeddings": fields.flag("tie_word_embeddings", tied_by_default),
         "max_positions": fields.whole("max_position_embeddings", positions),
     }
@@ -279,6 +286,39 @@ def _index(kind: str, fields: Fields) -> SparseIndex:
         query_width=fields.whole("hidden_size"),
         weighted=False,
     )
+
+
+def _compressed(fields: Fields) -> dict[str, Any]:
+    """Return the attention of DeepSeek-V4, whose KV is in FP8 unless told otherwise."""
+    layers = fields.whole("num_hidden_layers")
+    ratios = fields.several("compress_ratios")[:layers]
+    unknown = [ratio for ratio in ratios if ratio not in (0, 1, 4, 128)]
+    if unknown or len(ratios) < layers:
+        wrong = f"has {unknown[0]!r}" if unknown else f"is of {len(ratios)} layers"
+        raise InputError(
+            f"{fields.source}: compress_ratios {wrong}; expected 0, 4 or 128 of each "
+            f"of the {layers} layers"
+        )
+    return {
+        "kv_dtype": "fp8",
+        "rope_head_dim": fields.whole("qk_rope_head_dim"),
+        "residual_streams": fields.whole("hc_mult", 1),
+        "compressed": CompressedAttention(
+            layers=layers,
+            indexed_layers=ratios.count(4),
+            dense_layers=ratios.count(128),
+            window=fields.whole("sliding_window"),
+            heads=fields.whole("num_attention_heads"),
+            head_dim=fields.whole("head_dim"),
+            rope_dim=fields.whole("qk_rope_head_dim"),
+            q_lora_rank=fields.whole("q_lora_rank"),
+            o_lora_rank=fields.whole("o_lora_rank"),
+            o_groups=fields.whole("o_groups"),
+            index_heads=fields.whole("index_n_heads"),
+            index_head_dim=fields.whole("index_head_dim"),
+            topk=fields.whole("index_topk"),
+        ),
+    }
 
 
 def _two_widths(fields: Fields) -> dict[str, Any]:

@@ -28,7 +28,8 @@ class KvGroups(NamedTuple):
     block_bytes: int  # on one GPU [bytes]
     bounded_groups: int  # groups of layers whose KV a window or a state bounds
     bounded_blocks: int  # most blocks that a request holds in each of them
-    window: bool  # a window bounds them: new tokens take blocks until they left it
+    # Of a block of each, where new tokens take blocks until they have left a window.
+    window_tokens: tuple[int, ...] = ()
 
     def blocks(self, kv_bytes: int, new_tokens: int) -> int:
         """Return the KV blocks that fit, less those that new tokens may take.
@@ -36,8 +37,8 @@ class KvGroups(NamedTuple):
         An iteration writes the KV of all its ``new_tokens``, also of those that a
         window has left behind when it ends.
         """
-        written = _ceil_div(new_tokens, self.block_size) if self.window else 0
-        return kv_bytes // self.block_bytes - self.bounded_groups * written
+        written = sum(_ceil_div(new_tokens, size) for size in self.window_tokens)
+        return kv_bytes // self.block_bytes - written
 
 
 def kv_groups(
@@ -56,6 +57,12 @@ def kv_groups(
     holds two states (vLLM's ``mamba_cache_mode`` align). An LLM whose layers all have a
     window counts as one with full attention.
     """
+    if (parts := llm.compressed) is not None:
+        # Blocks of its windows are small: as many for any request. Two iterations are
+        # in flight.
+        block_bytes = parts.block_bytes(kv_dtype)
+        held, written = parts.request_blocks, 2 * parts.group_tokens
+        return KvGroups(parts.block_tokens, block_bytes, held, 1, written)
     layer_bytes = llm.layer_kv_bytes_per_gpu(tp, kv_dtype)
     if llm.state is not None:
         tokens = _ceil_div(llm.state.state_bytes_per_gpu(tp), layer_bytes)
@@ -63,7 +70,7 @@ def kv_groups(
     bounded = llm.attention_layers + llm.state_layers - llm.growing_layers
     if not bounded:
         token_bytes = llm.kv_bytes_per_token_per_gpu(tp, kv_dtype)
-        return KvGroups(block_size, token_bytes * block_size, 0, 0, False)
+        return KvGroups(block_size, token_bytes * block_size, 0, 0)
     # Blocks have the same memory: where a token takes less, a block holds more of them.
     window_bytes = llm.layer_kv_bytes_per_gpu(tp, kv_dtype, windowed=True)
     most_bytes = max(window_bytes, layer_bytes)
@@ -77,12 +84,13 @@ def kv_groups(
         # The window may begin inside a block.
         blocks = _ceil_div(llm.sliding_window - 1, window_block) + 1
         blocks = min(blocks, _ceil_div(max_model_len, window_block))
+    groups = _ceil_div(_ceil_div(bounded, group), growing_groups)
     return KvGroups(
         block_size,
         growing_groups * group * layer_bytes * block_size,
-        _ceil_div(_ceil_div(bounded, group), growing_groups),
+        groups,
         blocks,
-        window=llm.sliding_window > 0,
+        (block_size,) * groups if llm.sliding_window else (),
     )
 
 

@@ -182,7 +182,7 @@ def _peak_bytes(
     """
     rows_bytes = 2 * tokens
     forward = rows_bytes * (3 * max(llm.dense_ffn, llm.shared_ffn) / layout.tp)
-    forward += rows_bytes * 2 * llm.hidden
+    forward += rows_bytes * 2 * llm.hidden * llm.residual_streams
     if llm.is_mla:
         context = min(8 * llm.max_positions, _CONTEXT_TOKENS)
         up = llm.head_dim + llm.value_head_dim

@@ -1,10 +1,13 @@
 """Types of the weights and of the KV cache that a checkpoint's config states."""
 
-from collections.abc import Mapping
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from capplan.errors import InputError
 from capplan.llm.config_fields import Fields
+from capplan.llm.dtypes import UNQUANTIZED
 
 _COMPRESSED = {
     "float 8": "fp8",
@@ -14,6 +17,26 @@ _COMPRESSED = {
     "int 4": "int4",
 }
 """Dtypes of compressed-tensors: kind and bits, with a strategy where that matters."""
+_ALGORITHMS = {
+    "FP8": "fp8",
+    "FP8_PB_WO": "fp8_block",
+    "MXFP4": "mxfp4",
+    "MXFP8": "mxfp8",
+    "NVFP4": "nvfp4",
+    "W4A16_AWQ": "int4",
+    "W4A16_NVFP4": "nvfp4a16",
+}
+"""Dtypes of ModelOpt."""
+_PARTS = {
+    "head": re.compile(r"(^|\.)(lm_)?head\b"),
+    "matrix": re.compile(r"shared_expert"),
+    "expert": re.compile(r"experts"),
+    "mixer": re.compile(
+        r"attn(?!.*(norm|index))|mixer\.?\*?$|(in_proj|out_proj|[qkvo]_proj)\w*$"
+    ),
+    "others": re.compile(r"mlp(?!\.gate\b)|ffn|(up|down|gate_up)_proj"),
+}
+"""Parts of an LLM by the names of their modules; the first that matches."""
 
 
 def _quant_method(quantized: Mapping[str, Any]) -> str:
@@ -45,33 +68,126 @@ def kv_dtype(fields: Fields) -> str:
     raise InputError(f"{fields.source}: KV in {scheme} is not known; expected fp8")
 
 
-def weight_dtype(fields: Fields) -> str:
-    """Return the type of the weights that a config states."""
+def weight_dtypes(fields: Fields) -> dict[str, str]:
+    """Return the types of the weights that a config states.
+
+    Of a checkpoint in several, those of attention, of other matrices and of the head
+    beside that of the experts, or of the feed-forwards where there are none.
+    """
     quantized = fields.get("quantization_config")
     if not isinstance(quantized, Mapping):
         dtype = fields.get("torch_dtype") or fields.get("dtype")
-        return "fp16" if str(dtype) == "float16" else "bf16"
+        return {"weight_dtype": "fp16" if str(dtype) == "float16" else "bf16"}
+    plain = UNQUANTIZED[0]
+    if named := _named(fields, quantized):
+        rest = "fp8_block" if quantized.get("weight_block_size") else plain
+        parts = _parts_of(named)
+        mixer, matrix = parts.get("mixer", rest), parts.get("matrix", rest)
+        return {
+            "weight_dtype": parts.get("expert", matrix),
+            "mixer_dtype": mixer,
+            "matrix_dtype": matrix,
+            "head_dtype": parts.get("head", plain),
+        }
+    dtype = _weight_dtype(fields, quantized)
+    if fields.get("expert_dtype") == "fp4":  # as DeepSeek-V4 has it
+        return {"weight_dtype": "mxfp4", "mixer_dtype": dtype, "matrix_dtype": dtype}
+    left = quantized.get("ignore") or quantized.get("exclude_modules")
+    if not isinstance(left, list) or _quant_method(quantized) == "fp8":
+        return {"weight_dtype": dtype}
+    # What is left out in half of the layers, or in all at once, is not quantized.
+    places: dict[str, set[str]] = {}
+    for name in map(str, left):
+        if part := _part(name):
+            layer = re.search(r"\.(\d+)\.", name)
+            places.setdefault(part, set()).add(layer.group(1) if layer else "all")
+    half = fields.whole("num_hidden_layers") / 2
+    out = {part for part, of in places.items() if "all" in of or len(of) >= half}
+    found = {"weight_dtype": dtype, "mixer_dtype": plain if "mixer" in out else dtype}
+    return found | ({"matrix_dtype": plain} if "matrix" in out else {})
+
+
+def _part(name: str) -> str | None:
+    part = next((part for part, known in _PARTS.items() if known.search(name)), None)
+    return "matrix" if part == "others" else part
+
+
+def _parts_of(named: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """Return the dtype of most modules of each part."""
+    counts: dict[str, Counter[str]] = {}
+    for name, dtype in named:
+        if part := _part(name):
+            counts.setdefault(part, Counter())[dtype] += 1
+    return {part: of.most_common(1)[0][0] for part, of in counts.items()}
+
+
+def _named(fields: Fields, quantized: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return the modules and their dtypes of a checkpoint in several."""
+    if str(quantized.get("quant_algo")) == "MIXED_PRECISION":
+        layers = quantized.get("quantized_layers")
+        if not isinstance(layers, Mapping) or not layers:
+            raise InputError(
+                f"{fields.source}: quant_algo is MIXED_PRECISION, and quantized_layers "
+                "does not say of which layers; expected it here or in "
+                "hf_quant_config.json beside"
+            )
+        return [
+            (str(name), _algorithm(fields, how.get("quant_algo")))
+            for name, how in layers.items()
+        ]
+    groups = quantized.get("config_groups")
+    if not isinstance(groups, Mapping) or len(groups) < 2:
+        return []
+    found = [
+        (str(target), _compressed_dtype(fields, group.get("weights") or {}))
+        for group in groups.values()
+        for target in group.get("targets") or ()
+    ]
+    return found if len({dtype for _, dtype in found}) > 1 else []
+
+
+def _algorithm(fields: Fields, algorithm: Any) -> str:
+    dtype = _ALGORITHMS.get(str(algorithm))
+    if dtype is None:
+        raise InputError(
+            f"{fields.source}: quant_algo {algorithm!r} is not known; expected "
+            f"{', '.join(_ALGORITHMS)}"
+        )
+    return dtype
+
+
+def _compressed_dtype(fields: Fields, weights: Mapping[str, Any]) -> str:
+    """Return the dtype of weights of a group of compressed-tensors."""
+    numbers = f"{weights.get('type')} {weights.get('num_bits')}"
+    if numbers in ("int 4", "float 4") and weights.get("group_size") == 32:
+        return "int4_g32" if numbers == "int 4" else "mxfp4"
+    exact = f"{numbers} {weights.get('strategy')}"
+    dtype = _COMPRESSED.get(exact) or _COMPRESSED.get(numbers)
+    if dtype is None:
+        raise InputError(
+            f"{fields.source}: weights in {numbers} bits are not known; expected "
+            f"{', '.join(_COMPRESSED)}"
+        )
+    return dtype
+
+
+def _weight_dtype(fields: Fields, quantized: Mapping[str, Any]) -> str:
     method = _quant_method(quantized)
     if method == "mxfp4":
         return method
     if method in ("fp8", "fbgemm_fp8"):
         return "fp8_block" if quantized.get("weight_block_size") else "fp8"
-    algorithm = str(quantized.get("quant_algo"))
-    if method == "modelopt" and algorithm in ("FP8", "NVFP4"):
-        return algorithm.lower()
+    if method.startswith("modelopt"):
+        return _algorithm(fields, quantized.get("quant_algo"))
     bits = quantized.get("bits")
     if method in ("awq", "gptq") and bits in (4, 8):
         return f"int{bits}"
     groups = quantized.get("config_groups")
     if method == "compressed-tensors" and isinstance(groups, Mapping) and groups:
-        weights = next(iter(groups.values())).get("weights") or {}
-        numbers = f"{weights.get('type')} {weights.get('num_bits')}"
-        if numbers == "int 4" and weights.get("group_size") == 32:
-            return "int4_g32"
-        exact = f"{numbers} {weights.get('strategy')}"
-        if dtype := _COMPRESSED.get(exact) or _COMPRESSED.get(numbers):
-            return dtype
+        return _compressed_dtype(
+            fields, next(iter(groups.values())).get("weights") or {}
+        )
     raise InputError(
         f"{fields.source}: quantization {method!r} is not known; expected fp8, awq, "
-        "gptq, mxfp4, modelopt (FP8, NVFP4) or compressed-tensors with 8 or 4 bits"
+        "gptq, mxfp4, modelopt or compressed-tensors with 8 or 4 bits"
     )

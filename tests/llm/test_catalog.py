@@ -75,6 +75,9 @@ PARAMETERS = {
     "DeepSeek-R1": 671_026_419_200,
     "DeepSeek-V3.1": 671_026_419_200,
     "DeepSeek-V3.2": 671_877_944_064,
+    # Of the router's bias, which their first three layers lack, 256 and 384 more.
+    "DeepSeek-V4-Flash": 284_332_240_471 + 3 * 256,
+    "DeepSeek-V4-Pro": 1_572_997_201_763 + 3 * 384,
     "Kimi-K2": 1_026_408_232_448,
     "Kimi-K2-0905": 1_026_408_232_448,
     "Kimi-K2-Thinking": 1_026_408_232_448,
@@ -161,6 +164,8 @@ def test_parameters_are_those_published(name):
         ("Qwen3-30B-A3B", 3.0),
         ("Qwen3-235B-A22B", 22),
         ("DeepSeek-V3", 37),
+        ("DeepSeek-V4-Flash", 13),
+        ("DeepSeek-V4-Pro", 49),
         ("Mixtral-8x7B", 12.9),
         ("gpt-oss-20b", 3.6),
         ("gpt-oss-120b", 5.1),
@@ -241,6 +246,10 @@ def test_every_name_of_the_catalog_finds_itself_in_any_case(name):
         ("zai-org/GLM-5.2-FP8", "GLM-5.2-FP8_BLOCK", "fp8_block"),
         ("MiniMaxAI/MiniMax-M3", "MiniMax-M3", "bf16"),
         ("MiniMaxAI/MiniMax-M2.5", "MiniMax-M2.5", "fp8_block"),
+        ("deepseek-ai/DeepSeek-V4-Flash", "DeepSeek-V4-Flash", "mxfp4"),
+        ("deepseek-ai/DeepSeek-V4-Flash-0731", "DeepSeek-V4-Flash", "mxfp4"),
+        ("sgl-project/DeepSeek-V4-Pro-FP8", "DeepSeek-V4-Pro-FP8_BLOCK", "fp8_block"),
+        ("nvidia/DeepSeek-V4-Pro-NVFP4", "DeepSeek-V4-Pro-NVFP4", "nvfp4"),
         ("zai-org/GLM-5-FP8", "GLM-5-FP8_BLOCK", "fp8_block"),
         ("zai-org/GLM-5.1-FP8", "GLM-5.1-FP8_BLOCK", "fp8_block"),
         ("Qwen/QwQ-32B-AWQ", "QwQ-32B-INT4", "int4"),
@@ -381,6 +390,140 @@ def test_the_checkpoints_quantization_is_read(tmp_path, quantization, dtype):
     found = llm(write(tmp_path, config(quantization_config=quantization)))
 
     assert found.weight_dtype == dtype
+
+
+@pytest.mark.parametrize(
+    ("quantization", "dtypes"),
+    [
+        # As nvidia/Qwen3.6-27B-NVFP4, nvidia/DeepSeek-V4-Pro-NVFP4 and
+        # nvidia/NVIDIA-Nemotron-3.5-Lightning-30B-A3B-NVFP4 state it.
+        (
+            {
+                "quant_method": "modelopt",
+                "quant_algo": "MIXED_PRECISION",
+                "quantized_layers": {
+                    "model.layers.0.linear_attn.in_proj_qkv": {"quant_algo": "FP8"},
+                    "model.layers.0.mlp.gate_proj": {"quant_algo": "W4A16_NVFP4"},
+                    "lm_head": {"quant_algo": "W4A16_NVFP4"},
+                },
+            },
+            ("nvfp4a16", "fp8", "nvfp4a16", "nvfp4a16"),
+        ),
+        (
+            {
+                "quant_method": "fp8",
+                "weight_block_size": [128, 128],
+                "quant_algo": "MIXED_PRECISION",
+                "quantized_layers": {"layers.0.ffn.experts": {"quant_algo": "NVFP4"}},
+            },
+            ("nvfp4", "fp8_block", "fp8_block", "bf16"),
+        ),
+        (
+            {
+                "quant_method": "modelopt",
+                "quant_algo": "MIXED_PRECISION",
+                "quantized_layers": {
+                    "backbone.layers.0.mixer.in_proj": {"quant_algo": "FP8"},
+                    "backbone.layers.1.mixer.experts.0.up_proj": {
+                        "quant_algo": "NVFP4"
+                    },
+                },
+            },
+            ("nvfp4", "fp8", "bf16", "bf16"),
+        ),
+        # As nvidia/GLM-5.1-NVFP4 and nvidia/Kimi-K2.5-NVFP4 list what they leave out.
+        (
+            {
+                "quant_method": "modelopt",
+                "quant_algo": "NVFP4",
+                "ignore": ["lm_head", "model.layers.0.self_attn*"],
+            },
+            ("nvfp4", "bf16", "", ""),
+        ),
+        (
+            {
+                "quant_method": "modelopt",
+                "quant_algo": "NVFP4",
+                "ignore": ["model.layers.1.mlp.shared_experts*"],
+            },
+            ("nvfp4", "nvfp4", "bf16", ""),
+        ),
+        (
+            {
+                "quant_method": "modelopt",
+                "quant_algo": "NVFP4",
+                "ignore": [
+                    "model.layers.1.mlp.gate",
+                    "model.layers.1.self_attn.k_norm",
+                ],
+            },
+            ("nvfp4", "nvfp4", "", ""),
+        ),
+        (
+            {
+                "quant_method": "compressed-tensors",
+                "config_groups": {
+                    "a": {
+                        "targets": ["re:.*self_attn.*"],
+                        "weights": {"type": "float", "num_bits": 8},
+                    },
+                    "b": {
+                        "targets": ["re:.*mlp.*"],
+                        "weights": {
+                            "type": "float",
+                            "num_bits": 4,
+                            "strategy": "tensor_group",
+                        },
+                    },
+                },
+            },
+            ("nvfp4", "fp8", "nvfp4", "bf16"),
+        ),
+    ],
+)
+def test_a_checkpoint_in_several_precisions_is_read_by_part(
+    tmp_path, quantization, dtypes
+):
+    found = llm(write(tmp_path, config(quantization_config=quantization)))
+
+    parts = found.mixer_dtype, found.matrix_dtype, found.head_dtype
+    assert (found.weight_dtype, *parts) == dtypes
+
+
+def test_weights_in_several_precisions_are_those_of_their_parts(tmp_path):
+    layers = {
+        "layers.0.self_attn.q_proj": {"quant_algo": "FP8"},
+        "layers.0.mlp.up_proj": {"quant_algo": "NVFP4"},
+        "lm_head": {"quant_algo": "FP8"},
+    }
+    mixed = {
+        "quant_method": "modelopt",
+        "quant_algo": "MIXED_PRECISION",
+        "quantized_layers": layers,
+    }
+
+    found = llm(write(tmp_path, config(quantization_config=mixed)))
+
+    # Two layers: attention 4·8·8, ffn 3·8·16, norms 2·8; embeddings 2·10·8; a norm 8.
+    quantized = 2 * (256 * 1 + 384 * 0.5625) + 80 * 1
+    assert found.weight_bytes() == quantized + 2 * (80 + 2 * 16 + 8)
+
+
+@pytest.mark.parametrize(
+    ("layers", "complaint"),
+    [
+        (None, "MIXED_PRECISION, and quantized_layers does not say"),
+        ({"lm_head": {"quant_algo": "W2"}}, "quant_algo 'W2' is not known"),
+    ],
+)
+def test_a_mixed_precision_that_is_not_known_is_refused_by_name(
+    tmp_path, layers, complaint
+):
+    mixed = {"quant_method": "modelopt", "quant_algo": "MIXED_PRECISION"}
+    mixed["quantized_layers"] = layers
+
+    with pytest.raises(InputError, match=complaint):
+        llm(write(tmp_path, config(quantization_config=mixed)))
 
 
 _SCHEME = {"num_bits": 8, "type": "float", "dynamic": False}

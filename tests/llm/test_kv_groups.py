@@ -20,7 +20,7 @@ def groups(name, tp=1, kv_dtype="bf16", **options):
 def test_full_attention_alone_has_one_block_for_all_layers():
     found = groups("Llama-3.1-8B")
 
-    assert found == (16, 16 * 131_072, 0, 0, False)
+    assert found == (16, 16 * 131_072, 0, 0, ())
     assert found.blocks(100 * found.block_bytes + 1, 8192) == 100
 
 
@@ -127,7 +127,7 @@ def test_few_layers_with_full_attention_need_no_padding_of_many():
 
     found = kv_groups(near, 1, "bf16", 4, LONG)
 
-    assert found == (4, 5 * 2 * 2 * 4 * 2 * 4, 1, 3, True)
+    assert found == (4, 5 * 2 * 2 * 4 * 2 * 4, 1, 3, (4,))
 
 
 def test_more_layers_with_full_attention_share_a_block():
@@ -181,3 +181,43 @@ def test_no_request_holds_more_than_if_all_layers_grew(name):
     all_layers = found.kv_bytes_per_token() / found.growing_layers
     all_layers *= found.attention_layers + found.state_layers
     assert held * each.block_bytes <= 1.25 * tokens * all_layers
+
+
+@pytest.mark.parametrize(
+    ("name", "layers", "indexed", "dense"),
+    [("DeepSeek-V4-Flash", 43, 21, 20), ("DeepSeek-V4-Pro", 61, 30, 31)],
+)
+def test_compressed_attention_has_the_blocks_of_vllms_packed_groups(
+    name, layers, indexed, dense
+):
+    """As vLLM 0.32's ``_get_packed_kv_cache_groups`` returns them for the specs of
+    ``models/deepseek_v4/attention.py``, ``compressor.py`` and ``sparse_swa.py``.
+
+    A block of 256 tokens holds 64 entries of 584 bytes and 64 keys of 132 of a layer
+    with an index, and 2 entries of another, each padded to multiples of 576.
+    """
+    found = groups(name, kv_dtype="fp8")
+
+    assert found.block_size == 256
+    assert found.block_bytes == indexed * (37_440 + 8_640) + dense * 1_728
+    # Two groups of windows: 127 tokens and a begun block of 64; states of 4 tokens
+    # that overlap with 4 more, and of 128, in blocks of 4 and 8.
+    assert found.bounded_groups * found.bounded_blocks == 2 * 3 + 3 + 17
+    # Two iterations of 8,192 tokens are in flight.
+    blocks = found.blocks(10_000 * found.block_bytes, 8192)
+    assert blocks == 10_000 - 2 * (2 * 128 + 2048 + 1024)
+    assert layers == llm(name).layers
+
+
+def test_a_request_alone_takes_the_blocks_that_vllm_counts_for_deepseek_v4():
+    """150k tokens in 7.7 GiB at ``--max-model-len 121344`` (vllm-project/vllm#51041).
+
+    vLLM divides by what a request takes while two iterations of 8,192 of its tokens are
+    in flight: 474 blocks of 256 tokens, and 259 twice, 4,099 and 2,065 of windows.
+    """
+    found = groups("DeepSeek-V4-Flash", kv_dtype="fp8")
+
+    in_flight = sum(16_384 // size for size in found.window_tokens[:4])
+    of_request = 121_344 // 256 + found.bounded_blocks * found.bounded_groups
+    tokens = 7.7 * 2**30 / found.block_bytes / (of_request + in_flight) * 121_344
+    assert tokens == pytest.approx(150_000, rel=0.08)
