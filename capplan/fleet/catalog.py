@@ -29,7 +29,13 @@ _ALIASES = {
         "B300-SXM": "b300 b300sxm6",
         "V100-32GB-SXM2": "v100 v100sxm v100sxm2 v10032g v10032gb v100sxm232gb",
         "V100-16GB-SXM2": "v10016g v10016gb v100sxm216gb",
+        "A800-80GB-SXM": "a800 a800sxm a800sxm4 a80080g a80080gb a800sxm480gb",
+        "H800-SXM": "h800 h800sxm5 h80080gb",
+        "H20": "h20sxm h2096gb",
+        "GB10": "dgxspark",
         "RTX4090": "4090 geforcertx4090",
+        "RTX5090": "5090 geforcertx5090",
+        "RTX3090": "3090 geforcertx3090",
         "RTX-A6000": "a6000",
         "RTX-PRO-6000": "rtxpro6000blackwell rtxpro6000blackwellserveredition "
         "rtxpro6000blackwellworkstationedition",

@@ -23,7 +23,7 @@ def test_a_conflict_between_sources_is_said_and_lowers_the_confidence(name):
 
 
 def test_memory_is_what_the_driver_shows_where_that_is_known():
-    names = ("L40S", "RTX4090", "GB200", "GB300", "B300")
+    names = ("L40S", "RTX4090", "GB200", "GB300", "B300", "H20", "L20", "RTX3090")
     shown = {name: gpu(name).memory_bytes for name in names}
 
     assert shown == {
@@ -32,6 +32,9 @@ def test_memory_is_what_the_driver_shows_where_that_is_known():
         "GB200": 189_471 * 2**20,
         "GB300": 284_208 * 2**20,
         "B300": 275_040 * 2**20,
+        "H20": 97_871 * 2**20,
+        "L20": 46_068 * 2**20,
+        "RTX3090": 24_259 * 2**20,
     }
 
 
@@ -43,6 +46,24 @@ def test_flops_are_dense_and_nvlink_is_one_direction():
     assert h100.bf16_flops == pytest.approx(1979e12 / 2, rel=1e-3)
     assert h100.fp8_flops == pytest.approx(3958e12 / 2, rel=1e-3)
     assert h100.nvlink_bytes_per_s_per_direction == 450e9
+
+
+def test_chips_for_china_differ_from_theirs_in_what_was_cut():
+    h20, h800, a800 = gpu("H20"), gpu("H800"), gpu("A800")
+
+    assert (h20.bandwidth_bytes_per_s, h20.bf16_flops) == (4e12, 148e12)
+    for cut, whole in ((h800, gpu("H100")), (a800, gpu("A100"))):
+        assert cut.nvlink_bytes_per_s_per_direction == 200e9
+        assert cut.distance(whole) == (0, 0.0)
+
+
+def test_rates_of_geforce_are_those_with_fp32_accumulation():
+    """Of RTX 5090 3,352 TFLOP/s FP4 with sparsity: half of it dense, 16 bits an 8th."""
+    rtx5090 = gpu("RTX5090")
+
+    assert rtx5090.fp4_flops == 3352e12 / 2
+    assert rtx5090.fp4_flops / rtx5090.fp8_flops == pytest.approx(4, rel=1e-3)
+    assert rtx5090.fp4_flops / rtx5090.bf16_flops == pytest.approx(8, rel=1e-3)
 
 
 def test_an_all_reduce_over_pcie_takes_the_rate_of_as_many_gpus_or_more():
@@ -84,6 +105,14 @@ def test_a_gpu_has_no_rate_for_a_dtype_its_hardware_lacks():
         ("NVIDIA GeForce RTX 4090", "RTX4090"),
         ("Tesla V100-SXM2-32GB", "V100-32GB-SXM2"),
         ("rtx a6000", "RTX-A6000"),
+        ("NVIDIA H20", "H20"),
+        ("NVIDIA H800", "H800-SXM"),
+        ("NVIDIA A800-SXM4-80GB", "A800-80GB-SXM"),
+        ("NVIDIA GeForce RTX 5090", "RTX5090"),
+        ("NVIDIA GeForce RTX 3090", "RTX3090"),
+        ("Tesla T4", "T4"),
+        ("DGX Spark", "GB10"),
+        ("AMD Instinct MI350X", "MI350X"),
     ],
 )
 def test_a_gpu_is_found_by_the_names_people_write(written, name):
