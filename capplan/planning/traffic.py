@@ -43,7 +43,7 @@ from capplan.units import format_duration, parse_duration_s
 from capplan.workload.arrivals import no_times, rescale
 from capplan.workload.catalog import open_workload
 from capplan.workload.days import DAY_S
-from capplan.workload.described import described
+from capplan.workload.described import Tally, described
 from capplan.workload.lengths import synthetic_workload
 from capplan.workload.predictors import with_error, with_predictions
 from capplan.workload.readers import read_trace
@@ -369,8 +369,8 @@ def is_streamed(settings: SimulateSettings) -> bool:
 def chunks(settings: SimulateSettings, engine: EngineSettings) -> Iterator[Trace]:
     """Yield the requests, without the oversized ones where they are to be dropped."""
     dropped = 0
-    given = str(settings.trace), _CHUNK_REQUESTS, settings.columns
-    for trace in iterate_trace(*given, salvage=settings.salvage):
+    tally, given = Tally(), (str(settings.trace), _CHUNK_REQUESTS, settings.columns)
+    for trace in iterate_trace(*given, salvage=settings.salvage, tally=tally):
         trace = _reshaped(trace, settings)
         if settings.drop_oversized:
             too_large = unserved(trace, engine)
@@ -379,6 +379,7 @@ def chunks(settings: SimulateSettings, engine: EngineSettings) -> Iterator[Trace
                 continue
             trace = trace.select(np.flatnonzero(~too_large))
         yield trace
+    logging.getLogger(__name__).info("%s: %s", settings.trace, tally)
     if dropped:
         warnings.warn(
             f"{settings.trace}: {dropped:,} requests fit no replica; dropped",

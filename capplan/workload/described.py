@@ -1,8 +1,8 @@
 """What was read of a trace, in one line."""
 
+from collections import Counter
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-
-import numpy as np
 
 from capplan.units import format_duration
 from capplan.workload.readers.wrong_header import listed
@@ -16,57 +16,82 @@ def described(trace: Trace) -> str:
 
     Examples
     --------
-    >>> described(Trace([5] * 4, [5] * 4, np.array([0.0, 1, 2, 3]), left_out=(0, 2)))
-    '4 requests over 3 s (1/s) of 5/5 tokens, 2 failed (left out), 1 class, no sessions'
+    >>> described(Trace([5] * 4, [5] * 4, [0.0, 1, 2, 3], left_out={"failed": 2}))
+    '4 requests over 3 s (1/s) of 5/5 tokens, 2 failed left out, 1 class, no sessions'
     """
-    others, failed = trace.left_out
-    tokens = f"{trace.prompt_tokens.mean():,.0f}/{trace.output_tokens.mean():,.0f}"
-    count = f"{len(trace):,} request{'s' * (len(trace) != 1)}"
-    parts = [f"{count} {_times(trace)} of {tokens} tokens"]
-    if failed:
-        parts.append(f"{failed:,} failed (left out)")
-    if others:
-        parts.append(f"{others:,} rows that are no requests (left out)")
-    parts += [*_peak(trace), _classes(trace), _sessions(trace)]
-    text = ", ".join(parts)
-    if trace.unread_columns and "columns not read" not in str(trace.notes):
-        text += f"; columns not read: {listed(trace.unread_columns)}"
-    return text
+    is_told = "columns not read" in str(trace.notes)
+    unread = () if is_told else trace.unread_columns
+    tally = Tally(Counter(trace.left_out), unread)
+    tally.add(trace, trace.clock_s)
+    return str(tally)
 
 
-def _times(trace: Trace) -> str:
-    if trace.arrival_s is None:
-        return "without times"
-    rate = f" ({trace.rate_per_s:.3g}/s)" * bool(np.isfinite(trace.rate_per_s))
-    return f"over {format_duration(trace.duration_s)}{rate}"
+@dataclass
+class Tally:
+    """What the traces of a file hold, one after the other."""
 
+    left_out: Counter[str] = field(default_factory=Counter)
+    unread_columns: tuple[str, ...] = ()
+    requests: int = 0
+    tokens: tuple[int, int] = (0, 0)  # of prompts and outputs
+    first_s: float | None = None
+    last_s: float = 0.0
+    clock_s: float | None = None  # of the log at 0 s
+    hours: Counter[float] = field(default_factory=Counter)  # requests in each
+    class_names: tuple[str, ...] = ()
+    sessions: set[int] = field(default_factory=set)
 
-def _peak(trace: Trace) -> list[str]:
-    """Return the busiest hour of two or more, by the log's clock if it has one."""
-    if trace.arrival_s is None or trace.duration_s < 2 * _HOUR_S:
-        return []
-    begin_s = trace.arrival_s[0] if trace.clock_s is None else -trace.clock_s
-    hours, counts = np.unique(
-        np.floor((trace.arrival_s - begin_s) / _HOUR_S), return_counts=True
-    )
-    at_s = float(hours[counts.argmax()]) * _HOUR_S
-    when = f"from {format_duration(at_s)} on"
-    if trace.clock_s is not None:
-        is_long = trace.duration_s > 24 * _HOUR_S
-        shown = "%a %Y-%m-%d %H:%M" if is_long else "%H:%M"
-        when = f"at {datetime.fromtimestamp(at_s, UTC):{shown}}"
-    return [f"peak hour {counts.max() / _HOUR_S:.3g}/s {when}"]
+    def add(self, trace: Trace, clock_s: float | None) -> None:
+        """Add requests that come after those before."""
+        self.requests += len(trace)
+        prompt, output = self.tokens
+        prompt += int(trace.prompt_tokens.sum())
+        self.tokens = prompt, output + int(trace.output_tokens.sum())
+        self.class_names = trace.class_names
+        self.sessions |= set(trace.session[trace.session >= 0].tolist())
+        if trace.arrival_s is not None:
+            if self.first_s is None:
+                self.first_s, self.clock_s = float(trace.arrival_s[0]), clock_s
+            self.last_s = float(trace.arrival_s[-1])
+            begin_s = self.first_s if self.clock_s is None else -self.clock_s
+            self.hours.update(((trace.arrival_s - begin_s) // _HOUR_S).tolist())
 
+    def __str__(self) -> str:
+        """Return it in a line."""
+        prompt, output = (count / max(self.requests, 1) for count in self.tokens)
+        count = f"{self.requests:,} request{'s' * (self.requests != 1)}"
+        parts = [f"{count} {self._times()} of {prompt:,.0f}/{output:,.0f} tokens"]
+        if self.left_out:
+            told = (f"{rows:,} {why}" for why, rows in sorted(self.left_out.items()))
+            parts.append(f"{' and '.join(told)} left out")
+        parts += [*self._peak(), self._classes()]
+        known = f"{len(self.sessions):,} sessions (read by --router session alone)"
+        text = ", ".join([*parts, known if self.sessions else "no sessions"])
+        if self.unread_columns:
+            text += f"; columns not read: {listed(self.unread_columns)}"
+        return text
 
-def _classes(trace: Trace) -> str:
-    names = trace.class_names
-    if len(names) == 1:
-        return "1 class" if names == ("all",) else f"1 class ({names[0]})"
-    return f"{len(names):,} classes ({listed(names, 4)})"
+    def _times(self) -> str:
+        if self.first_s is None:
+            return "without times"
+        lasts_s = self.last_s - self.first_s
+        rate = f" ({(self.requests - 1) / lasts_s:.3g}/s)" if lasts_s > 0 else ""
+        return f"over {format_duration(lasts_s)}{rate}"
 
+    def _peak(self) -> list[str]:
+        """Return the busiest hour of two or more, by the log's clock if it has one."""
+        if self.first_s is None or self.last_s - self.first_s < 2 * _HOUR_S:
+            return []
+        hour = max(sorted(self.hours), key=self.hours.__getitem__)
+        when = f"from {format_duration(hour * _HOUR_S)} on"
+        if self.clock_s is not None:
+            is_long = self.last_s - self.first_s > 24 * _HOUR_S
+            shown = "%a %Y-%m-%d %H:%M" if is_long else "%H:%M"
+            when = f"at {datetime.fromtimestamp(hour * _HOUR_S, UTC):{shown}}"
+        return [f"peak hour {self.hours[hour] / _HOUR_S:.3g}/s {when}"]
 
-def _sessions(trace: Trace) -> str:
-    count = len(np.unique(trace.session[trace.session >= 0]))
-    if not count:
-        return "no sessions"
-    return f"{count:,} sessions (read by --router session alone)"
+    def _classes(self) -> str:
+        names = self.class_names
+        if len(names) == 1:
+            return "1 class" if names == ("all",) else f"1 class ({names[0]})"
+        return f"{len(names):,} classes ({listed(names, 4)})"

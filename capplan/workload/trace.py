@@ -1,7 +1,8 @@
 """A trace: the requests to serve, one row per request, as columns."""
 
+from collections.abc import Mapping
 from copy import copy
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, cast
 
 import numpy as np
@@ -105,7 +106,7 @@ class Trace:
     unread_columns
         Columns of the source that were not read, for messages.
     left_out
-        Rows of the source that are no requests, and requests that failed.
+        How many rows of the source were left out, by the reason, for messages.
     users
         Users who ask for the requests in their order, each the next when it has been
         answered and has thought; 0 where requests arrive whatever becomes of others.
@@ -145,7 +146,7 @@ class Trace:
     predicted_output_tokens: np.ndarray | None = None
     priority: np.ndarray = _DEFAULT
     unread_columns: tuple[str, ...] = ()
-    left_out: tuple[int, int] = (0, 0)
+    left_out: Mapping[str, int] = field(default_factory=dict)
     session: np.ndarray = _DEFAULT
     users: int = 0
     think_s: np.ndarray | None = None

@@ -1,8 +1,14 @@
 """One line says what was read of a trace."""
 
-import numpy as np
+import warnings
 
-from capplan.workload.described import described
+import numpy as np
+import pytest
+
+from capplan.errors import TraceWarning
+from capplan.workload.described import Tally, described
+from capplan.workload.readers import read_trace
+from capplan.workload.readers.chunks import iterate_trace
 from capplan.workload.trace import Trace
 
 DAY = np.sort(np.random.default_rng(3).uniform(0, 86_400, 5_000))
@@ -38,16 +44,39 @@ def test_classes_sessions_and_what_was_left_out_are_counted():
             class_names=("chat", "code"),
             request_class=np.array([0, 1, 0, 1]),
             session=np.array([3, 3, 9, -1]),
-            left_out=(2, 3),
+            left_out={"failed": 3, "of kind tool": 2},
             unread_columns=("user", "spend"),
         )
     )
 
     assert text == (
-        "4 requests over 3 s (1/s) of 5/7 tokens, 3 failed (left out), 2 rows that are "
-        "no requests (left out), 2 classes (chat, code), 2 sessions (read by --router "
-        "session alone); columns not read: user, spend"
+        "4 requests over 3 s (1/s) of 5/7 tokens, 3 failed and 2 of kind tool left "
+        "out, 2 classes (chat, code), 2 sessions (read by --router session alone); "
+        "columns not read: user, spend"
     )
+
+
+@pytest.mark.parametrize("zone", ["Z", "+02:00"])
+def test_what_is_streamed_is_told_as_what_is_read_whole(tmp_path, zone):
+    path = tmp_path / "log.csv"
+    rows = "".join(
+        f"2026-09-{14 + k // 90}T{k % 24:02}:00:{k % 60:02}{zone},{5 + k},7,"
+        f"team{k % 3},s{k // 2},{500 if k % 9 == 0 else 200}\n"
+        for k in sorted(range(180), key=lambda k: (k // 90, k % 24, k % 60))
+    )
+    head = "start_time,prompt_tokens,output_tokens,class,session,status_code\n"
+    path.write_text(head + rows)
+    tally = Tally()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TraceWarning)
+        whole = described(read_trace(path))
+        for _ in iterate_trace(path, 7, tally=tally):
+            pass
+
+    assert str(tally) == whole
+    assert "20 failed left out, peak hour" in whole
+    assert "3 classes (team0, team1, team2), 9" in whole
 
 
 def test_a_trace_without_times_says_so():

@@ -6,14 +6,10 @@ from pathlib import Path
 import numpy as np
 
 from capplan.errors import InputError
+from capplan.workload.described import Tally
 from capplan.workload.readers import PLAIN, reader, requests, sniffed
 from capplan.workload.readers.columns import Columns
-from capplan.workload.readers.ordering import (
-    Notes,
-    answered_rows,
-    ordered_trace,
-    say_left_out,
-)
+from capplan.workload.readers.ordering import Notes, ordered_trace, say_left_out
 from capplan.workload.readers.outcomes import outcomes, refuse_sums
 from capplan.workload.readers.stamps import Stamps, arrivals
 from capplan.workload.readers.table import Table, iterate_tables
@@ -26,12 +22,14 @@ def iterate_trace(
     columns: Mapping[str, str] | None = None,
     *,
     salvage: bool = False,
+    tally: Tally | None = None,
 ) -> Iterator[Trace]:
     """Yield the requests of a file, plain or gzipped, in order of arrival.
 
     Values are checked as by ``read_trace``, which has the same ``columns``. Class
     indices keep their meaning: a later chunk can only add names. A request before those
-    of an earlier chunk is refused: sorting would need the whole file.
+    of an earlier chunk is refused: sorting would need the whole file. What is read is
+    added to ``tally``.
     """
     if chunk_requests < 1:
         raise ValueError(f"chunk_requests is {chunk_requests}; expected at least 1")
@@ -51,16 +49,17 @@ def iterate_trace(
     last_s = -np.inf
     begin: Stamps | None = None
     timed: bool | None = None
-    left_out = others = all_rows = 0
+    all_rows = 0
+    tally = tally or Tally()
+    tally.unread_columns = () if read.note else read.unread
     arrival = read.names[read.arrival] if read.arrival else ""
     broken, fields = Notes(path), requests.wanted(read)
     for table in iterate_tables(broken, chunk_requests, fields, salvage=salvage):
         notes = Notes(path)
         refuse_sums(table, read)
-        output, failed, other = outcomes(table, read)
-        right = answered_rows(output, failed, other)
-        others, all_rows = others + int(other.sum()), all_rows + len(right)
-        left_out += int((~right & ~other).sum())
+        right, left_out = outcomes(table, read)
+        tally.left_out += left_out
+        all_rows += len(right)
         if not right.any():
             continue
         table = table.select(right)
@@ -80,14 +79,16 @@ def iterate_trace(
                 table.refuse(0, arrival, "the unit of those before")
             arrival_s = stamps.seconds(begin.origin)
         request_class = _classes(table, read, class_names)
-        yield ordered_trace(
+        trace = ordered_trace(
             notes,
             arrival_s,
             tuple(class_names) or ("all",),
             request_class=request_class,
             **requests.counts(table, read, sessions, adapters),
         )
-    say_left_out(Notes(path), left_out, others, all_rows)
+        tally.add(trace, begin.clock_s if begin else None)
+        yield trace
+    say_left_out(Notes(path), tally.left_out, all_rows)
     if timed is None:
         raise InputError(f"{path}: no requests under the header; expected some")
 

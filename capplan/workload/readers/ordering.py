@@ -1,6 +1,7 @@
 """Make a trace of columns, sorted by arrival."""
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,44 +28,18 @@ class Notes:
             warnings.warn(f"{self.path}: {text}", TraceWarning, stacklevel=3)
 
 
-def answered(
-    notes: Notes, output_tokens: np.ndarray, failed: np.ndarray, other: np.ndarray
-) -> np.ndarray:
-    """Return which rows were answered, shape (n,), bool; say how many were not.
-
-    ``other`` rows are no requests.
-    """
-    if other.all():
+def say_left_out(notes: Notes, left_out: Mapping[str, int], of: int) -> None:
+    """Say how many rows were left out and why; refuse a file of no others."""
+    if not left_out:
+        return
+    count = sum(left_out.values())
+    said = ", ".join(f"{rows:,} {why}" for why, rows in sorted(left_out.items()))
+    if count == of:
         raise InputError(
-            f"{notes.path}: no row is a request of an LLM with its token counts; "
-            "expected some"
+            f"{notes.path}: no request was answered: of {of:,} rows {said}; expected "
+            "some with token counts"
         )
-    right = answered_rows(output_tokens, failed, other)
-    if not right.any():
-        raise InputError(f"{notes.path}: every request failed; expected answered ones")
-    say_left_out(notes, int((~right & ~other).sum()), int(other.sum()), len(right))
-    return right
-
-
-def answered_rows(
-    output_tokens: np.ndarray, failed: np.ndarray, other: np.ndarray
-) -> np.ndarray:
-    """Return which rows are requests with an answer that did not fail, shape (n,)."""
-    return (np.asarray(output_tokens) != 0) & ~failed & ~other
-
-
-def say_left_out(notes: Notes, failed: int, other: int, of: int) -> None:
-    """Say how many rows were left out, if any."""
-    if other:
-        notes.add(
-            f"{other:,} of {of:,} rows are no request of an LLM or have no token "
-            "counts: left out"
-        )
-    if failed:
-        notes.add(
-            f"{failed:,} of {of - other:,} requests failed or have no output tokens: "
-            "left out"
-        )
+    notes.add(f"{count:,} of {of:,} rows left out: {said}")
 
 
 def ordered_trace(

@@ -1,11 +1,13 @@
 """Which rows of a table are requests of an LLM that were answered."""
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from capplan.workload.readers.columns import Columns
 from capplan.workload.readers.table import Table, parsed
+from capplan.workload.readers.wrong_header import NEEDED
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,20 +39,15 @@ def refuse_sums(table: Table, columns: Columns) -> None:
         table.require(~(counted > 1).to_numpy(), name, expected)
 
 
-def outcomes(
-    table: Table, columns: Columns
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return output tokens, 1 where not a number, and two kinds of rows, shape (n,).
+def outcomes(table: Table, columns: Columns) -> tuple[np.ndarray, Counter[str]]:
+    """Return which rows are answered requests, shape (n,), and how many are not, why.
 
     Those that failed, by columns of statuses and errors: words of failure, codes from
-    400 on or below 0, no success, or any error. Of the others those that are no request
-    of an LLM: without token counts, of another kind, such as a tool's span, or answered
-    from a gateway's cache.
+    400 on or below 0, no success, or any error. Those that are no request of an LLM:
+    of another kind, such as a tool's span, answered from a gateway's cache, or without
+    token counts. And those without output tokens.
     """
     names = columns.names
-    output = (
-        parsed(table.frame[names["output_tokens"]], whole=True).fillna(1).to_numpy()
-    )
     failed = np.zeros(len(table), bool)
     if (name := names.get("status")) is not None:
         status = _words(table, name)
@@ -63,13 +60,22 @@ def outcomes(
             failed |= (code == 2).to_numpy()  # OpenTelemetry's STATUS_CODE_ERROR
     if (name := names.get("error")) is not None:
         failed |= ~_words(table, name).isin(_NONE).to_numpy()
-    counted = [names[name] for name in ("prompt_tokens", "output_tokens")]
-    other = np.array(table.frame[counted].isna().all(axis=1))
+    rows = {"failed": failed}
     if (name := names.get("kind")) is not None:
-        other |= _words(table, name).str.fullmatch(_NO_REQUEST).to_numpy()
+        kinds = _words(table, name)
+        for kind in kinds[kinds.str.fullmatch(_NO_REQUEST)].unique():
+            rows[f"of kind {kind}"] = (kinds == kind).to_numpy()
     if (name := names.get("cache_hit")) is not None:
-        other |= (_words(table, name) == "true").to_numpy()
-    return output, failed, other & ~failed
+        rows["answered from a cache"] = (_words(table, name) == "true").to_numpy()
+    counts = table.frame[[names[name] for name in NEEDED]]
+    rows["without token counts"] = np.array(counts.isna().all(axis=1))
+    output = parsed(table.frame[names["output_tokens"]], whole=True)
+    rows["without output tokens"] = (output == 0).to_numpy()
+    right, left_out = np.ones(len(table), bool), Counter[str]()
+    for why, those in rows.items():
+        left_out[why] = int((right & those).sum())
+        right &= ~those
+    return right, +left_out
 
 
 def _words(table: Table, column: str) -> "pd.Series":

@@ -21,7 +21,7 @@ from capplan.records import form
 from capplan.workload.readers.columns import Columns, columns_among
 from capplan.workload.readers.hashed_blocks import refuse_too_large, shared_prefixes
 from capplan.workload.readers.options import ReadOptions
-from capplan.workload.readers.ordering import Notes, answered, ordered_trace
+from capplan.workload.readers.ordering import Notes, ordered_trace, say_left_out
 from capplan.workload.readers.outcomes import outcomes, refuse_sums
 from capplan.workload.readers.sessions import column_sessions
 from capplan.workload.readers.stamps import Stamps, arrivals
@@ -81,8 +81,9 @@ def of_table(
     if known.tidy:
         table = known.tidy(table, notes)
     refuse_sums(table, columns)
-    output, failed, other = outcomes(table, columns)
-    table = table.select(answered(notes, output, failed, other))
+    right, left_out = outcomes(table, columns)
+    say_left_out(notes, left_out, len(table))
+    table = table.select(right)
     if not _are_few(table, columns):
         columns = columns.without_guess("class")
     try:
@@ -91,7 +92,6 @@ def of_table(
         _refuse_all(table, columns)
         raise
     unread = tuple(name for name in columns.unread if name not in known.also)
-    left_out = int(other.sum()), len(other) - int(other.sum()) - len(trace)
     return replace(trace, unread_columns=unread, left_out=left_out)
 
 
@@ -147,9 +147,7 @@ def _clock(
     """Return the arrivals and the time of the log's clock at 0, if it has one. [s]"""
     if stamps is None:
         return None, None
-    clock_s = None
-    if stamps.origin:
-        clock_s = float(stamps.origin / stamps.per_s) + stamps.zone_s
+    clock_s = stamps.clock_s
     coarse = (
         len(stamps.values) >= _FEW and not (stamps.values % (60 * stamps.per_s)).any()
     )

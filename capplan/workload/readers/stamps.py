@@ -35,6 +35,11 @@ class Stamps(NamedTuple):
         return np.asarray((self.values - origin) / self.per_s, np.float64)
 
     @property
+    def clock_s(self) -> float | None:
+        """Time of the log's clock at the origin, None without one. [s]"""
+        return float(self.origin / self.per_s) + self.zone_s if self.origin else None
+
+    @property
     def origin(self) -> float:
         """The first stamp where they count from 1970, else 0."""
         first = self.values.min()

@@ -148,7 +148,7 @@ def test_json_lines_are_read_in_chunks_too(tmp_path):
     rows = [{"arrival_s": k, "prompt_tokens": 5, "output_tokens": k} for k in range(7)]
     path.write_bytes(gzip.compress(lines(rows).encode()))
 
-    with pytest.warns(TraceWarning, match="1 of 7 requests failed"):
+    with pytest.warns(TraceWarning, match="1 of 7 rows left out"):
         chunks = list(iterate_trace(path, 3))
 
     assert [chunk.arrival_s.tolist() for chunk in chunks] == [[1, 2], [3, 4, 5], [6]]

@@ -277,14 +277,14 @@ def test_azure_2025_says_what_it_does_with_images(write):
 def test_azure_requests_without_output_are_counted_and_left_out(write):
     text = AZURE_2024 + "2024-05-10 00:00:01+00:00,50,0\n"
 
-    with pytest.warns(TraceWarning, match="1 of 3 requests failed or have no output"):
+    with pytest.warns(TraceWarning, match="1 of 3 rows left out: 1 without output"):
         trace = read_trace(write(text))
 
     assert len(trace) == 2
 
 
 def test_burstgpt_failures_are_counted_and_left_out(write):
-    with pytest.warns(TraceWarning, match="1 of 3 requests failed"):
+    with pytest.warns(TraceWarning, match="1 of 3 rows left out"):
         trace = read_trace(write(BURSTGPT_3))
 
     assert trace.arrival_s.tolist() == [0, 92]

@@ -92,7 +92,7 @@ def test_spans_of_jaeger_are_read(read):
 
     assert lengths(trace) == [(742, 26)] * 2
     assert trace.arrival_s.tolist() == [0, 2]
-    assert trace.left_out == (1, 1)
+    assert trace.left_out == {"without token counts": 1, "failed": 1}
 
 
 def test_the_typed_values_of_mongodb_are_values(read):
@@ -137,7 +137,7 @@ def test_generations_of_langfuse_are_requests_and_other_observations_are_not(rea
     # ``usage.input`` sums all details of the input; ``usageDetails.input`` is a part.
     assert lengths(trace) == [(102, 10), (105, 10)]
     assert trace.arrival_s.tolist() == [0, 3]
-    assert trace.left_out == (2, 1)
+    assert trace.left_out == {"of kind span": 1, "of kind tool": 1, "failed": 1}
 
 
 def test_a_trace_of_langfuse_holds_its_observations(read):
@@ -161,7 +161,7 @@ def test_the_export_of_langfuses_table_is_read(read):
     trace = read(csv_text([row, span]))
 
     assert lengths(trace) == [(100, 7)]
-    assert trace.left_out == (1, 0)
+    assert trace.left_out == {"of kind span": 1}
 
 
 # LangSmith
@@ -180,7 +180,7 @@ def test_runs_of_langsmith_that_sum_their_children_are_not_requests(read):
     trace = read(json.dumps({"runs": rows, "cursors": {"next": None}}))
 
     assert lengths(trace) == [(100, 10)] * 2
-    assert trace.left_out == (1, 1)
+    assert trace.left_out == {"of kind chain": 1, "failed": 1}
     assert trace.session.tolist() == [-1, -1]  # session_id is the project
 
 
@@ -202,7 +202,7 @@ def test_what_litellm_answers_from_its_cache_is_no_request_of_the_llm(read):
     trace = read([row, {**row, "cache_hit": "True"}, {**row, "cache_hit": "None"}])
 
     assert len(trace) == 2
-    assert trace.left_out == (1, 0)
+    assert trace.left_out == {"answered from a cache": 1}
 
 
 def test_a_day_of_litellm_is_refused_as_a_sum(read):
@@ -244,7 +244,12 @@ def test_spans_of_agents_tools_and_errors_are_not_requests(read):
     trace = read(otlp(*spans))
 
     assert trace.arrival_s.tolist() == [0, 4]
-    assert trace.left_out == (3, 2)
+    assert trace.left_out == {
+        "of kind invoke_agent": 1,
+        "of kind execute_tool": 1,
+        "failed": 2,
+        "without token counts": 1,
+    }
 
 
 def test_the_old_names_of_opentelemetry_are_read(read):
@@ -279,7 +284,7 @@ def test_requests_of_helicone_are_read(read):
     left = read([row, {**row, "response_status": 429}, {**row, "response_status": -3}])
 
     assert lengths(trace) == [(9, 3)]
-    assert (len(left), left.left_out) == (1, (0, 2))
+    assert (len(left), left.left_out) == (1, {"failed": 2})
 
 
 def test_tokens_of_openrouter_are_those_of_the_models_own_tokenizer(read):
@@ -308,7 +313,7 @@ def test_invocations_of_bedrock_are_read_with_the_tokens_of_its_cache(read):
     trace = read([row, failed, row])
 
     assert lengths(trace) == [(135, 44)] * 2
-    assert trace.left_out == (0, 1)
+    assert trace.left_out == {"failed": 1}
     assert any(
         "prompt_tokens are input.inputTokenCount + input" in n for n in trace.notes
     )
@@ -325,7 +330,7 @@ def test_access_logs_of_envoys_ai_gateway_are_read(read):
     trace = read([row, tool, {**row, "response_code": 503}])
 
     assert lengths(trace) == [(15, 7)] == lengths(read([other]))
-    assert trace.left_out == (1, 1)
+    assert trace.left_out == {"without token counts": 1, "failed": 1}
 
 
 def test_anthropics_input_tokens_leave_out_cached_ones_and_openais_do_not(
@@ -490,7 +495,7 @@ def test_a_dash_is_no_value(read):
     trace = read(text)
 
     assert lengths(trace) == [(5, 6)]
-    assert trace.left_out == (1, 0)
+    assert trace.left_out == {"without token counts": 1}
 
 
 def test_spans_of_openinference_and_datadog_are_read(read):
