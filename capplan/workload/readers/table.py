@@ -22,7 +22,7 @@ from capplan.csv_file import cell, header, longer_than_header, separator, texts
 from capplan.errors import InputError
 from capplan.input_file import BrokenFileError, opened
 from capplan.records import Record, first_values, flat, form, page, records
-from capplan.workload.readers.dates import iso
+from capplan.workload.readers.dates import dates
 from capplan.workload.readers.ordering import Notes
 from capplan.workload.trace import MAX_TOKENS, MOST_REQUESTS
 
@@ -89,16 +89,11 @@ class Table:
 
         And how far the clock of the first is ahead of UTC. [s]
         """
-        import pandas as pd
-
-        texts = iso(self.frame[column])
-        stamps = pd.to_datetime(texts, format="ISO8601", utc=True, errors="coerce")
+        stamps, zone_s = dates(self.frame[column])
         years = stamps.dt.year.fillna(0).to_numpy()  # int64 overflows at 1677 and 2262
         right = (years >= _FIRST_YEAR) & (years <= _LAST_YEAR)
         self.require(right, column, f"{expected}, of {_FIRST_YEAR} to {_LAST_YEAR}")
-        ahead = pd.Timestamp(texts.iloc[0]).utcoffset()
-        values = stamps.astype("datetime64[ns, UTC]").astype("int64").to_numpy()
-        return values, 0.0 if ahead is None else ahead.total_seconds()
+        return stamps.astype("datetime64[ns, UTC]").astype("int64").to_numpy(), zone_s
 
     def select(self, rows: np.ndarray) -> "Table":
         """Return the table of some rows, shape (n,), bool."""
