@@ -143,7 +143,7 @@ def printable(text: str) -> str:
 
 
 def parse_json(
-    path: str | Path, text: str, line: int = 0, *, finite: bool = False
+    path: str | Path, text: str | bytes, line: int = 0, *, finite: bool = False
 ) -> Any:
     """Return the value of a JSON text whose keys stand once in each object.
 
@@ -176,6 +176,8 @@ def parse_json(
         raise BrokenFileError(
             f"{path}:{line or error.lineno}: not JSON: {error.msg}"
         ) from None
+    except UnicodeDecodeError:
+        raise BrokenFileError(f"{where}: is not UTF-8 text") from None
     except RecursionError:
         raise InputError(f"{where}: not JSON: nested too deeply") from None
     except ValueError as error:  # a number of thousands of digits

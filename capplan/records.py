@@ -171,7 +171,7 @@ def _lines(path: str | Path) -> Iterator[tuple[str, Any]]:
             if not raw.strip():
                 continue
             try:
-                value = _parsed(path, number, raw)
+                value = parse_json(path, raw, number)
             except BrokenFileError as wrong:
                 if is_first:
                     break  # its objects may take several lines each
@@ -184,15 +184,6 @@ def _lines(path: str | Path) -> Iterator[tuple[str, Any]]:
         else:
             return
     yield from _spread(path)
-
-
-def _parsed(path: str | Path, number: int, raw: bytes) -> Any:
-    """Return the value of a line."""
-    try:
-        text = raw.decode("utf-8-sig" if number == 1 else "utf-8")
-    except UnicodeDecodeError:
-        raise BrokenFileError(f"{path}:{number}: is not UTF-8 text") from None
-    return parse_json(path, text, number)
 
 
 def _until_damaged(path: str | Path, file: IO[bytes]) -> Iterator[bytes]:

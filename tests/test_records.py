@@ -85,7 +85,7 @@ def test_an_empty_list_does_not_hide_the_row_that_has_it(write):
         ('{"a": 1}\n{"a": 1, "a": 2}\n', ":2: the key 'a' stands twice"),
         ('{"a.b": 1, "a": {"b": 2}}', ":1: 'a.b' stands twice"),
         ('{"a": ' + "[" * 100_000, ":1: not JSON: nested too deeply"),
-        (b'{"a": "\xff"}', "not UTF-8 text at byte 7"),
+        (b'{"a": "\xff"}', "not UTF-8 text"),
         ('{"a": ' + "9" * 5000 + "}", ":1: not JSON: Exceeds the limit"),
     ],
 )

@@ -17,6 +17,7 @@ from capplan.input_file import has_more_than
 from capplan.workload.readers.ordering import Notes
 from capplan.workload.readers.prefix_paths import prefix_paths
 from capplan.workload.readers.sessions import listed_sessions
+from capplan.workload.readers.stamps import by_unit
 from capplan.workload.readers.table import Table
 
 _MOST_BYTES = 2**29
@@ -94,7 +95,15 @@ def arrivals_in_buckets(stamp_ms: np.ndarray, seed: int, notes: Notes) -> np.nda
     Mooncake's conversation trace rounds its stamps to buckets of 3 s.
     """
     arrival_s = (stamp_ms - stamp_ms.min()) / 1e3
-    _check_unit(arrival_s, notes)
+    rate, told = by_unit(stamp_ms)
+    if rate * 1e3 > _MOST_PER_S and len(stamp_ms) >= _FEW:
+        raise InputError(
+            f"{notes.path}: timestamp: {told}; expected milliseconds: multiply seconds "
+            "by 1,000"
+        )
+    if rate and len(stamp_ms) >= _FEW:
+        said = f"timestamp is read as milliseconds: {told}"
+        notes.add(said, warn=rate * 1e3 > _MANY_PER_S)
     stamps = np.unique(stamp_ms)
     if 2 * len(stamps) > len(stamp_ms) or len(stamps) < 2:
         return np.asarray(arrival_s)
@@ -109,20 +118,3 @@ def arrivals_in_buckets(stamp_ms: np.ndarray, seed: int, notes: Notes) -> np.nda
     placed_s = np.empty(len(arrival_s))
     placed_s[np.argsort(arrival_s, kind="stable")] = np.sort(arrival_s + spread_s)
     return placed_s
-
-
-def _check_unit(arrival_s: np.ndarray, notes: Notes) -> None:
-    """Refuse stamps that are seconds by their rate; say of those that may be."""
-    n, duration_s = len(arrival_s), float(arrival_s.max())
-    if n < _FEW or not duration_s > 0:
-        return
-    per_s = (n - 1) / duration_s
-    told = (
-        f"timestamps read as milliseconds make {per_s:,.4g} requests/s, as seconds "
-        f"{per_s / 1e3:.3g}"
-    )
-    if per_s > _MOST_PER_S:
-        raise InputError(
-            f"{notes.path}: {told}; expected milliseconds: multiply seconds by 1,000"
-        )
-    notes.add(told, warn=per_s > _MANY_PER_S)

@@ -62,8 +62,12 @@ def arrivals(table: Table, columns: Columns) -> Stamps | None:
     if columns.is_sized:
         first, last = numbers.min() / _FIRST_SURE_S, numbers.max() / _LAST_SURE_S
         sure = next((sure for sure in PER_S if last <= PER_S[sure] <= first), None)
-        if sure is None:
-            _refuse_unsure(table, name, numbers)
+        rate, told = by_unit(numbers)
+        if sure is None and rate and not (numbers % 1).any():
+            raise InputError(
+                f"{table.path}: {name} counts from no known begin: {told}; say "
+                f"--columns {quote(f'arrival_s={name}')} or {quote(f'arrival_ms={name}')}"
+            )
         unit = sure or unit
     late = np.abs(numbers / PER_S[unit]) > MOST_EPOCH_S
     if late.any():
@@ -72,17 +76,14 @@ def arrivals(table: Table, columns: Columns) -> Stamps | None:
     return Stamps(numbers, PER_S[unit])
 
 
-def _refuse_unsure(table: Table, name: str, numbers: np.ndarray) -> None:
-    """Refuse whole numbers that may count seconds or milliseconds from any begin."""
-    span = float(numbers.max() - numbers.min())
-    if not span or (numbers % 1).any():
-        return
-    rate = (len(numbers) - 1) / span
-    raise InputError(
-        f"{table.path}: {name} counts from no known begin: {rate:,.3g} requests/s if "
-        f"it has seconds, {rate * 1e3:,.3g} if milliseconds; say --columns "
-        f"{quote(f'arrival_s={name}')} or {quote(f'arrival_ms={name}')}"
+def by_unit(stamps: np.ndarray) -> tuple[float, str]:
+    """Return the rate of stamps in seconds, 0 without, and what units make of it."""
+    span = float(stamps.max() - stamps.min())
+    rate = (len(stamps) - 1) / span if span else 0.0
+    told = (
+        f"{rate:,.3g} requests/s if it has seconds, {rate * 1e3:,.4g} if milliseconds"
     )
+    return rate, told
 
 
 def _question(value: float, name: str, unit: str) -> str:

@@ -38,9 +38,18 @@ _FIRST_ROWS = 1000
 _MAY_NEST = re.compile("usage|attributes", re.IGNORECASE)
 _SHOWN = Repr()  # of any depth and length
 _SHOWN.maxstring = 60
-_DECIMAL_COMMA = re.compile(r"\s*-?\d+,\d+\s*")
-_GROUPED = re.compile(r"\s*-?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?\s*")
-_GROUPED_BY_POINTS = re.compile(r"[1-9]\d{0,2}(?:\.\d{3})+")
+_DECIMAL_COMMA = r"\s*-?\d+,\d+\s*"
+_GROUPED = r"\s*-?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?\s*"
+_EDITS = (
+    (_DECIMAL_COMMA, ", with a decimal point and no comma", "s/,/./g"),
+    (r"[1-9]\d{0,2}(?:\.\d{3})+", ", without points between thousands", r"s/\.//g"),
+    (
+        r"\d\d?/\d\d?/\d{4}\b.*",
+        "; where the month stands first",
+        r"s#([0-9]+)/([0-9]+)/([0-9]{4})#\3-\1-\2#",
+    ),
+)
+"""Values that are not sure, what they should be, and how they become it."""
 _TOO_MANY = (
     "{path}: more than {most:,} requests, the most that are held at once; expected "
     "fewer, or capplan simulate --stream"
@@ -119,18 +128,11 @@ class Table:
 
 def _better(path: str | Path, value: str) -> str:
     """Return how a number or date that is not sure would be."""
-    edits = {
-        _DECIMAL_COMMA: (", with a decimal point and no comma", "s/,/./g"),
-        _GROUPED_BY_POINTS: (", without points between thousands", r"s/\.//g"),
-    }
-    for pattern, (said, edit) in edits.items():
-        if pattern.fullmatch(value):
-            is_free = form(path) == "csv" and separator(path) != ","
-            return said + f": sed '{edit}' {quote(str(path))} > new.csv" * is_free
-    if re.match(r"\d\d?/\d\d?/\d{4}", value):
-        edit = r"s#([0-9]+)/([0-9]+)/([0-9]{4})#\3-\1-\2#"
-        said = f"; where the month stands first: sed -E '{edit}' {quote(str(path))}"
-        return said + " > new.csv"
+    is_free = form(path) == "csv" and separator(path) != ","  # commas are no others
+    for pattern, said, edit in _EDITS:
+        if re.fullmatch(pattern, value):
+            do = f": sed -E '{edit}' {quote(str(path))} > new.csv"
+            return said + do * (is_free or "/" in value)
     return ""
 
 

@@ -200,13 +200,15 @@ def stamped(stamps):
 def test_a_mooncake_file_in_seconds_is_refused(write):
     seconds = stamped(k * 2 // 3 for k in range(60))
 
-    with pytest.raises(InputError, match=r"requests/s, as seconds 1\.51; expected"):
+    with pytest.raises(
+        InputError, match=r"timestamp: 1\.51 requests/s if it has seconds, 1,51"
+    ):
         read_trace(write(seconds))
 
 
 def test_a_mooncake_file_that_may_be_in_seconds_is_told(write):
-    with pytest.warns(TraceWarning, match="read as milliseconds make 100"):
+    with pytest.warns(TraceWarning, match="is read as milliseconds: 0.1 req"):
         read_trace(write(stamped(k * 10 for k in range(100))))
     trace = read_trace(write(stamped(k * 700 for k in range(60))))
 
-    assert any("read as milliseconds make 1.4" in note for note in trace.notes)
+    assert any("if it has seconds, 1.43 if milli" in note for note in trace.notes)

@@ -112,7 +112,7 @@ def test_whole_numbers_of_an_unknown_begin_are_asked_for_their_unit(tmp_path):
         said = refused(tmp_path, text)
 
     assert "--columns arrival_s=timestamp or arrival_ms=timestamp" in said
-    assert "0.00167 requests/s if it has seconds, 1.67 if milliseconds" in said
+    assert "0.00167 requests/s if it has seconds, 1.667 if milliseconds" in said
     path = tmp_path / "log.csv"
     asked = read_trace(path, columns={"arrival_ms": "timestamp"})
     assert asked.arrival_s.max() == pytest.approx(0.313 + 59 * 0.6)
