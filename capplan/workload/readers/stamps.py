@@ -64,9 +64,12 @@ def arrivals(table: Table, columns: Columns) -> Stamps | None:
         sure = next((sure for sure in PER_S if last <= PER_S[sure] <= first), None)
         rate, told = by_unit(numbers)
         if sure is None and rate and not (numbers % 1).any():
+            ways = " or ".join(
+                quote(f"{of}={name}") for of in ("arrival_s", "arrival_ms")
+            )
             raise InputError(
                 f"{table.path}: {name} counts from no known begin: {told}; say "
-                f"--columns {quote(f'arrival_s={name}')} or {quote(f'arrival_ms={name}')}"
+                f"--columns {ways}"
             )
         unit = sure or unit
     late = np.abs(numbers / PER_S[unit]) > MOST_EPOCH_S

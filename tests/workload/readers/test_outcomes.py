@@ -211,4 +211,4 @@ def test_a_mooncake_file_that_may_be_in_seconds_is_told(write):
         read_trace(write(stamped(k * 10 for k in range(100))))
     trace = read_trace(write(stamped(k * 700 for k in range(60))))
 
-    assert any("if it has seconds, 1.43 if milli" in note for note in trace.notes)
+    assert any("if it has seconds, 1.429 if milli" in note for note in trace.notes)
