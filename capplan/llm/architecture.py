@@ -39,34 +39,39 @@ class Architecture(Shapes):
             matrix = self.compressed.matrix_parameters(self.hidden, tp)
             plain = self.compressed.plain_parameters(self.hidden, tp)
             return _Part(matrix, 0, 0, 0, plain)
-        windowed = self._attention_layer(tp, self.head_dim, self.kv_heads, False)
-        full = windowed
-        if self.full_head_dim:
-            full = self._attention_layer(
-                tp, self.full_head_dim, self.full_kv_heads, self.full_key_is_value
-            )
+        full = self._attention_layer(
+            tp,
+            self.heads,
+            self.full_head_dim or self.head_dim,
+            self.full_kv_heads or self.kv_heads,
+            self.full_key_is_value,
+        )
+        heads = self.sliding_heads or self.heads
+        windowed = self._attention_layer(tp, heads, self.head_dim, self.kv_heads, False)
         others = self.attention_layers - self.sliding_layers
         pairs = zip(windowed, full, strict=True)
         return _Part(*(self.sliding_layers * a + others * b for a, b in pairs))
 
     def _attention_layer(
-        self, tp: int, head_dim: int, kv_heads: int, key_is_value: bool
+        self, tp: int, heads: float, head_dim: int, kv_heads: int, key_is_value: bool
     ) -> _Part:
-        hidden, heads = self.hidden, self.heads / tp
+        hidden, heads = self.hidden, heads / tp
         if self.is_mla:
             query_dim = self.head_dim + self.rope_head_dim
             norm = self.kv_lora_rank + self.q_lora_rank
             down = hidden * (norm + self.rope_head_dim)
             query = (self.q_lora_rank or hidden) * heads * query_dim
             up = self.kv_lora_rank * heads * (self.head_dim + self.value_head_dim)
-            out = heads * self.value_head_dim * hidden
+            out = heads * self.value_head_dim * hidden * (1 + self.attention_gate)
             return _Part(down + query + up + out, 0, 0, 0, norm)
-        keys = max(1, kv_heads // tp) * (1 if key_is_value else 2)
+        value_dim, keys = self.value_head_dim or head_dim, max(1, kv_heads // tp)
         width = (heads * (1 + self.attention_gate) + keys) * head_dim
+        width += 0 if key_is_value else keys * value_dim
         plain = self.qkv_bias * width + self.out_bias * hidden
         plain += self.head_norm * 2 * head_dim + self.sinks * heads
-        plain += self.heads_norm * (heads + keys / 2) * head_dim
-        return _Part(hidden * width + heads * head_dim * hidden, 0, 0, 0, plain)
+        plain += self.heads_norm * (heads + keys) * head_dim
+        plain += self.head_gate * heads * hidden
+        return _Part(hidden * width + heads * value_dim * hidden, 0, 0, 0, plain)
 
     def _ffn(self, inner: int, biased: bool, width: int = 0) -> tuple[float, float]:
         """Return matrix and bias parameters of one feed-forward."""
@@ -211,7 +216,7 @@ class Architecture(Shapes):
             kv_heads, head_dim = max(1, self.full_kv_heads // tp), self.full_head_dim
         else:
             kv_heads, head_dim = self.kv_heads_per_gpu(tp), self.head_dim
-        return 2 * kv_heads * head_dim * element_bytes
+        return kv_heads * (head_dim + (self.value_head_dim or head_dim)) * element_bytes
 
     def kv_bytes_per_token(self, kv_dtype: str = "bf16") -> int:
         """Return the KV of one token of context without replication. [bytes]"""
@@ -227,10 +232,13 @@ class Architecture(Shapes):
         if self.compressed is not None:
             return flops + self.compressed.flops(context_tokens)
         key = self.head_dim + (self.rope_head_dim if self.is_mla else 0)
-        value = self.value_head_dim if self.is_mla else self.head_dim
-        full = 2 * self.full_head_dim or key + value
+        value = self.value_head_dim or self.head_dim
+        full = key + value
+        if self.full_head_dim:
+            full = self.full_head_dim + (self.value_head_dim or self.full_head_dim)
         seen = min(context_tokens, self.sliding_window) * (key + value)
-        pairs = self.sliding_layers * seen
+        more = (self.sliding_heads or self.heads) / self.heads
+        pairs = self.sliding_layers * more * seen
         sparse_layers = self.index.sparse_layers if self.index else 0
         pairs += sparse_layers * min(context_tokens, self.window) * full
         others = self.attention_layers - self.sliding_layers - sparse_layers

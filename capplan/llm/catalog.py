@@ -229,6 +229,7 @@ def _shapes(architecture: Architecture) -> Architecture:
         name="",
         source="",
         max_positions=0,
+        mtp_layers=0,
         weight_dtype="bf16",
         kv_dtype="bf16",
         vision=None,

@@ -13,8 +13,9 @@ from capplan.llm.architecture import Architecture
 
 _EVEN = 1.5
 """Kinds of layers that differ in number by less than this share make one group each."""
-_STATE_STEP = 16
-"""Blocks that must hold a recurrent state have a multiple of these tokens. [tokens]"""
+_STATE_STEP, _LATENT_STEP = 16, 128
+"""Blocks that must hold a recurrent state have a multiple of these tokens; the second
+beside latent attention. [tokens]"""
 
 
 class KvGroups(NamedTuple):
@@ -66,7 +67,8 @@ def kv_groups(
     layer_bytes = llm.layer_kv_bytes_per_gpu(tp, kv_dtype)
     if llm.state is not None:
         tokens = _ceil_div(llm.state.state_bytes_per_gpu(tp), layer_bytes)
-        block_size = max(block_size, _ceil_div(tokens, _STATE_STEP) * _STATE_STEP)
+        step = _LATENT_STEP if llm.is_mla else _STATE_STEP
+        block_size = max(block_size, _ceil_div(tokens, step) * step)
     bounded = llm.attention_layers + llm.state_layers - llm.growing_layers
     if not bounded:
         token_bytes = llm.kv_bytes_per_token_per_gpu(tp, kv_dtype)

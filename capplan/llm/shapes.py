@@ -37,7 +37,7 @@ class Shapes:
     kv_lora_rank: int = 0  # width of the compressed KV
     q_lora_rank: int = 0  # width of the compressed query
     rope_head_dim: int = 0  # rotary part of a key
-    value_head_dim: int = 0
+    value_head_dim: int = 0  # as ``head_dim`` when 0
     learned_positions: int = 0  # rows of a learned position embedding [tokens]
     qkv_bias: bool = False
     out_bias: bool = False
@@ -49,10 +49,12 @@ class Shapes:
     norms_per_layer: int = 2
     norm_width_factor: int = 1  # 2 for norms with a bias
     sinks: bool = False  # each head has a learned sink
-    attention_gate: bool = False  # queries are twice as wide, half of it a gate
+    attention_gate: bool = False  # a gate as wide as all heads, beside the queries
+    head_gate: bool = False  # a gate for each head
     shared_gate: bool = False  # the shared experts have a gate
     sliding_window: int = 0  # or chunk, beyond which such layers do not look [tokens]
     sliding_layers: int = 0
+    sliding_heads: int = 0  # query heads of such layers; ``heads`` when 0
     # Of the layers with full attention, where their heads differ from those of layers
     # with a window (Gemma 4); else 0.
     full_head_dim: int = 0
@@ -155,8 +157,8 @@ class Shapes:
     @property
     def attention_width(self) -> int:
         """Width of the input to the output projection of attention."""
-        value = self.value_head_dim if self.is_mla else self.head_dim
-        return self.heads * max(value, self.full_head_dim)
+        value = self.value_head_dim or max(self.head_dim, self.full_head_dim)
+        return max(self.heads, self.sliding_heads) * value
 
     def check_tp(self, tp: int) -> None:
         """Refuse a TP degree that does not divide the heads."""

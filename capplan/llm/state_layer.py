@@ -23,6 +23,8 @@ class StateLayer:
     kernel: int  # width of the convolution [tokens]
     element_bytes: int = 2  # of the recurrent state [bytes]
     gated_delta: bool = False  # else Mamba-2
+    key_gate: bool = False  # each of its keys decays by itself (Kimi Delta Attention)
+    full_gate: bool = True  # of the output, else of low rank, as that of the keys is
 
     def __post_init__(self) -> None:
         """Refuse shapes that hold no state."""
@@ -41,6 +43,11 @@ class StateLayer:
 
     def matrix_parameters(self, hidden: int) -> int:
         """Return the parameters of the projections in and out."""
+        if self.key_gate:
+            low = self.head_dim * (hidden + self.inner)
+            gate = hidden * self.inner if self.full_gate else low
+            wide = self._conv_dim + self.heads + self.inner
+            return hidden * wide + low + gate
         gates = (2 if self.gated_delta else 1) * self.heads
         return hidden * (self._conv_dim + self.inner + gates + self.inner)
 
@@ -48,7 +55,9 @@ class StateLayer:
     def plain_parameters(self) -> int:
         """Parameters of the convolution, the scalars of each head and the norm."""
         if self.gated_delta:  # no bias of the convolution; one norm for all heads
-            return self._conv_dim * self.kernel + 2 * self.heads + self.head_dim
+            decays = self.inner if self.key_gate else self.heads
+            scalars = decays + self.heads + self.head_dim
+            return self._conv_dim * self.kernel + scalars
         return self._conv_dim * (self.kernel + 1) + 3 * self.heads + self.inner
 
     def state_bytes_per_gpu(self, tp: int) -> int:

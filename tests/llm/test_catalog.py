@@ -1,5 +1,7 @@
 import json
 import re
+import warnings
+from pathlib import Path
 
 import pytest
 
@@ -49,6 +51,7 @@ PARAMETERS = {
     "Qwen3-Coder-480B-A35B": 480_154_875_392,
     "Qwen3-Next-80B-A3B": 79_674_391_296,
     "Qwen3-Coder-Next": 79_674_391_296,
+    "Qwen3-VL-2B": 1_720_574_976,
     "Qwen3-VL-4B": 4_022_468_096,
     "Qwen3-VL-8B": 8_190_735_360,
     "Qwen3-VL-32B": 32_762_123_264,
@@ -78,6 +81,20 @@ PARAMETERS = {
     # Of the router's bias, which their first three layers lack, 256 and 384 more.
     "DeepSeek-V4-Flash": 284_332_240_471 + 3 * 256,
     "DeepSeek-V4-Pro": 1_572_997_201_763 + 3 * 384,
+    # Without the sinks of its 39 layers with a window.
+    "MiMo-V2-Flash": 308_778_780_864 - 39 * 64,
+    "Step-3.5-Flash": 196_956_130_368,
+    "Mistral-Large-3-675B": 673_421_097_216,
+    "NVIDIA-Nemotron-3-Super-120B-A12B": 120_668_707_840,
+    "NVIDIA-Nemotron-3-Ultra-550B-A55B": 549_308_993_536,
+    "Kimi-Linear-48B-A3B": 49_122_681_728,
+    # Not in transformers; 2.8 T and 49.9 B by their cards, as the sums of their parts.
+    "Kimi-K3": 2_779_484_131_936,
+    "Llama-3.3-Nemotron-Super-49B-v1": 49_867_005_952,
+    "Qwen3.5-0.8B": 752_393_024,
+    "Qwen3.5-2B": 1_881_825_088,
+    "Qwen3.5-4B": 4_205_751_296,
+    "Qwen3.5-9B": 8_953_803_264,
     "Kimi-K2": 1_026_408_232_448,
     "Kimi-K2-0905": 1_026_408_232_448,
     "Kimi-K2-Thinking": 1_026_408_232_448,
@@ -123,6 +140,9 @@ LIKE = {
     "DeepSeek-V3.2": ("DeepSeek-V3.2-Exp",),
     "Kimi-K2": ("Kimi-K2.7-Code",),
     "GLM-5": ("GLM-5.1",),
+    "Step-3.5-Flash": ("Step-3.7-Flash",),
+    "NVIDIA-Nemotron-3-Nano-30B-A3B": ("NVIDIA-Nemotron-3.5-Lightning-30B-A3B",),
+    "Llama-3.3-Nemotron-Super-49B-v1": ("Llama-3.3-Nemotron-Super-49B-v1.5",),
     "MiniMax-M2": ("MiniMax-M2.1", "MiniMax-M2.5", "MiniMax-M2.7"),
 }
 """LLMs with the shapes of another."""
@@ -142,6 +162,29 @@ PUBLISHED = {
     "DeepSeek-R1-Distill-Qwen-1.5B": 1_777_088_000,
 }
 """Total parameters that the models' Hugging Face pages show."""
+
+ROUNDED = {
+    "DeepSeek-V4-Flash": 284,
+    "GLM-4.7-Flash": 30,
+    "GLM-5": 744,
+    "Kimi-K3": 2_780,
+    "Kimi-Linear-48B-A3B": 49.1,
+    "Llama-3.3-Nemotron-Super-49B-v1": 49.9,
+    "MiMo-V2-Flash": 309,
+    "MiniMax-M2.5": 229,
+    "Mistral-Large-3-675B": 675 - 2.5,
+    "NVIDIA-Nemotron-3-Super-120B-A12B": 120.7,
+    "NVIDIA-Nemotron-3-Ultra-550B-A55B": 550,
+    "Qwen3.6-27B": 27,
+    "Qwen3.6-35B-A3B": 35,
+    "Step-3.7-Flash": 198 - 1.8,
+}
+"""Billions that cards and vLLM's recipes state, less their vision encoders."""
+
+
+@pytest.mark.parametrize(("name", "billions"), ROUNDED.items())
+def test_parameters_are_within_a_percent_of_those_published(name, billions):
+    assert llm(name).parameter_count / 1e9 == pytest.approx(billions, rel=0.01)
 
 
 @pytest.mark.parametrize("name", llm_names())
@@ -165,6 +208,13 @@ def test_parameters_are_those_published(name):
         ("Qwen3-235B-A22B", 22),
         ("DeepSeek-V3", 37),
         ("DeepSeek-V4-Flash", 13),
+        ("NVIDIA-Nemotron-3-Super-120B-A12B", 12),
+        ("NVIDIA-Nemotron-3-Ultra-550B-A55B", 55),
+        ("MiMo-V2-Flash", 15),
+        # Without the input embedding of 0.5; Kimi-Linear 3, with it 3.5.
+        ("Step-3.5-Flash", 11 + 0.5),
+        ("Kimi-Linear-48B-A3B", 3.1),
+        ("Mistral-Large-3-675B", 39),
         ("DeepSeek-V4-Pro", 49),
         ("Mixtral-8x7B", 12.9),
         ("gpt-oss-20b", 3.6),
@@ -246,6 +296,24 @@ def test_every_name_of_the_catalog_finds_itself_in_any_case(name):
         ("zai-org/GLM-5.2-FP8", "GLM-5.2-FP8_BLOCK", "fp8_block"),
         ("MiniMaxAI/MiniMax-M3", "MiniMax-M3", "bf16"),
         ("MiniMaxAI/MiniMax-M2.5", "MiniMax-M2.5", "fp8_block"),
+        ("moonshotai/Kimi-K3", "Kimi-K3", "mxfp4"),
+        ("XiaomiMiMo/MiMo-V2-Flash", "MiMo-V2-Flash", "fp8_block"),
+        ("stepfun-ai/Step-3.7-Flash", "Step-3.7-Flash", "bf16"),
+        (
+            "nvidia/NVIDIA-Nemotron-3-Super-120B-A12B-FP8",
+            "NVIDIA-Nemotron-3-Super-120B-A12B-FP8",
+            "fp8",
+        ),
+        (
+            "nvidia/Llama-3_3-Nemotron-Super-49B-v1_5-FP8",
+            "Llama-3.3-Nemotron-Super-49B-v1.5-FP8",
+            "fp8",
+        ),
+        (
+            "mistralai/Mistral-Large-3-675B-Instruct-2512",
+            "Mistral-Large-3-675B",
+            "fp8",
+        ),
         ("deepseek-ai/DeepSeek-V4-Flash", "DeepSeek-V4-Flash", "mxfp4"),
         ("deepseek-ai/DeepSeek-V4-Flash-0731", "DeepSeek-V4-Flash", "mxfp4"),
         ("sgl-project/DeepSeek-V4-Pro-FP8", "DeepSeek-V4-Pro-FP8_BLOCK", "fp8_block"),
@@ -710,8 +778,6 @@ def test_llms_of_the_same_shapes_are_twins(name, others):
         ),
         ({"is_encoder_decoder": True}, "cross-attention"),
         ({"global_head_dim": 512}, "attention of two widths (global_head_dim)"),
-        ({"block_configs": [{}]}, "layers of different widths (block_configs)"),
-        ({"moe_latent_size": 1024}, "experts of a latent width (moe_latent_size)"),
         ({"attn_type_list": [1, 0]}, "linear attention (attn_type_list)"),
     ],
 )
@@ -757,3 +823,128 @@ def test_layers_of_known_kinds_are_read(tmp_path):
     path = write(tmp_path, config(layer_types=kinds, sliding_window=128))
 
     assert llm(path).sliding_layers == 2
+
+
+def test_layers_by_name_are_read_as_layers_by_letter(tmp_path):
+    shapes = {
+        "model_type": "nemotron_h",
+        "num_key_value_heads": 1,
+        "mamba_num_heads": 2,
+        "mamba_head_dim": 4,
+        "n_groups": 1,
+        "ssm_state_size": 8,
+        "conv_kernel": 4,
+        "n_routed_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 6,
+    }
+    letters = config(**shapes, hybrid_override_pattern="M*EE")
+    letters["num_hidden_layers"] = 4
+    names = config(**shapes, layers_block_type=["mamba", "attention", "moe", "moe"])
+    del names["num_hidden_layers"]
+
+    by_letter = llm(write(tmp_path, letters))
+    by_name = llm(write(tmp_path, names))
+    narrow = llm(write(tmp_path, names | {"moe_latent_size": 3}))
+
+    assert by_name == by_letter
+    # Two matrices of 4 experts are 3 wide, not 8; projections of 8 to 3 and back.
+    less = 2 * 4 * 2 * 6 * (8 - 3) - 2 * 2 * 8 * 3
+    assert by_name.parameter_count - narrow.parameter_count == less
+
+
+def test_the_wrapper_of_minimax_m3_is_read_by_the_class_of_its_text(tmp_path):
+    text = config(
+        architectures=["MiniMaxM3SparseForCausalLM"],
+        dense_intermediate_size=16,
+        moe_intermediate_size=4,
+        num_local_experts=4,
+        num_experts_per_tok=2,
+        n_shared_experts=1,
+        moe_layer_freq=[0, 1],
+        num_mtp_modules=1,
+        sparse_attention_config={
+            "sparse_num_index_heads": 1,
+            "sparse_index_dim": 8,
+            "sparse_topk_blocks": 2,
+            "sparse_block_size": 16,
+            "sparse_attention_freq": [0, 1],
+        },
+    )
+    del text["model_type"]
+
+    with pytest.warns(CapplanWarning, match="only the text part"):
+        found = llm(
+            write(tmp_path, {"model_type": "minimax_m3_vl", "text_config": text})
+        )
+
+    assert (found.index.layers, found.dense_layers, found.mtp_layers) == (1, 1, 1)
+
+
+def test_layers_of_llama_nemotron_have_what_their_blocks_say(tmp_path):
+    blocks = [
+        {"attention": {"n_heads_in_group": 2}, "ffn": {"ffn_mult": 48.0}},
+        {"attention": {"no_op": True}, "ffn": {"ffn_mult": 24.0}},
+        {"attention": {"n_heads_in_group": 2}, "ffn": {"no_op": True}},
+    ]
+    shapes = config(
+        model_type="nemotron-nas", num_hidden_layers=3, block_configs=blocks
+    )
+    del shapes["intermediate_size"]
+
+    found = llm(write(tmp_path, shapes))
+
+    # int(2 / 3 · 48 · 8) = 256 and 128, rounded to 256: two feed-forwards, two of
+    # attention of one KV head of 4 each.
+    assert (found.kv_heads, found.attention_layers, found.dense_ffn) == (1, 2, 256)
+    assert found.kv_bytes_per_token() == 2 * 2 * 4 * 2
+    attention, norms = 8 * (8 + 2 * 4) + 8 * 8, 3 * 2 * 8
+    assert found.parameter_count == 2 * attention + 2 * 3 * 8 * 256 + norms + 168
+
+
+@pytest.mark.parametrize(
+    ("blocks", "complaint"),
+    [
+        ([{"attention": {"replace_with_linear": True}}], "replaced by a projection"),
+        (
+            [
+                {"attention": {"n_heads_in_group": n}, "ffn": {"ffn_mult": 1.0}}
+                for n in (1, 2)
+            ],
+            r"KV heads \[1, 2\]; expected 2 of one",
+        ),
+    ],
+)
+def test_blocks_of_llama_nemotron_that_are_not_modelled_are_refused(
+    tmp_path, blocks, complaint
+):
+    shapes = config(model_type="nemotron-nas", block_configs=blocks)
+
+    with pytest.raises(InputError, match=complaint):
+        llm(write(tmp_path, shapes))
+
+
+FIELD = Path(__file__).parents[3] / "shared" / "cases" / "field"
+
+
+@pytest.mark.parametrize(
+    "folder", sorted((FIELD / "configs").glob("*")), ids=lambda folder: folder.name
+)
+def test_every_config_given_is_read_with_the_parameters_of_its_name(folder):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found = llm(folder)
+
+    of = llm(folder.name)
+    assert found.parameter_count == pytest.approx(of.parameter_count, rel=0.01)
+    assert found.kv_bytes_per_token(found.kv_dtype) == of.kv_bytes_per_token(
+        found.kv_dtype
+    )
+
+
+def test_every_name_given_is_known():
+    if not FIELD.is_dir():
+        pytest.skip("the cases of the field are not here")
+    names = (FIELD / "names.csv").read_text(encoding="utf-8").split()[1:]
+
+    assert all(llm(name).parameter_count for name in names)

@@ -221,3 +221,31 @@ def test_a_request_alone_takes_the_blocks_that_vllm_counts_for_deepseek_v4():
     of_request = 121_344 // 256 + found.bounded_blocks * found.bounded_groups
     tokens = 7.7 * 2**30 / found.block_bytes / (of_request + in_flight) * 121_344
     assert tokens == pytest.approx(150_000, rel=0.08)
+
+
+def test_a_block_beside_latent_attention_holds_a_state_in_multiples_of_128():
+    """vLLM 0.32, ``platforms/interface.py``, ``_align_hybrid_block_size``.
+
+    Kimi-K3: convolution 3 · 3·96·128 in 16 bits, state 96·128·128 in 32
+    (``mamba_utils.py``, ``kda_state_shape``); 576 numbers of KV a token and layer.
+    """
+    state = (2 * 3 * 3 * 96 * 128 + 4 * 96 * 128 * 128) // 8
+
+    found = groups("Kimi-K3", 8)
+
+    assert found.block_size == 128 * -(-state // (576 * 2 * 128))
+    # 24 layers of latent attention, 69 with a state: three groups of 24.
+    assert found.block_bytes == 24 * 576 * 2 * found.block_size
+    assert (found.bounded_groups, found.bounded_blocks) == (3, 1)
+
+
+def test_keys_and_values_of_other_widths_and_heads_in_windows():
+    # MiMo-V2-Flash: 9 layers of 4 KV heads, 39 with a window of 8, keys 192 and values
+    # 128 wide (vLLM 0.32, mimo_v2.py, ``head_size_v``). A block of a window has the
+    # bytes of a block of twice the tokens.
+    found = groups("MiMo-V2-Flash")
+
+    assert llm("MiMo-V2-Flash").kv_bytes_per_token() == 9 * 4 * (192 + 128) * 2
+    assert found.block_size == 2 * 16
+    assert found.block_bytes == 9 * 4 * (192 + 128) * 2 * 32
+    assert found.bounded_blocks == 127 // 16 + 1 + 1

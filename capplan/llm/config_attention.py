@@ -1,0 +1,364 @@
+"""Read the attention and the states of an LLM from its ``config.json``."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from capplan.errors import InputError
+from capplan.llm.compressed_attention import CompressedAttention
+from capplan.llm.config_fields import Fields
+from capplan.llm.sparse_index import SparseIndex
+from capplan.llm.state_layer import StateLayer
+
+STATEFUL = frozenset({"qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "nemotron_h"})
+STATEFUL |= {"kimi_linear"}
+SPARSE_LATENT = frozenset({"deepseek_v32", "glm_moe_dsa"})
+SPARSE = SPARSE_LATENT | {"minimax_m3"}
+_MIMO = ("mimo_v2_flash", "mimo_v2")
+
+_WINDOWED = ("sliding_attention", "chunked_attention")
+_LAYERS = ("full_attention", *_WINDOWED)
+"""Kinds of layers whose KV is modelled."""
+_OTHER_ATTENTION = {
+    "mamba": "state-space layers",
+    "ssm": "state-space layers",
+    "state_size": "state-space layers",
+    "hybrid_override_pattern": "state-space layers",
+    "linear_num_": "linear attention",
+    "linear_attn": "linear attention",
+    "full_attention_interval": "linear attention",
+    "attn_type_list": "linear attention",
+    "rwkv": "linear attention",
+    "index_topk": "sparse attention with an index",
+    "sparse_attention_config": "sparse attention with an index",
+    "global_head_dim": "attention of two widths",
+    "num_kv_shared_layers": "layers that share their KV",
+    "hidden_size_per_layer_input": "an embedding in each layer",
+    "swa_num_key_value_heads": "attention of two widths",
+    "block_configs": "layers of different widths",
+}
+"""What fields that begin so say of the layers."""
+_STATES = ("state-space layers", "linear attention")
+_READ: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(STATEFUL, _STATES),
+    **dict.fromkeys(SPARSE, ("sparse attention with an index",)),
+    **dict.fromkeys(("gemma4_text", *_MIMO), ("attention of two widths",)),
+    "nemotron-nas": ("layers of different widths",),
+    "deepseek_v4": ("sparse attention with an index",),
+}
+"""What is read of the layers of some types of models."""
+_SPARSE_LAYERS = ["deepseek_sparse_attention", "minimax_m3_sparse"]
+
+
+def attention(kind: str, fields: Fields) -> dict[str, Any]:
+    """Return the shapes of attention and states by the type of a model."""
+    layers = fields.whole("num_hidden_layers")
+    shapes = _latent_attention(fields) if fields.whole("kv_lora_rank", 0) else {}
+    if kind == "deepseek_v4":
+        return shapes | _compressed(fields)
+    shapes |= _sliding(kind, fields, layers)
+    if kind in SPARSE:
+        shapes["index"] = _index(kind, fields)
+    if kind == "gemma4_text":
+        shapes |= _two_widths(fields)
+    if kind in _MIMO:
+        shapes |= _other_windows(fields, layers)
+    if kind == "step3p5":
+        shapes |= _more_heads(fields)
+    if kind == "nemotron-nas":
+        shapes |= _pruned(fields, layers)
+    if kind == "kimi_linear":
+        shapes |= _key_gated(fields)
+    elif kind in STATEFUL:
+        shapes |= _mixers(kind, fields)
+    return shapes
+
+
+def check_attention(model: str, config: Mapping[str, Any], source: str) -> None:
+    """Refuse attention whose KV is not that of a token in each layer."""
+    layer_types = Fields(config, source).several("layer_types")
+    kinds = dict.fromkeys(str(kind) for kind in layer_types)
+    read = _READ.get(model, ())
+    known = list(_LAYERS)
+    known += ["linear_attention"] if model in STATEFUL else []
+    known += _SPARSE_LAYERS if model in SPARSE else []
+    unknown = [f"{kind} layers" for kind in kinds if kind not in known]
+    unknown += [
+        f"{what} ({name})"
+        for name, value in config.items()
+        for start, what in _OTHER_ATTENTION.items()
+        if name.startswith(start)
+        and value not in (None, 0)
+        and what not in read
+        and not (name == "attn_type_list" and set(value) == {1})  # all full attention
+    ]
+    if config.get("is_encoder_decoder"):
+        unknown.append("cross-attention (is_encoder_decoder)")
+    if unknown:
+        raise InputError(
+            f"{source}: has {unknown[0]}; capplan knows the KV of "
+            f"{', '.join(_LAYERS)} layers, of linear attention in "
+            f"{', '.join(sorted(STATEFUL))}, and of sparse attention in "
+            f"{', '.join(sorted(SPARSE))}"
+        )
+
+
+def _latent_attention(fields: Fields) -> dict[str, Any]:
+    heads = fields.whole("num_attention_heads")
+    return {
+        "kv_heads": heads,
+        "head_dim": fields.whole("qk_nope_head_dim"),
+        "kv_lora_rank": fields.whole("kv_lora_rank"),
+        "q_lora_rank": fields.whole("q_lora_rank", 0),
+        "rope_head_dim": fields.whole("qk_rope_head_dim"),
+        "value_head_dim": fields.whole("v_head_dim"),
+    }
+
+
+def _sliding(kind: str, fields: Fields, layers: int) -> dict[str, int]:
+    window = fields.first("sliding_window", "attention_chunk_size")
+    if kind.startswith("qwen") and not fields.flag("use_sliding_window", False):
+        window = 0
+    if not window or window >= fields.whole("max_position_embeddings", 4096):
+        return {}
+    kinds = fields.several("layer_types")
+    if kinds:
+        sliding = sum(1 for layer in kinds if layer in _WINDOWED)
+    elif kind in ("gemma2", "gpt_oss"):
+        sliding = (layers + 1) // 2
+    elif kind in ("gemma3_text", "gemma4_text"):
+        sliding = layers - layers // (fields.first("sliding_window_pattern") or 6)
+    elif kind == "llama4_text":
+        sliding = layers - layers // 4
+    else:
+        sliding = layers
+    return {"sliding_window": window, "sliding_layers": sliding}
+
+
+def _index(kind: str, fields: Fields) -> SparseIndex:
+    """Return the index of sparse attention."""
+    layers = fields.whole("num_hidden_layers")
+    if kind in SPARSE_LATENT:
+        kinds = fields.several("indexer_types")
+        indexed = kinds.count("full")
+        if not kinds:  # as in transformers' configuration of GLM-5.2
+            step = max(fields.whole("index_topk_freq", 1), 1)
+            skipped = fields.whole("index_skip_topk_offset", 2) - 1
+            indexed = sum(
+                i <= skipped or (i - skipped) % step == 0 for i in range(layers)
+            )
+        return SparseIndex(
+            layers=indexed,
+            sparse_layers=layers,
+            heads=fields.whole("index_n_heads"),
+            head_dim=fields.whole("index_head_dim"),
+            topk=fields.whole("index_topk"),
+            query_width=fields.whole("q_lora_rank"),
+            weighted=True,
+        )
+    nested = fields.get("sparse_attention_config")
+    sparse = Fields(nested if isinstance(nested, Mapping) else {}, fields.source)
+    indexed = sparse.several("sparse_attention_freq").count(1)
+    return SparseIndex(
+        layers=indexed,
+        sparse_layers=indexed,
+        heads=sparse.whole("sparse_num_index_heads"),
+        head_dim=sparse.whole("sparse_index_dim"),
+        topk=sparse.whole("sparse_topk_blocks") * sparse.whole("sparse_block_size"),
+        query_width=fields.whole("hidden_size"),
+        weighted=False,
+    )
+
+
+def _compressed(fields: Fields) -> dict[str, Any]:
+    """Return the attention of DeepSeek-V4, whose KV is in FP8 unless told otherwise."""
+    layers = fields.whole("num_hidden_layers")
+    ratios = fields.several("compress_ratios")[:layers]
+    unknown = [ratio for ratio in ratios if ratio not in (0, 1, 4, 128)]
+    if unknown or len(ratios) < layers:
+        wrong = f"has {unknown[0]!r}" if unknown else f"is of {len(ratios)} layers"
+        raise InputError(
+            f"{fields.source}: compress_ratios {wrong}; expected 0, 4 or 128 of each "
+            f"of the {layers} layers"
+        )
+    return {
+        "kv_dtype": "fp8",
+        "rope_head_dim": fields.whole("qk_rope_head_dim"),
+        "residual_streams": fields.whole("hc_mult", 1),
+        "compressed": CompressedAttention(
+            layers=layers,
+            indexed_layers=ratios.count(4),
+            dense_layers=ratios.count(128),
+            window=fields.whole("sliding_window"),
+            heads=fields.whole("num_attention_heads"),
+            head_dim=fields.whole("head_dim"),
+            rope_dim=fields.whole("qk_rope_head_dim"),
+            q_lora_rank=fields.whole("q_lora_rank"),
+            o_lora_rank=fields.whole("o_lora_rank"),
+            o_groups=fields.whole("o_groups"),
+            index_heads=fields.whole("index_n_heads"),
+            index_head_dim=fields.whole("index_head_dim"),
+            topk=fields.whole("index_topk"),
+        ),
+    }
+
+
+def _two_widths(fields: Fields) -> dict[str, Any]:
+    """Return what Gemma 4 has beside Gemma 3: other heads in its full attention.
+
+    A layer with experts has a feed-forward beside them, like a shared expert, norms of
+    its own for both, and a scale of the router's input and of each expert.
+    """
+    shapes: dict[str, Any] = {
+        "full_head_dim": fields.whole("global_head_dim"),
+        "full_kv_heads": fields.whole("num_global_key_value_heads", 0)
+        or fields.whole("num_key_value_heads"),
+        "full_key_is_value": fields.flag("attention_k_eq_v", False),
+    }
+    if fields.first("num_experts"):
+        shapes["shared_ffn"] = fields.whole("intermediate_size")
+        shapes["norms_per_layer"] = 8
+    return shapes
+
+
+def _mixers(kind: str, fields: Fields) -> dict[str, Any]:
+    """Return the layers with a recurrent state, and those with one part only."""
+    single = "float32" in (
+        fields.get("mamba_ssm_cache_dtype"),
+        fields.get("mamba_ssm_dtype"),
+    )
+    element_bytes = 4 if single else 2
+    layers = fields.whole("num_hidden_layers")
+    if kind != "nemotron_h":
+        kinds = fields.several("layer_types")
+        full = layers // max(fields.whole("full_attention_interval", 4), 1)
+        return {
+            "attention_gate": fields.flag("attn_output_gate", True),
+            "state_layers": kinds.count("linear_attention") if kinds else layers - full,
+            "state": StateLayer(
+                heads=fields.whole("linear_num_value_heads"),
+                head_dim=fields.whole("linear_value_head_dim"),
+                groups=fields.whole("linear_num_key_heads"),
+                state_dim=fields.whole("linear_key_head_dim"),
+                kernel=fields.whole("linear_conv_kernel_dim"),
+                element_bytes=element_bytes,
+                gated_delta=True,
+            ),
+        }
+    # One letter a layer: M for Mamba-2, * for attention, - and E for feed-forwards.
+    pattern = str(fields.get("hybrid_override_pattern") or "")
+    if len(pattern) != layers or set(pattern) - set("M*-E"):
+        raise InputError(
+            f"{fields.source}: hybrid_override_pattern is {pattern!r}; expected "
+            f"{layers} of the letters M, *, - and E"
+        )
+    return {
+        "gated": False,
+        "norms_per_layer": 1,
+        "dense_layers": pattern.count("-"),
+        "state_layers": pattern.count("M"),
+        "ffn_only_layers": pattern.count("-") + pattern.count("E"),
+        "mixer_only_layers": pattern.count("M") + pattern.count("*"),
+        "state": StateLayer(
+            heads=fields.whole("mamba_num_heads"),
+            head_dim=fields.whole("mamba_head_dim"),
+            groups=fields.whole("n_groups"),
+            state_dim=fields.whole("ssm_state_size"),
+            kernel=fields.whole("conv_kernel"),
+            element_bytes=element_bytes,
+        ),
+    }
+
+
+def _other_windows(fields: Fields, layers: int) -> dict[str, Any]:
+    """Return the two kinds of layers of MiMo-V2: those with a window have other KV."""
+    pattern = fields.several("hybrid_layer_pattern")  # 1: a window
+    if len(pattern) != layers:
+        raise InputError(
+            f"{fields.source}: hybrid_layer_pattern is of {len(pattern)} layers; "
+            f"expected {layers}"
+        )
+    return {
+        "sliding_layers": pattern.count(1),
+        "sliding_window": fields.first("sliding_window", "sliding_window_size"),
+        "kv_heads": fields.whole("swa_num_key_value_heads"),
+        "head_dim": fields.whole("swa_head_dim"),
+        "value_head_dim": fields.whole("v_head_dim"),
+        "full_head_dim": fields.whole("head_dim"),
+        "full_kv_heads": fields.whole("num_key_value_heads"),
+    }
+
+
+def _more_heads(fields: Fields) -> dict[str, Any]:
+    """Return what Step has beside windows: other query heads there, gates of heads."""
+    other = fields.get("attention_other_setting")
+    others = Fields(other if isinstance(other, Mapping) else {}, fields.source)
+    gated = fields.flag("use_head_wise_attn_gate", other is not None)
+    return {"sliding_heads": others.whole("num_attention_heads", 0), "head_gate": gated}
+
+
+def _pruned(fields: Fields, layers: int) -> dict[str, Any]:
+    """Return the layers of Llama-Nemotron, some without attention or feed-forward.
+
+    The inner width of the feed-forwards is their mean, as vLLM's ``nemotron_nas.py``
+    rounds each to a multiple of 256.
+    """
+    heads, hidden = fields.whole("num_attention_heads"), fields.whole("hidden_size")
+    kv_heads, widths, neither = set(), [], 0
+    for block in fields.several("block_configs"):
+        attends, ffn = block.get("attention") or {}, block.get("ffn") or {}
+        linear = attends.get("replace_with_linear") or ffn.get("replace_with_linear")
+        if linear or attends.get("sparsify") or attends.get("window_length"):
+            raise InputError(
+                f"{fields.source}: block_configs has layers of attention replaced by a "
+                "projection or a window; expected n_heads_in_group, ffn_mult and no_op"
+            )
+        part = Fields(attends, f"{fields.source}: block_configs")
+        if not part.flag("no_op", False):
+            kv_heads.add(heads // max(part.whole("n_heads_in_group"), 1))
+        elif ffn.get("no_op"):
+            neither += 1
+        if not ffn.get("no_op"):
+            width = ffn.get("intermediate_size")
+            width = width or int(2 * float(ffn["ffn_mult"]) * hidden / 3)
+            widths.append(-(-int(width) // 256) * 256)
+    blocks = fields.several("block_configs")
+    if len(blocks) != layers or len(kv_heads) != 1 or not widths:
+        raise InputError(
+            f"{fields.source}: block_configs are {len(blocks)} layers of KV heads "
+            f"{sorted(kv_heads)}; expected {layers} of one number of KV heads"
+        )
+    idle = sum(bool((b.get("attention") or {}).get("no_op")) for b in blocks)
+    return {
+        "kv_heads": kv_heads.pop(),
+        "layers": layers - neither,
+        "dense_ffn": round(sum(widths) / len(widths)),
+        "ffn_only_layers": idle - neither,
+        "mixer_only_layers": layers - len(widths) - neither,
+    }
+
+
+def _key_gated(fields: Fields) -> dict[str, Any]:
+    """Return the layers of Kimi Delta Attention beside latent attention with a gate."""
+    nested = fields.get("linear_attn_config")
+    linear = Fields(
+        nested if isinstance(nested, Mapping) else {},
+        f"{fields.source}: linear_attn_config",
+    )
+    heads, width = linear.whole("num_heads"), linear.whole("head_dim")
+    return {
+        "attention_gate": fields.flag("mla_use_output_gate", False),
+        # Weights and norms of two more sums over the layers before.
+        "norms_per_layer": 6 if fields.whole("attn_res_block_size", 0) else 2,
+        "state_layers": len(linear.several("kda_layers")),
+        "state": StateLayer(
+            heads=heads,
+            head_dim=width,
+            groups=heads,
+            state_dim=width,
+            kernel=linear.whole("short_conv_kernel_size"),
+            element_bytes=4,
+            gated_delta=True,
+            key_gate=True,
+            full_gate=linear.flag("use_full_rank_gate", False),
+        ),
+    }
