@@ -185,6 +185,12 @@ def test_a_plan_takes_the_profile_fitted_to_the_points_beside_it(tmp_path, capsy
     assert "by the error of the profile's fit" in capsys.readouterr().out
 
 
+def test_a_plan_on_a_gpu_of_ones_own_takes_it_from_the_file_beside_it(capsys):
+    assert exit_code(["plan", str(EXAMPLES / "plan_own_gpu.yaml")]) == 0
+
+    assert "of Cut-96GB, $1.90 per hour" in capsys.readouterr().out
+
+
 @pytest.mark.thorough
 def test_a_what_if_of_the_example_is_its_plan_where_nothing_differs(tmp_path, capsys):
     example = str(EXAMPLES / "what_if_sharegpt.yaml")

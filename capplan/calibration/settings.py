@@ -7,7 +7,8 @@ from typing import Annotated
 from pydantic import BeforeValidator
 
 from capplan.errors import InputError
-from capplan.settings import Settings, setting
+from capplan.fleet.gpu_file import GpuFileSettings
+from capplan.settings import setting
 
 MEASURED = "What was measured"
 FILE = "What the file does not say"
@@ -24,7 +25,7 @@ def column_values(texts: Iterable[str] | Mapping[str, str]) -> dict[str, str]:
     return dict(text.split("=", 1) for text in texts)
 
 
-class FitSettings(Settings):
+class FitSettings(GpuFileSettings):
     """Settings of a fit; a field left None is read from the file or chosen."""
 
     measurements: str = setting(

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from capplan.csv_file import read_rows
 from capplan.errors import InputError
@@ -43,6 +43,17 @@ _ALIASES = {
     for squeezed in aliases.split()
 }
 """Squeezed names; a bare chip means its usual data-center form."""
+
+
+class OwnGpu(NamedTuple):
+    """A GPU of the user's file, and what it costs there."""
+
+    gpu: Gpu
+    usd_per_gpu_h: float | None  # [$/h]
+
+
+_OWN: dict[str, OwnGpu] = {}
+"""GPUs of the settings that were made last, by name: names alone are passed on."""
 
 
 @cache
@@ -85,9 +96,33 @@ def _known() -> dict[str, str]:
     return {_squeeze(full): full for full in _gpus()} | _ALIASES
 
 
+def use_own(gpus: Iterable[OwnGpu]) -> None:
+    """Know the user's own GPUs beside the catalog's, in place of earlier ones."""
+    found, known = dict[str, OwnGpu](), dict(_known())
+    for own in gpus:
+        name = own.gpu.name
+        if (same := known.get(_squeeze(name))) is not None:
+            there = "named twice" if same in found else f"{same} of the catalog"
+            raise InputError(f"{name} is {there}; expected another name")
+        found[name], known[_squeeze(name)] = own, name
+    _OWN.clear()
+    _OWN.update(found)
+
+
+def own_prices() -> dict[str, float]:
+    """Return the prices of the user's own GPUs that have one. [$/h]"""
+    prices = {name: own.usd_per_gpu_h for name, own in _OWN.items()}
+    return {name: price for name, price in prices.items() if price is not None}
+
+
+def architectures() -> tuple[str, ...]:
+    """Return the architectures of the catalog."""
+    return tuple(dict.fromkeys(gpu.architecture for gpu in _gpus().values()))
+
+
 def gpu_names() -> tuple[str, ...]:
-    """Return the names of the GPUs in the catalog."""
-    return tuple(_gpus())
+    """Return the names of the GPUs in the catalog, and of the user's own."""
+    return (*_gpus(), *_OWN)
 
 
 def gpu(name: str) -> Gpu:
@@ -100,13 +135,17 @@ def gpu(name: str) -> Gpu:
     >>> gpu("h100_sxm").name, gpu("NVIDIA A100-SXM4-80GB").name
     ('H100-SXM', 'A100-80GB-SXM')
     """
-    known = _known()
+    known = _known() | {_squeeze(own): own for own in _OWN}
     key = _squeeze(name)
     if key not in known:
         near = difflib.get_close_matches(key, known, n=8, cutoff=0.5)
         names = list(dict.fromkeys(known[match] for match in near))[:3] or gpu_names()
-        raise InputError(f"unknown GPU {name!r}; did you mean {', '.join(names)}?")
-    return _gpus()[known[key]]
+        raise InputError(
+            f"unknown GPU {name!r}; did you mean {', '.join(names)}? A GPU of your own "
+            "is named in --gpu-file"
+        )
+    full = known[key]
+    return _OWN[full].gpu if full in _OWN else _gpus()[full]
 
 
 def parse_price_overrides(texts: Iterable[str]) -> dict[str, float]:

@@ -14,7 +14,7 @@ from capplan.deployment.engine_defaults import (
 )
 from capplan.deployment.replica import DoesNotFitError
 from capplan.errors import ExtrapolationWarning, InputError
-from capplan.fleet.catalog import parse_price_overrides
+from capplan.fleet.catalog import own_prices, parse_price_overrides
 from capplan.fleet.gpu import Gpu
 from capplan.fleet.price import GIVEN, Price
 from capplan.fleet.prices import Market
@@ -100,7 +100,8 @@ def configurations(
         )
     names = {gpu if isinstance(gpu, str) else gpu.name for gpu in gpus}
     prices = settings if isinstance(settings, PriceSettings) else None
-    given = prices.price if prices else {}
+    own = {name: f"{usd}" for name, usd in own_prices().items() if name in names}
+    given = own | prices.price if prices else {}
     for name in given:
         priced = listed_gpu(name, profiled)
         if (priced if isinstance(priced, str) else priced.name) not in names:

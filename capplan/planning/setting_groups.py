@@ -6,6 +6,7 @@ from pydantic import BeforeValidator, Field
 
 from capplan.currency import Currency, currency_of, parse_code
 from capplan.errors import InputError
+from capplan.fleet.gpu_file import GpuFileSettings
 from capplan.fleet.prices import parse_kind
 from capplan.latency.engine_rows import parse_engine
 from capplan.planning.image_settings import ImageSettings
@@ -54,7 +55,7 @@ MOST_MS = 1e6
 """Time that may be given in milliseconds: some minutes. [ms]"""
 
 
-class ReplicaSettings(ParallelSettings, ImageSettings):
+class ReplicaSettings(ParallelSettings, ImageSettings, GpuFileSettings):
     """LLM, GPUs, and the room of an engine on them."""
 
     llm: Annotated[PathText | None, BeforeValidator(listed)] = setting(

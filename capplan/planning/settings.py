@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator
 
 from capplan.errors import InputError
+from capplan.fleet.gpu_file import GpuFileSettings
 from capplan.fleet.prices import parse_kind
 from capplan.planning.api_price import ApiPrice, parse_api_price
 from capplan.planning.fleet_settings import (
@@ -250,7 +251,7 @@ class CapacitySettings(
         return PlanSettings(**shared, rate=rate_per_s)
 
 
-class OffersSettings(MarketSettings):
+class OffersSettings(MarketSettings, GpuFileSettings):
     """Which offers to list."""
 
     gpu: Annotated[tuple[str, ...], BeforeValidator(parts)] = setting(

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator
 
 from capplan.errors import InputError
+from capplan.fleet.gpu_file import GpuFileSettings
 from capplan.planning.setting_groups import OutputSettings
 from capplan.planning.spare_settings import SPARES, RepairSettings, share_or_percent
 from capplan.planning.traffic_settings import WORKLOAD
@@ -48,7 +49,7 @@ def _shifts(value: Any) -> Any:
     return found
 
 
-class SharedFleetSettings(OutputSettings, RepairSettings):
+class SharedFleetSettings(OutputSettings, RepairSettings, GpuFileSettings):
     """Settings of several LLMs on shared nodes."""
 
     availability: Annotated[float, BeforeValidator(share_or_percent)] = setting(

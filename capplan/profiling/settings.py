@@ -8,7 +8,8 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator
 
 from capplan.errors import InputError
-from capplan.settings import Settings, setting
+from capplan.fleet.gpu_file import GpuFileSettings
+from capplan.settings import setting
 
 ENGINE = "Engine settings (left out: as `vllm serve` would choose)"
 
@@ -54,7 +55,7 @@ def _engine_args(value: Any) -> dict[str, Any]:
     return options
 
 
-class ProfileSettings(Settings):
+class ProfileSettings(GpuFileSettings):
     """Settings of a profile; engine settings left None are the engine's choice."""
 
     llm: str = setting(..., "", "LLM", "Model name, or a folder with its config.json.")
