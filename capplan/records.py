@@ -286,7 +286,7 @@ def _flatten(item: dict[str, Any], prefix: str, fields: dict[str, Any]) -> None:
     """Put what is in an object into ``fields`` by its path."""
     for key, value in item.items():
         name = f"{prefix}{key}"
-        if type(value) not in _SIMPLE:
+        if isinstance(value, dict) and len(value) == 1:
             value = _attribute(value)
         if type(value) not in _SIMPLE:
             if isinstance(value, list) and value and all(map(_is_pair, value)):
