@@ -32,6 +32,11 @@ LITELLM |= {"prompt_tokens": 9, "completion_tokens": 5}
 RUN = {"run_type": "llm", "start_time": AT.format(1), "status": "success"}
 RUN |= {"prompt_tokens": 100, "completion_tokens": 10}
 GENAI = {"gen_ai__usage__input_tokens": "50", "gen_ai__usage__output_tokens": "5"}
+EVENTS = "type,startTime,level,usageDetails\nGENERATION,2026-09-14T08:00:01Z,DEFAULT,"
+EVENTS += '"{""input"": 5, ""output"": 6}"\n'
+TAGS = {f"gen_ai.usage.{kind}_tokens": 5 for kind in ("input", "output")}
+JAEGER = {"startTime": 1_789_372_800_313_000, "duration": 2_000_000}
+JAEGER["tags"] = [{"key": k, "type": "int64", "value": v} for k, v in TAGS.items()]
 HELICONE = {"request_created_at": AT.format(1), "response_status": 200}
 HELICONE |= {"prompt_tokens": 9, "completion_tokens": 3}
 OPENROUTER = "created_at,model,native_tokens_prompt,native_tokens_completion\n"
@@ -55,9 +60,11 @@ WINDOWS = "0,0.1,1.0,Gamma,0.25,8.0\n600,0,0,,0,0\n"
 SAMPLES = {
     "spend_logs.json": json.dumps([LITELLM]),
     "observations.json": json.dumps({"data": [gateways.observation(1)]}),
+    "observations.csv": EVENTS,
+    "jaeger.json": json.dumps({"data": [{"spans": [JAEGER]}]}),
     "runs.jsonl": lines(RUN),
     "spans.jsonl": gateways.otlp(gateways.span(1, **GENAI)),
-    "helicone.json": json.dumps({"data": [HELICONE]}),
+    "helicone.json": f"[{json.dumps(HELICONE)},\n]",
     "openrouter.csv": OPENROUTER,
     "bedrock.jsonl": lines(BEDROCK),
     "access.jsonl": lines(ENVOY),

@@ -191,6 +191,49 @@ def test_commas_are_read_where_they_are_sure_and_else_refused_with_a_command(
     assert list(found) == (read or [(1e6, 5, 6), (2e6, 1001, 1002)])
 
 
+def english(number):
+    return f"{number:,}"
+
+
+def with_comma(number):
+    return str(number).replace(".", ",")
+
+
+@settings(
+    deadline=None,
+    max_examples=100,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+@given(
+    rows=st.lists(
+        st.tuples(
+            st.integers(0, 10**8).map(lambda at: at / 1000),
+            st.integers(1, 10**4),
+            st.sampled_from([1, 999, 1000, 2000, 12_345, 1_000_000]),
+        ),
+        min_size=1,
+        max_size=4,
+    ).map(sorted),
+    written=st.sampled_from([english, with_comma]),
+    separator=st.sampled_from(",;\t"),
+)
+def test_a_table_with_commas_in_numbers_is_never_read_as_another(
+    tmp_path, rows, written, separator
+):
+    path = tmp_path / "log.csv"
+    text = separator.join(("arrival_s", "prompt_tokens", "output_tokens")) + "\n"
+    for row in rows:
+        text += separator.join(f'"{written(cell)}"' for cell in row) + "\n"
+    path.write_text(text)
+
+    try:
+        trace = quietly(path)
+    except InputError:  # a column of nothing but 1,000 or 1,317 is not sure
+        return
+    read = zip(trace.arrival_s, trace.prompt_tokens, trace.output_tokens, strict=True)
+    assert list(read) == rows
+
+
 def test_a_research_trace_is_not_read_in_chunks(tmp_path):
     path = tmp_path / "mooncake.jsonl"
     path.write_text('{"timestamp": 0, "input_length": 5, "output_length": 6}\n')
