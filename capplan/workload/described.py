@@ -16,8 +16,8 @@ def described(trace: Trace) -> str:
 
     Examples
     --------
-    >>> described(Trace([5] * 4, [5] * 4, [0.0, 1, 2, 3], left_out={"failed": 2}))
-    '4 requests over 3 s (1/s) of 5/5 tokens, 2 failed left out, 1 class, no sessions'
+    >>> described(Trace([5], [7], left_out={"failed": 2}))
+    '1 request without times of 5/7 tokens, 2 left out (2 failed), 1 class, no sessions'
     """
     is_told = "columns not read" in str(trace.notes)
     unread = () if is_told else trace.unread_columns
@@ -63,9 +63,12 @@ class Tally:
         parts = [f"{count} {self._times()} of {prompt:,.0f}/{output:,.0f} tokens"]
         if self.left_out:
             told = (f"{rows:,} {why}" for why, rows in sorted(self.left_out.items()))
-            parts.append(f"{' and '.join(told)} left out")
+            parts.append(f"{self.left_out.total():,} left out ({', '.join(told)})")
         parts += [*self._peak(), self._classes()]
-        known = f"{len(self.sessions):,} sessions (read by --router session alone)"
+        count = len(self.sessions)
+        known = (
+            f"{count:,} session{'s' * (count != 1)} (read by --router session alone)"
+        )
         text = ", ".join([*parts, known if self.sessions else "no sessions"])
         if self.unread_columns:
             text += f"; columns not read: {listed(self.unread_columns)}"

@@ -50,8 +50,8 @@ def test_classes_sessions_and_what_was_left_out_are_counted():
     )
 
     assert text == (
-        "4 requests over 3 s (1/s) of 5/7 tokens, 3 failed and 2 of kind tool left "
-        "out, 2 classes (chat, code), 2 sessions (read by --router session alone); "
+        "4 requests over 3 s (1/s) of 5/7 tokens, 5 left out (3 failed, 2 of kind "
+        "tool), 2 classes (chat, code), 2 sessions (read by --router session alone); "
         "columns not read: user, spend"
     )
 
@@ -75,7 +75,7 @@ def test_what_is_streamed_is_told_as_what_is_read_whole(tmp_path, zone):
             pass
 
     assert str(tally) == whole
-    assert "20 failed left out, peak hour" in whole
+    assert "20 left out (20 failed), peak hour" in whole
     assert "3 classes (team0, team1, team2), 9" in whole
 
 
