@@ -100,8 +100,7 @@ def configurations(
         )
     names = {gpu if isinstance(gpu, str) else gpu.name for gpu in gpus}
     prices = settings if isinstance(settings, PriceSettings) else None
-    own = {name: f"{usd}" for name, usd in own_prices().items() if name in names}
-    given = own | prices.price if prices else {}
+    given = prices.price if prices else {}
     for name in given:
         priced = listed_gpu(name, profiled)
         if (priced if isinstance(priced, str) else priced.name) not in names:
@@ -112,7 +111,8 @@ def configurations(
         for name, text in given.items()
         if not isinstance(listed_gpu(name, profiled), str)
     }
-    overrides = parse_price_overrides(f"{n}={text}" for n, text in listed.items())
+    overrides = {name: usd for name, usd in own_prices().items() if name in names}
+    overrides |= parse_price_overrides(f"{n}={text}" for n, text in listed.items())
     market = market_of(prices, overrides) if prices else None
     for gpu in gpus:
         name = gpu if isinstance(gpu, str) else gpu.name

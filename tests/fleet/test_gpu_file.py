@@ -69,7 +69,7 @@ def test_a_gpu_of_ones_own_is_planned_as_the_catalogs_of_the_same_data_sheet(tmp
 def test_a_price_that_is_given_goes_before_the_files(tmp_path):
     file = write(tmp_path / "own.yaml", H20 | {"usd_per_gpu_h": 1.9})
 
-    plan = capplan.plan(**ASKED, gpu="Own-96GB", gpu_file=file, price="Own-96GB=1")
+    plan = capplan.plan(**ASKED, gpu="Own-96GB", gpu_file=file, price="own_96gb=1")
 
     assert plan.best.cost.usd_per_h == plan.best.gpu_count
 
