@@ -51,7 +51,7 @@ _BINARY = {
     "a tar archive": (b".{257}ustar", "tar xf {}"),
 }
 """First bytes of files that are no text, and what to do with one."""
-_TEXT_AROUND = re.compile(rb"(?!\[\s*[{\]])[^{].*^\{\"[^\"]", re.DOTALL | re.MULTILINE)
+_TEXT_AROUND = re.compile(rb"(?s)(?m)(?!\[\s*[{\]])[^{].*^\{\"[^\"\n][^\n]*\}\s*$")
 """Lines of JSON behind one that is none."""
 _HEAD_BYTES = 65536
 _NO_BLANK = re.compile(r"\S")

@@ -149,8 +149,7 @@ def _columns(path: str | Path, options: ReadOptions) -> Columns:
     counted = ["prompt_tokens", "output_tokens"]
     if options.sharegpt_rule == "multiturn":
         counted += ["prefix_group", "prefix_tokens"]
-    first = {name: value for name, value in first_row(path).items() if "." not in name}
-    header = first | dict.fromkeys(counted)
+    header = first_row(path) | dict.fromkeys(counted)
     of = dict.fromkeys(NAMES, "") | {name: name for name in counted}
     for column in (*PER_S, "class"):
         del of[column]

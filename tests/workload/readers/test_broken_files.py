@@ -118,6 +118,12 @@ def test_text_among_lines_of_json_gives_the_command_that_leaves_it_out(
     assert len(read_trace(tmp_path / "rows.jsonl")) == 400
 
 
+def test_objects_in_the_cells_of_a_table_are_no_lines_of_json(write):
+    path = write('meta\tprompt_tokens\toutput_tokens\n{"a": 1}\t5\t6\n', "log.tsv")
+
+    assert quietly(path).prompt_tokens.tolist() == [5]
+
+
 HALVES = [LINES[: LINES.index('{"arrival_s": 100.0')]]
 HALVES.append(LINES[len(HALVES[0]) :])
 PARTS = range(200), range(200, 400)

@@ -289,3 +289,11 @@ def test_texts_of_one_file_never_reach_the_trace(lines):
     trace = read_trace(lines({"messages": CHAT}))
 
     assert "why" not in repr([vars(trace)])
+
+
+def test_times_of_conversations_that_are_not_read_are_named(lines):
+    row = {"messages": CHAT, "metadata": {"ended": "2026-01-01T00:00:00Z"}}
+
+    notes = read_trace(lines(row)).notes
+
+    assert "give --columns arrival_s=metadata.ended" in str(notes)
