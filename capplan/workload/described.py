@@ -65,10 +65,8 @@ class Tally:
             told = (f"{rows:,} {why}" for why, rows in sorted(self.left_out.items()))
             parts.append(f"{self.left_out.total():,} left out ({', '.join(told)})")
         parts += [*self._peak(), self._classes()]
-        count = len(self.sessions)
-        known = (
-            f"{count:,} session{'s' * (count != 1)} (read by --router session alone)"
-        )
+        of = f"{len(self.sessions):,} session{'s' * (len(self.sessions) != 1)}"
+        known = f"{of} (read by --router session alone)"
         text = ", ".join([*parts, known if self.sessions else "no sessions"])
         if self.unread_columns:
             text += f"; columns not read: {listed(self.unread_columns)}"
