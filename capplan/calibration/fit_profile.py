@@ -168,13 +168,13 @@ def _fit_sweep(path: Path, settings: FitSettings, onto: str) -> "SweepProfile":
     gpu, llm, tp = parse_which(onto)
     at, model = find_gpu(gpu), find_llm(llm)
     base = known_profile(model, at, tp) or estimated_profile(model, at, tp)
-    asked = settings.engine or ""
+    asked = engine_in(settings.engine or "") or settings.engine or ""
     target = Target(onto, model, at.name, tp, asked, settings.force)
     sweep = read_sweep(path, tp, settings.where, target)
     stated = {aspect: value for aspect, (_, value) in sweep.stated.items()}
     kv = settings.kv_dtype if "kv_dtype" in settings.model_fields_set else base.kv_dtype
     engine_said = engine_in(stated.get("engine", ""))
-    if not settings.engine and engine_said not in ("", base.engine):
+    if not asked and engine_said not in ("", base.engine):
         warnings.warn(
             f"the load tests are of {engine_said}, the kernels of {onto} of "
             f"{base.engine}; the profile is one of {engine_said}; --engine "
@@ -183,7 +183,7 @@ def _fit_sweep(path: Path, settings: FitSettings, onto: str) -> "SweepProfile":
             stacklevel=2,
         )
     measured = {
-        "engine": settings.engine or engine_said or base.engine,
+        "engine": asked or engine_said or base.engine,
         "engine_version": settings.engine_version or stated.get("engine_version", ""),
     }
     identity = Identity(

@@ -62,7 +62,7 @@ class Target(NamedTuple):
             if aspect in said:
                 yield aspect, "none"
         engine = engine_in(said.get("engine", ""))
-        if self.engine and engine not in ("", engine_in(self.engine) or self.engine):
+        if self.engine and engine not in ("", self.engine):
             yield "engine", self.engine
         name, dtype = said.get("llm", ""), self.llm.weight_dtype
         found = named_llm(name) if name else self.llm

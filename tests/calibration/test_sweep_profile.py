@@ -164,6 +164,7 @@ def test_load_tests_of_another_engine_than_the_one_given_are_refused(tmp_path, c
     assert code == 2
     assert "backend is sglang (expected vllm); --force" in capsys.readouterr().err
     assert fit(path, tmp_path / "mine.yaml", "--engine", "SGLang") == 0
+    assert load_profile(tmp_path / "mine.yaml").engine == "sglang"
 
 
 def test_the_seats_that_load_tests_state_are_those_of_the_simulated_engine(
