@@ -128,17 +128,16 @@ def _json(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def page(path: str | Path) -> str:
     """Return which page of an API's answer a file is; empty where it is none."""
-    with suppress(InputError):
-        (_, item), *more = islice(_json(path), 2)
-        parts = [part for part in (item, item.get("meta")) if isinstance(part, dict)]
-        told = {k.replace("_", ""): v for part in parts for k, v in part.items()}
-        pages = told.get("totalPages", told.get("totalpages"))
-        if not more and type(pages) is int and pages > 1:
-            return (
-                f"is page {told.get('page', '?')} of {pages:,}: the rest is not in it"
-            )
-        if not more and told.get("hasmore") is True:
-            return "is a page of several (has_more): the rest is not in it"
+    with suppress(InputError, KeyError):  # said when the rows are read
+        tops = list(islice(_json(path), 2)) if form(path) == "json" else []
+        if len(tops) == 1:
+            told = {k.replace("_", "").lower(): v for k, v in flat(tops[0][1]).items()}
+            told |= {k.removeprefix("meta."): v for k, v in told.items()}
+            page, pages = told.get("page"), told.get("totalpages")
+            if type(page) is type(pages) is int and pages > 1:
+                return f"is page {page:,} of {pages:,}: the rest is not in it"
+            if told.get("hasmore") is True:
+                return "is a page of several (has_more): the rest is not in it"
     return ""
 
 

@@ -230,9 +230,9 @@ def read_table(notes: Notes, wanted: Mapping[str, Any], *, salvage: bool) -> Tab
     ``wanted`` has the pandas dtype of each column to read, None to infer it.
     ``salvage`` keeps the rows before the end of a broken file.
     """
-    path = notes.path
     import pandas as pd
 
+    path = notes.path
     at_once = None if form(path) == "csv" else _ROWS_AT_ONCE
     if at_once is None:
         _refuse_too_many(path)

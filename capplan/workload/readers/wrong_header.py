@@ -24,13 +24,15 @@ _HINTS = {
     "request_throughput": "this is a load test, for capplan fit --from",
     "htmlPath": "these are Langfuse's traces: export its observations",
     "input_types": "these are sessions of kv-cache-tester, which are not read yet",
-    "messages": "this holds texts, and no token counts",
     "resourceMetrics": "these are metrics of OpenTelemetry, no spans",
     "resourceLogs": "these are logs of OpenTelemetry, no spans",
     "resourceSpans": "no spans are in it",
-    "total_tokens": "total_tokens cannot be divided into prompt and output",
 } | dict.fromkeys(("load:", "data:", "api:"), "this is a config, for --workload")
 """What a file is that has a column, where its requests are not found."""
+_WITHOUT_COUNTS = {
+    "messages": "this holds texts, and no token counts",
+    "total_tokens": "total_tokens cannot be divided into prompt and output",
+}
 
 _SUMS = {
     "usage_date_utc": "Anthropic's usage export",
@@ -44,8 +46,6 @@ _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|\d{4}-\d\d-\d\d.*")
 _NAME = re.compile(r"(?:\S{1,40}[ ]?){1,4}")
 _MOST_SHOWN = 60
 """Characters of a name; what is longer is text of a log or of its users."""
-
-
 _OF_SERVEGEN = re.compile(r"chunk-\d+-(?:trace\.csv|dataset\.json)")
 _END = re.compile(r"(?:\.[A-Za-z]\w*)?(?:\.gz)?$")
 _MOST_FILES = 10_000
@@ -117,19 +117,21 @@ def refusal(
     header: Sequence[str],
 ) -> str:
     """Return what is wrong with a header, and the command that would work."""
-    hints = dict.fromkeys(hint for name, hint in _HINTS.items() if name in header)
-    if len(header) == 1 and place.endswith(":1"):
-        hints["this is no table: expected names with , ; tab or | between"] = None
-    has = f"{place}: {'; '.join([*hints, *wrong])}; the file has {listed(header)}"
-    if hints:
-        return has
     said = {column: names.get(column, "") for column in (arrival, *NEEDED)}
     for column, words in zip(said, _MAY_BE, strict=True):
         free = (name for name in header if name not in said.values() and _is_name(name))
         may_be = (name for name in free if words & {*plain(name).split("_")})
         said[column] = said[column] or next(may_be, "")
-    if not all(said[column] for column in NEEDED):
-        none = "" if any(said[column] for column in NEEDED) else ": no token counts"
+    counts = [said[column] for column in NEEDED if said[column]]
+    known = _HINTS | (_WITHOUT_COUNTS if len(counts) < len(NEEDED) else {})
+    hints = dict.fromkeys(hint for name, hint in known.items() if name in header)
+    if len(header) == 1 and place.endswith(":1"):
+        hints["this is no table: expected names with , ; tab or | between"] = None
+    has = f"{place}: {'; '.join([*hints, *wrong])}; the file has {listed(header)}"
+    if hints:
+        return has
+    if len(counts) < len(NEEDED):
+        none = "" if counts else ": no token counts"
         return f"{has}{none}; --columns says which, if some are meant"
     named = (f"{column}={name}" for column, name in said.items() if name)
     command = quote(",".join(named))

@@ -52,6 +52,8 @@ def csv_text(rows):
         ({"meta": {"page": 2, "totalPages": 400}}, "is page 2 of 400: the rest"),
         ({"has_more": True}, "is a page of several (has_more): the rest"),
         ({"page": 1, "total_pages": 1, "has_more": False}, None),
+        ({"page": "x" * 99, "total_pages": 30}, None),
+        ({"a.b": 1, "a": {"b": 2}, "page": 1, "total_pages": 30}, None),
     ],
 )
 def test_a_page_of_an_api_is_named_as_one(read, around, said):

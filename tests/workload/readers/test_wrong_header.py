@@ -76,6 +76,16 @@ def test_a_file_without_token_counts_is_named_and_has_no_command(tmp_path, said)
     assert "prompt_tokens=" not in text
 
 
+def test_a_total_beside_counts_of_other_names_hides_no_command(tmp_path):
+    text = "at,n_ctx,n_gen,total_tokens,messages\n2026-01-01T00:00:00Z,5,6,11,x\n"
+
+    said = refused(tmp_path, text)
+
+    assert said.endswith(
+        "--columns arrival_s=at,prompt_tokens=n_ctx,output_tokens=n_gen"
+    )
+
+
 def test_names_that_are_numbers_may_be_said(tmp_path):
     path = tmp_path / "log.csv"
     path.write_text("0,1\n742,26\n")
