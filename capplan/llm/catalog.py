@@ -26,9 +26,11 @@ _QUANTIZED = {
     "fp8w8a8": "fp8",
     "fp8staticpertensor": "fp8",
     "fp8": "",  # as the entry says
+    "nvfp4a16": "nvfp4a16",
     "nvfp4v2": "nvfp4",
     "nvfp4": "nvfp4",
     "mxfp4": "mxfp4",
+    "mxfp8": "mxfp8",
     "fp4": "nvfp4",
     "awq": "int4",
     "gptq": "int4",
@@ -57,7 +59,12 @@ _ALIASES = {
     "mistralsmall24b": "Mistral-Small-3.2-24B",
     "deepseekr1distillllama8b": "Llama-3.1-8B",
     "deepseekr1distillllama70b": "Llama-3.3-70B",
+    "llama3.1nemotron70b": "Llama-3.1-70B",
+    "llama3.1nemotronnano8bv1": "Llama-3.1-8B",
+    "kimidev72b": "Qwen2.5-72B",
     "kimik2.7": "Kimi-K2.7-Code",
+    "mistralnemo": "Mistral-Nemo-12B",
+    "mistrallarge": "Mistral-Large-2-123B",
 }
 
 
@@ -156,8 +163,9 @@ def _found(name_or_path: str | Path) -> tuple[str, str | None]:
         raise InputError(
             f"unknown LLM {name!r}; {meant} The path of a config.json does as well"
         )
-    if dtype == "":  # FP8, as in the published checkpoint of that name
-        dtype = str(_configs()[full].get("fp8_checkpoint", "fp8"))
+    if dtype in ("", "nvfp4"):  # as in the published checkpoint of that name
+        named = dtype or "fp8"
+        dtype = str(_configs()[full].get(f"{named}_checkpoint", named))
     return full, dtype
 
 
