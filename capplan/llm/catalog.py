@@ -88,6 +88,33 @@ def llm_names() -> tuple[str, ...]:
     return tuple(_configs())
 
 
+def listed_names() -> tuple[str, ...]:
+    """Return the names of the LLMs, each with those of its checkpoints in others.
+
+    Examples
+    --------
+    >>> [name for name in listed_names() if name.startswith("Qwen3-8B")]
+    ['Qwen3-8B', 'Qwen3-8B-FP8']
+    """
+    return tuple(
+        name if dtype is None else f"{name}-{dtype}"
+        for name, config in _configs().items()
+        for dtype in (None, *_other_dtypes(name, config))
+    )
+
+
+def _other_dtypes(name: str, config: Mapping[str, Any]) -> list[str]:
+    """Return the suffixes of the checkpoints in another precision than an entry's."""
+    suffixes = {
+        config.get("fp8_checkpoint", "fp8"): "FP8",
+        config.get("nvfp4_checkpoint", "nvfp4"): "NVFP4",
+    }
+    others = {"fp8": "FP8-dynamic"} | suffixes
+    own = _listed(name).weight_dtype
+    dtypes = [dtype for dtype in config.get("checkpoints", {}) if dtype != own]
+    return [others.get(dtype, dtype.upper()) for dtype in dtypes]
+
+
 def llm(name_or_path: str | Path) -> Architecture:
     """Return an LLM of the catalog, or of a local folder.
 
