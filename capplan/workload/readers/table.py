@@ -168,9 +168,7 @@ def parsed(cells: "pd.Series", *, whole: bool = False) -> "pd.Series":
 def _cell(path: str | Path, row: int, column: str) -> tuple[str, str]:
     """Return the place and the text of a cell; rows count from 0."""
     if form(path) == "csv":
-        if column not in header(path):
-            column = column.partition(".")[0]  # its cells hold objects
-        line, text = cell(path, row, column)
+        line, text = cell(path, row, _holder(column, header(path)))
         return f":{line}", text
     place, fields = next(islice(records(path, [column]), row, None))
     value = fields.get(column, "")
@@ -203,6 +201,12 @@ def _nested(name: str, text: str) -> dict[str, Any]:
         return flat({name: json.loads(text)})
     except (ValueError, KeyError, RecursionError):
         return {}
+
+
+def _holder(column: str, names: Sequence[str]) -> str:
+    """Return the column of a CSV in whose cells one is, itself where it is none."""
+    inside = (name for name in names if column.startswith(f"{name}."))
+    return column if column in names else next(inside, "")
 
 
 def whole_records(
@@ -317,8 +321,8 @@ def _tables(
     version = tuple(int(part) for part in pd.__version__.split(".")[:2])
     exact: Any = "round_trip" if version < (3, 1) else None
     names = header(path)
-    tops = {name: name.partition(".")[0] for name in {*wanted} - {*names}}
-    nests = {*tops.values()} & {*names}
+    tops = {name: _holder(name, names) for name in wanted if name not in names}
+    nests = {*tops.values()} - {""}
     columns = [name for name in names if name in wanted or name in nests]
     missing = {
         name: [""] if wanted.get(name) == "category" else _MISSING for name in names
