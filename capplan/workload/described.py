@@ -84,7 +84,7 @@ class Tally:
         if self.first_s is None or self.last_s - self.first_s < 2 * _HOUR_S:
             return []
         hour = max(sorted(self.hours), key=self.hours.__getitem__)
-        when = f"from {format_duration(hour * _HOUR_S)} on"
+        when = f"from {format_duration(hour * _HOUR_S)} on" if hour else "at the start"
         if self.clock_s is not None:
             is_long = self.last_s - self.first_s > 24 * _HOUR_S
             shown = "%a %Y-%m-%d %H:%M" if is_long else "%H:%M"

@@ -69,6 +69,20 @@ NO_COUNTS = {
         "columns": ["prompt_tokens", "output_tokens"],
         **{"index": [0], "data": [[742, 26]]},
     },
+    "prompt, response: no token counts": {"prompt": "what is it", "response": "a key"},
+    "attributes.http.method: no token counts": {
+        "resourceSpans": [
+            {
+                "scopeSpans": [
+                    {
+                        "spans": [
+                            {"attributes": [{"key": "http.method", "value": "GET"}]}
+                        ]
+                    }
+                ]
+            }
+        ]
+    },
     "export its observations": {"id": "a", "htmlPath": "/x", "input": {"q": "x"}},
 }
 
