@@ -20,52 +20,24 @@ _TUNINGS = re.compile(
     r"unsloth|\d{4}|v0\.1"
 )
 _QUANTIZED = {
-    "fp8dynamic": "fp8",
-    "fp8block": "fp8_block",
-    "fp8kv": "fp8",
-    "fp8w8a8": "fp8",
-    "fp8staticpertensor": "fp8",
-    "fp8": "",  # as the entry says
-    "nvfp4a16": "nvfp4a16",
-    "nvfp4v2": "nvfp4",
-    "nvfp4": "nvfp4",
-    "mxfp4": "mxfp4",
-    "mxfp8": "mxfp8",
-    "fp4": "nvfp4",
-    "awq": "int4",
-    "gptq": "int4",
-    "quantized.w8a8": "int8",
-    "quantized.w4a16": "int4",
-    "w8a8": "int8",
-    "w8a16": "int8",
-    "w4a16": "int4",
-    "bnb4bit": "int4",
-    "4bit": "int4",
-    "8bit": "int8",
-    "gptqint8": "int8",
-    "int8": "int8",
-    "int4": "int4",
-    "bf16": "bf16",
+    words: dtype
+    for dtype, spelt in {
+        "": "fp8",  # as the entry says
+        "fp8": "fp8dynamic fp8kv fp8w8a8 fp8static fp8staticpertensor",
+        "fp16": "fp16",
+        "fp8_block": "fp8block",
+        "mxfp4": "mxfp4 mxfp4a16",
+        "mxfp8": "mxfp8",
+        "nvfp4": "nvfp4 nvfp4v2 fp4",
+        "nvfp4a16": "nvfp4a16",
+        "int8": "int8 8bit gptqint8 w8a8 w8a16 quantized.w8a8",
+        "int4": "int4 4bit awq gptq bnb4bit w4a16 w4a16g128 quantized.w4a16",
+        "bf16": "bf16",
+    }.items()
+    for words in spelt.split()
 }
+"""Weight dtypes by the last words of a name."""
 _MIXED = ("mixer_dtype", "matrix_dtype", "head_dtype")
-_ALIASES = {
-    "mistral7b": "Mistral-7B-v0.3",
-    "mistral7bv0.2": "Mistral-7B-v0.3",
-    "phi3mini4k": "Phi-3-mini",
-    "phi3medium4k": "Phi-3-medium",
-    "nemotron3nano30ba3b": "NVIDIA-Nemotron-3-Nano-30B-A3B",
-    "llama4scout17b16e": "Llama-4-Scout",
-    "llama4maverick17b128e": "Llama-4-Maverick",
-    "mistralsmall24b": "Mistral-Small-3.2-24B",
-    "deepseekr1distillllama8b": "Llama-3.1-8B",
-    "deepseekr1distillllama70b": "Llama-3.3-70B",
-    "llama3.1nemotron70b": "Llama-3.1-70B",
-    "llama3.1nemotronnano8bv1": "Llama-3.1-8B",
-    "kimidev72b": "Qwen2.5-72B",
-    "kimik2.7": "Kimi-K2.7-Code",
-    "mistralnemo": "Mistral-Nemo-12B",
-    "mistrallarge": "Mistral-Large-2-123B",
-}
 
 
 @cache
@@ -75,7 +47,7 @@ def _configs() -> dict[str, dict[str, Any]]:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     with _DATA.open(encoding="utf-8") as file:
         entries = yaml.load(file, loader)
-    own = ("checkpoints", "fp8_kv")  # whatever has the same shapes
+    own = ("aliases", "checkpoints", "fp8_kv")  # whatever has the same shapes
     for name, entry in entries.items():
         if "like" in entry:
             shapes = entries[entry["like"]].items()
@@ -198,7 +170,11 @@ def _found(name_or_path: str | Path) -> tuple[str, str | None]:
 
 @cache
 def _known() -> dict[str, str]:
-    return {_squeeze(full): full for full in llm_names()} | _ALIASES
+    return {
+        _squeeze(alias): name
+        for name, config in _configs().items()
+        for alias in (name, *config.get("aliases", ()))
+    }
 
 
 @cache

@@ -354,6 +354,8 @@ def test_every_name_of_the_catalog_finds_itself_in_any_case(name):
         ("nvidia/DeepSeek-R1-0528-NVFP4-v2", "DeepSeek-R1-NVFP4", "nvfp4"),
         ("models--Qwen--Qwen3-32B", "Qwen3-32B", "bf16"),
         ("Eco-Tech/Qwen3.8-27B-w8a8", "Qwen3.8-27B-INT8", "int8"),
+        ("nvidia/Qwen3.6-27B-NVFP4", "Qwen3.6-27B-NVFP4A16", "nvfp4a16"),
+        ("MiniMaxAI/MiniMax-M3-MXFP8", "MiniMax-M3-MXFP8", "mxfp8"),
     ],
 )
 def test_an_llm_is_found_by_the_names_people_write(written, name, dtype):
@@ -365,6 +367,23 @@ def test_an_llm_is_found_by_the_names_people_write(written, name, dtype):
 def test_an_unknown_llm_is_refused_with_the_nearest_names():
     with pytest.raises(InputError, match=r"unknown LLM 'Llama-3.1-9B'.*Llama-3.1-8B"):
         llm("Llama-3.1-9B")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Qwen/Qwen3-Embedding-8B",
+        "RedHatAI/Llama-3.1-8B-Instruct-speculator.eagle3",
+        "unsloth/Qwen3-32B-GGUF",
+        "deepseek-ai/DeepSeek-R1-Distill-Qwen-32B-Japanese",
+        "nvidia/Nemotron-3-Nano-Omni-30B-A3B-Reasoning-NVFP4",
+        "zai-org/GLM-5.3-Flash",
+        "mistralai/Mistral-Small-4-119B-2603-eagle",
+    ],
+)
+def test_a_name_with_a_word_that_is_not_known_is_no_other_llm(name):
+    with pytest.raises(InputError, match="unknown LLM"):
+        llm(name)
 
 
 def test_an_unknown_llm_with_none_near_is_told_where_names_are():
@@ -605,7 +624,7 @@ def test_weights_in_several_precisions_are_those_of_their_parts(tmp_path):
     ("layers", "complaint"),
     [
         (None, "MIXED_PRECISION, and quantized_layers does not say"),
-        ({"lm_head": {"quant_algo": "W2"}}, "quant_algo 'W2' is not known"),
+        ({"lm_head": {"quant_algo": "W2"}}, "weights in W2 are not known"),
     ],
 )
 def test_a_mixed_precision_that_is_not_known_is_refused_by_name(
@@ -929,7 +948,10 @@ def test_layers_of_llama_nemotron_have_what_their_blocks_say(tmp_path):
 @pytest.mark.parametrize(
     ("blocks", "complaint"),
     [
-        ([{"attention": {"replace_with_linear": True}}], "replaced by a projection"),
+        (
+            [{"attention": {"replace_with_linear": True}, "ffn": {}}] * 2,
+            "none with rep",
+        ),
         (
             [
                 {"attention": {"n_heads_in_group": n}, "ffn": {"ffn_mult": 1.0}}
