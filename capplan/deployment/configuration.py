@@ -10,15 +10,14 @@ from capplan.deployment.replica import Replica
 from capplan.fleet.price import Price
 from capplan.latency.capacity import capacity_quantiles
 from capplan.latency.contract import LatencyTables
+from capplan.latency.engine_time import WIDE
 from capplan.latency.layout_errors import LayoutError, layout_error
 from capplan.latency.profile import Profile
 from capplan.latency.rank_tables import RankTables
 from capplan.llm.layout import Layout
 
-WIDE = 2.0
-"""Most over least that real engines carry, from which it is no range."""
-
 UNMEASURED = "no engine of this kind was measured"
+UNBACKED = "no benchmark of this LLM backs it"
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,9 @@ class Configuration:
         None where engines were measured and a price is asked.
         """
         found = []
-        if self.latency_source == "estimate":
+        if self.is_unbacked:
+            found.append(UNBACKED)
+        elif self.latency_source == "estimate":
             found.append("its latency is an estimate")
         elif self.layout_error() is None and is_too_wide(self.capacity_ratio):
             found.append(UNMEASURED)
@@ -133,6 +134,25 @@ class Configuration:
         """What 80 % of such engines carry of what is assumed; None where unknown."""
         found = self.capacity_quantiles()
         return None if found is None else (found[0], found[2])
+
+    @property
+    def is_unbacked(self) -> bool:
+        """Whether other families of LLMs alone tell its error, by a factor of two."""
+        time = None if self.profile is None else self.profile.engine_time
+        served = None if time is None else time.served
+        is_family = served is not None and served.left_out == "family"
+        return is_family and self.is_unmeasured
+
+    @property
+    def cautious_share(self) -> float | None:
+        """What nine of ten engines carry at least, of what is assumed; None: is sure.
+
+        Where its latency is in doubt: an estimate, or of an LLM without a benchmark.
+        """
+        ratio = self.capacity_ratio
+        is_guess = self.latency_source == "estimate"
+        in_doubt = is_guess or self.is_unbacked or self.is_unmeasured
+        return ratio[0] if in_doubt and ratio is not None else None
 
     @property
     def is_unmeasured(self) -> bool:

@@ -6,14 +6,18 @@ The shipped rows are of engines that were measured, see
 
 import re
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from typing import Annotated, NamedTuple, TypeVar
 
 from pydantic import Field
 
 from capplan.errors import InputError
+from capplan.latency.catalog import names_alike
 from capplan.latency.engine_time import ENGINES, Basis, EngineTime, ServedError
 from capplan.latency.yaml_file import Strict, read_once, read_yaml
+from capplan.llm.catalog import llm as find_llm
+from capplan.llm.catalog import same_shapes
 from capplan.shipped import shipped
 
 SCHEMA = "capplan-engine-times/1"
@@ -74,7 +78,7 @@ class EngineRow(EngineTime):
         return (
             self.of == of
             and (not self.gpus or gpu.startswith(tuple(self.gpus)))
-            and (not self.llms or llm in self.llms)
+            and (not self.llms or self.is_of(llm) > 0)
             and self.experts in (None, experts)
         )
 
@@ -89,14 +93,32 @@ class EngineRow(EngineTime):
         first, _, last = self.engine_version.partition("–")
         return _number(self.since or first), _number(last or first)
 
-    @property
-    def nearness(self) -> tuple[bool, int]:
+    def is_sure_of(self, engine: str) -> bool:
+        """Return whether it is an engine's, and of an LLM or with a range."""
+        is_told = self.served is None or not self.served.is_wide
+        return self.engine == engine and (bool(self.llms) or is_told)
+
+    def is_of(self, llm: str) -> int:
+        """Return 2 where it is of an LLM, 1 of another weight dtype of it, else 0."""
+        return max((_likeness(name, llm) for name in self.llms), default=0)
+
+    def nearness(self, llm: str) -> tuple[int, int]:
         """How near the row is: those that name the LLM first, then the fewest GPUs."""
-        return bool(self.llms), -len(self.gpus or range(100))
+        return self.is_of(llm), -len(self.gpus or range(100))
+
+
+@cache
+def _likeness(name: str, llm: str) -> int:
+    if name == llm or name in names_alike(llm):
+        return 2
+    try:
+        return int(same_shapes(find_llm(name), find_llm(llm)))
+    except InputError:  # an LLM of no catalog
+        return 0
 
 
 def _number(version: str) -> Version:
-    found = _VERSION.search(version)
+    found = _VERSION.match(version)  # none of "of 2026-07"
     return tuple(map(int, found.group().split("."))) if found else ()
 
 
@@ -124,7 +146,7 @@ def engine_time(
     row = choose(table.times, of, gpu, llm, experts, wanted)
     if row is None and of in table.estimated:
         row = choose(table.times, "kernel-sum", gpu, llm, experts, wanted)
-        if row is not None:
+        if row is not None and row.llms:  # else its error is the larger
             row = row.model_copy(update={"served": table.estimated[of]})
     return row
 
@@ -139,24 +161,29 @@ def choose(
 ) -> EngineRow | None:
     """Return the row that is nearest to a kind of profile, or None where none fits.
 
-    Rows that name the LLM are before others, then those that name fewer GPUs. Of the
+    Rows that hold for a version ``wanted`` are before others, if there are any. Those
+    that name the LLM are before those of another weight dtype of it, these before
+    those of its kind, then those that name fewer GPUs. Of the
     nearest the newest is taken, vLLM's where there is one: by default, and
-    for a version that is newer than all. Of an engine or version ``wanted`` it is the
-    row that holds for that version, else the first.
+    for a version that is newer than all; for an older one than all the first.
     """
     rows = [row for row in rows if row.fits(of, gpu, llm, experts)]
     if wanted is not None:
         rows = [row for row in rows if row.engine == wanted.engine]
+    else:
+        rows = [row for row in rows if row.is_sure_of("vllm")] or rows
     if not rows:
         return None
-    nearest = max(row.nearness for row in rows)
-    rows = [row for row in rows if row.nearness == nearest]
+    asked = _number("" if wanted is None else wanted.version)
+    # Of an older version than its LLM's own rows hold for, the row of its kind.
+    rows = [r for r in rows if asked and r.versions[0][: len(asked)] <= asked] or rows
+    nearest = max(row.nearness(llm) for row in rows)
+    rows = [row for row in rows if row.nearness(llm) == nearest]
     if any(row.engine == "vllm" for row in rows):
         rows = [row for row in rows if row.engine == "vllm"]
     rows.sort(key=lambda row: row.versions[1], reverse=True)  # stable: first of equals
     if wanted is None or not wanted.version:
         return rows[0]
-    asked = _number(wanted.version)
     return next(
         (row for row in rows if row.versions[0][: len(asked)] <= asked), rows[-1]
     )

@@ -18,6 +18,9 @@ from capplan.latency.yaml_file import Strict
 ENGINES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM"}
 """Engines by the names that settings and files have, and as their makers write them."""
 
+WIDE = 2.0
+"""Most over least that real engines carry, from which it is no range."""
+
 LEAST_USERS = 4
 """Fewest requests at once in the sweeps that the shipped times were fitted to."""
 
@@ -65,9 +68,17 @@ class ServedError(Strict):
     """
 
     sweeps: Annotated[int, Field(ge=1)]
+    # what was left out of the fit that predicted a sweep: its LLM on its GPU type and
+    # engine, or all LLMs of its family, as where no benchmark of an LLM is known
+    left_out: Literal["group", "family"] = "group"
     tpot: Quantiles  # measured ÷ predicted TPOT, median of a sweep
     # measured ÷ predicted users of a replica at 1.25 times the sweep's lowest TPOT
     capacity: Quantiles
+
+    @property
+    def is_wide(self) -> bool:
+        """Whether engines differ by a factor of two or more."""
+        return self.capacity[2] >= WIDE * self.capacity[0]
 
     def slowdown(self, quantile: float) -> float:
         """Return the factor on times that a share of the engines stay within.

@@ -175,7 +175,7 @@ class Profile(Origin):
         if served is None:
             return made
         slowdown = served.slowdown(quantile)
-        if self.how != "estimate":
+        if self.how != "estimate" or served.left_out == "family":
             # Fitted to engines of its kind, it is right in the middle: what is left
             # there is noise.
             slowdown /= served.slowdown(0.5)

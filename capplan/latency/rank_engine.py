@@ -15,7 +15,8 @@ class RankAlone(Profile):
     """What a rank does alone, with the parts that all ranks share.
 
     The engine's time is chosen as for a profile of TP; sweeps of such engines do not
-    tell how far this one is off, so that none are held.
+    tell how far this one is off, so that none are held but those of other LLMs, from
+    which it is as far at least.
     """
 
     parts: RankProfile
@@ -36,9 +37,10 @@ class RankAlone(Profile):
 
     def unserved(self) -> "RankAlone":
         """Return it without what sweeps of engines of TP showed."""
-        if self.engine_time is None:
+        time = self.engine_time
+        if time is None or time.served is None or time.served.left_out == "family":
             return self
-        time = self.engine_time.model_copy(update={"served": None})
+        time = time.model_copy(update={"served": None})
         return self.model_copy(update={"engine_time": time})
 
     def rank_tables(

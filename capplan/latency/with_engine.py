@@ -77,13 +77,13 @@ def _chosen(
         served = own.served or (row.served if row else None)
         return own.model_copy(update={"served": served})
     if row is None and wanted is not None:
-        row = engine_time(*kind)
+        of, gpu, _, experts = kind
+        row = engine_time(of, gpu, "", experts)  # of its kind: its error is the wider
         if row is not None:
             _warn(
                 f"{profile.name}: no {wanted} was measured on GPUs of this kind; "
                 f"planned with the times of {row.engine_name}"
             )
-            return row.model_copy(update={"served": None, "llms": []})
     return row
 
 

@@ -18,10 +18,7 @@ from capplan.planning.layout_settings import LayoutSettings
 from capplan.planning.setting_groups import ConfigurationSettings, ServerSettings
 
 MEDIAN = 0.5
-"""Quantile of the engines' times that a plan takes by default with a profile."""
-
-CAUTIOUS = 0.9
-"""The same where the times are an estimate."""
+"""Quantile of the engines' times that a plan takes by default."""
 
 
 def folders(settings: ConfigurationSettings) -> list[Path]:
@@ -92,7 +89,7 @@ def quantile_of(settings: ConfigurationSettings, profile: Profile) -> float:
                 stacklevel=2,
             )
         return settings.latency_quantile
-    return CAUTIOUS if profile.how == "estimate" else MEDIAN
+    return MEDIAN
 
 
 def tables_of(

@@ -125,7 +125,12 @@ def _rivals(prospect: Prospect, done: list[Candidate]) -> list[Candidate]:
 
 
 def price_of(candidate: Candidate) -> tuple[float, int]:
-    """Return $/h, infinite without a price, and GPUs of a feasible candidate."""
+    """Return $/h, infinite without a price, and GPUs of a feasible candidate.
+
+    Where its latency is in doubt, of the fleet that suffices for nine of ten engines.
+    """
+    if candidate.cautious is not None:
+        return price_of_pools(*candidate.cautious.pools)
     usd = math.inf if candidate.cost is None else candidate.cost.usd_per_h
     return round(usd, CENTS), candidate.gpu_count or 0
 

@@ -230,7 +230,8 @@ def _counts(best: Candidate, beside: Probe | None) -> tuple[CountCost, ...]:
     near = sorted({*probes, planned, planned + 1})
     at = near.index(planned)
     near = near[max(0, at - _MOST_COUNTS) : at + _MOST_COUNTS + 1]
-    engines = best.replica_count_range or (planned, planned)
+    most = best.cautious_replica_count or planned
+    engines = best.replica_count_range or (planned, most)
     near = sorted({*near, *engines})
     usual = _bill_of(best, planned)
     return tuple(

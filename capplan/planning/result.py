@@ -13,6 +13,7 @@ from capplan.llm.layout import Layout
 from capplan.planning.api_price import ApiBill
 from capplan.planning.beyond_peak import BeyondPeak
 from capplan.planning.cost import Cost, paid_price, usd_per_month
+from capplan.planning.drafts_result import DraftsTried, DraftsWorth
 from capplan.planning.last_replica import LastReplica
 from capplan.planning.launch import Launch
 from capplan.planning.mix_result import Mix
@@ -203,6 +204,34 @@ class Candidate:
         return self.configuration.capacity_ratio
 
     @property
+    def cautious(self) -> Deployment | None:
+        """The fleet that suffices for nine of ten engines; None where no doubt is.
+
+        Where its latency is in doubt the planned fleet is that of the median.
+        """
+        if self.run is None:
+            return None
+        pools = self.run.deployment.pools
+        shares = [pool.configuration.cautious_share for pool in pools]
+        if not any(shares):
+            return None
+        counts = [
+            max(pool.replica_count, math.ceil(pool.replica_count / (share or 1) - 1e-9))
+            for pool, share in zip(pools, shares, strict=True)
+        ]
+        return self.run.deployment.with_replicas(*counts)
+
+    @property
+    def cautious_replica_count(self) -> int | None:
+        """Replicas of :attr:`cautious`, of all its pools."""
+        return None if self.cautious is None else self.cautious.replica_count
+
+    @property
+    def cautious_usd_per_month(self) -> float | None:
+        """Bill of :attr:`cautious`; None without it or a price. [$]"""
+        return None if self.cautious is None else usd_per_month(self.cautious.pools)
+
+    @property
     def sweep_count(self) -> int | None:
         """Sweeps of engines that ``capacity_ratio`` was counted in, or fleets; 0: none.
 
@@ -221,9 +250,7 @@ class Candidate:
         None where unknown.
         """
         ratio = self.capacity_ratio
-        if self.run is None or ratio is None:
-            return None
-        if not self.pools and self.run.configuration.is_unmeasured:
+        if self.run is None or ratio is None or self.cautious is not None:
             return None
         low, high = ratio
         counts = [pool.replica_count for pool in self.run.deployment.pools]
@@ -307,34 +334,6 @@ class Disaggregation:
     # by which the best of two pools is below the best of one; negative: above it
     gpu_count_saved: int | None = None  # None where one of them is infeasible
     usd_per_h_saved: float | None = None  # None without a price too [$]
-
-
-@dataclass(frozen=True)
-class DraftsWorth:
-    """Up to which load drafting pays on the best replica."""
-
-    draft_method: str
-    drafts: int  # tokens drafted for a request in each iteration
-    tokens_per_iteration: float  # that it gives a request in the mean [tokens]
-    acceptance_source: str
-    acceptance_how: str  # as of an assumption
-    pays_up_to_batch: int  # requests that decode at once; 0: never [requests]
-    pays_up_to_rate_per_s: float  # at which so many decode [requests/s]
-    always_pays: bool  # up to the largest batch that seats, budget and KV allow
-    planned_batch: int  # at the planned rate [requests]
-    needed_tokens: float  # that an iteration must give there, to pay [tokens]
-    # with each rate of acceptance 10 % lower and higher; None where none is feasible
-    gpu_count_if_fewer_accepted: int | None = None
-    gpu_count_if_more_accepted: int | None = None
-
-
-@dataclass(frozen=True)
-class DraftsTried:
-    """A number of drafted tokens that a plan tried."""
-
-    drafts: int
-    gpu_count: int | None  # of the best with it; None where none is feasible
-    usd_per_h: float | None  # None without a price too [$]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -288,7 +288,7 @@ class LatencySettings(Settings):
         LATENCY,
         "Q",
         "Quantile of measured iteration times to plan with; higher is more cautious "
-        "(default 0.5; 0.9 for estimates).",
+        "(default 0.5).",
         ge=0.01,
         le=0.99,
     )

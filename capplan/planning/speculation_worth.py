@@ -17,9 +17,10 @@ from capplan.planning.candidates import (
     is_tuned,
     tune,
 )
+from capplan.planning.drafts_result import DraftsTried, DraftsWorth
 from capplan.planning.inputs import PlanInputs
 from capplan.planning.prospects import Prospect
-from capplan.planning.result import Candidate, DraftsTried, DraftsWorth, Plan
+from capplan.planning.result import Candidate, Plan
 
 
 @dataclass(frozen=True)

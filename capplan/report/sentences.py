@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 
-from capplan.deployment.configuration import UNMEASURED
 from capplan.deployment.pools import Deployment
 from capplan.latency.engine_time import ENGINES
 from capplan.planning.api_price import ApiBill
@@ -22,6 +21,9 @@ from capplan.report.columns import (
 )
 from capplan.report.columns import plural as plural
 from capplan.report.page import Fact
+from capplan.report.uncertain import cautious
+from capplan.report.uncertain import doubts as doubts
+from capplan.report.uncertain import engines as engines
 from capplan.report.window_sentences import window
 from capplan.units import format_duration, format_usd
 
@@ -62,9 +64,15 @@ def nodes_paid(rows: Sequence[NodeCount]) -> str:
 
 
 def month(candidate: Candidate) -> str:
-    """Return the cost of a month, and of those replicas that real engines needed."""
+    """Return the cost of a month, and of those replicas that real engines needed.
+
+    Where its latency is in doubt, of those that suffice for nine of ten engines.
+    """
     if candidate.cost is None:
         return ""
+    if candidate.cautious is not None:
+        usd = format_usd(candidate.cost.usd_per_month)
+        return f"{usd} a month (cautious: {cautious(candidate)})"
     usd, ends = format_usd(candidate.cost.usd_per_month), candidate.usd_per_month_range
     counts = candidate.replica_count_range or candidate.gpu_count_range
     if ends is None or counts is None or counts[0] == counts[1]:
@@ -151,49 +159,6 @@ def versions(candidate: Candidate) -> str:
     if scheduler in ENGINES and scheduler != engine:
         name += f" (not those of {ENGINES[scheduler]})"
     return f"times: {name}, rules: {rules(configuration.engine)}"
-
-
-def engines(candidate: Candidate) -> str:
-    """Return how many replicas real engines need; empty where it is not known."""
-    configuration, fleets = candidate.configuration, candidate.engine_fleets
-    unmeasured = configuration is not None and configuration.is_unmeasured
-    if unmeasured and not candidate.pools:
-        return UNMEASURED
-    if fleets is None or candidate.capacity_ratio is None:
-        return ""
-    low, high = candidate.capacity_ratio
-    if candidate.pools:
-        return (
-            f"reached {low:.0%} to {high:.0%} of the predicted load "
-            f"({candidate.sweep_count} fleets of two pools that were served): "
-            f"{_needed(candidate.gpu_count_range, 'GPU')}"
-        )
-    needed = _needed(candidate.replica_count_range, "replica")
-    least = fleets[0].replica_count
-    if candidate.bound is not None and least < candidate.bound.replica_count:
-        needed += "; fewer than the lower bound, which holds for the times assumed here"
-    if not candidate.sweep_count:
-        return f"by the error of the profile's fit: {needed}"
-    return (
-        f"reached {low:.0%} to {high:.0%} of the predicted load "
-        f"({plural(candidate.sweep_count, 'benchmark sweep')}): {needed}"
-    )
-
-
-def _needed(ends: tuple[int, int] | None, of: str) -> str:
-    if ends is None:
-        return ""
-    least, most = ends
-    return plural(least, of) if least == most else f"{least:,} to {most:,} {of}s"
-
-
-def doubts(candidate: Candidate) -> str:
-    """Return why a count may be far off, and how far; empty where nothing says so."""
-    if candidate.configuration is None or not candidate.configuration.doubts:
-        return ""
-    counts = candidate.replica_count_range
-    replicas = "" if counts is None else f" ({counts[0]:,} to {counts[1]:,} replicas)"
-    return "; ".join(candidate.configuration.doubts) + replicas
 
 
 def caching(plan: Plan) -> str:

@@ -29,7 +29,7 @@ from capplan.deployment.pools import Deployment
 from capplan.errors import CapplanWarning
 from capplan.fleet.catalog import gpu as find_gpu
 from capplan.latency.catalog import known_profile
-from capplan.latency.engine_rows import EngineName, EngineRow, choose, engine_time
+from capplan.latency.engine_rows import EngineName, EngineRow, engine_time
 from capplan.latency.engine_time import Basis, EngineTime
 from capplan.latency.measurements import PHASES, Points, read_points
 from capplan.latency.profile import Profile
@@ -52,7 +52,7 @@ _FITTED = ("prefill_factor", "iteration_s", "per_request_s")
 _UNITS = np.array([1.0, 1e-3, 1e-5])
 _SOURCE = (
     f"iterations of {LLM} on {GPU} by capplan profile and four served runs, 2026-11; "
-    "decode factor and time in front of the engine of the row before"
+    "decode factor and time in front of the engine of "
 )
 
 
@@ -116,18 +116,27 @@ def fitted(of: Basis, before: EngineRow, among: Sequence[str]) -> EngineRow:
         name: float(f"{value:.3g}") if value > 1e-7 else 0.0
         for name, value in zip(_FITTED, found.x * _UNITS, strict=True)
     }
-    update = {"engine_version": VERSION, "since": SINCE, "source": _SOURCE}
+    source = _SOURCE + before.source
+    update = {"engine_version": VERSION, "since": SINCE, "source": source}
     return before.model_copy(update={**values, **update})
 
 
-def with_measured(rows: Sequence[EngineRow]) -> list[EngineRow]:
-    """Return rows and those of the engine that was measured, newer than they are."""
+def measured_rows(rows: Sequence[EngineRow]) -> list[EngineRow]:
+    """Return rows of the engine that was measured, one for each older one of vLLM.
+
+    Those of dense LLMs on its family of GPUs.
+    """
     made = []
     for of in _KERNELS:
-        before = choose(rows, of, GPU, LLM, False, EngineName("vllm", "0.13"))
-        if before is not None and not before.llms:
-            made.append(fitted(of, before, runs()))
-    return [*rows, *made]
+        alike = [
+            row
+            for row in rows
+            if (row.of, row.engine, row.experts) == (of, "vllm", False)
+            and GPU.startswith(tuple(row.gpus))
+            and not row.since
+        ]
+        made += [fitted(of, before, runs()) for before in alike]
+    return made
 
 
 def served(name: str) -> pd.DataFrame:

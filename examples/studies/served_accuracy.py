@@ -4,7 +4,8 @@
         [--data FOLDER] [--docs FILE] [--out PROFILES]
 
 ``FOLDER`` (default ``../shared/data``) holds the files that ``served_sets.py`` names.
-Every figure of a sweep comes from fits without its LLM, GPU and version. ``--docs``
+Every figure of a sweep comes from fits without its LLM, GPU and version, without its
+family of LLMs, or to the other half of what was run. ``--docs``
 writes the tables of ``docs/accuracy.md``; ``--out`` writes ``engine_times.yaml`` and
 the profiles of AMD's GPUs into a folder of profiles. Data that is absent is named.
 """
@@ -12,12 +13,11 @@ the profiles of AMD's GPUs into a folder of profiles. Data that is absent is nam
 import argparse
 import warnings
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
-from measured_engine import with_measured
+from measured_engine import measured_rows
 from served_fits import (
     Case,
     Found,
@@ -25,8 +25,11 @@ from served_fits import (
     Rows,
     cases,
     chosen,
+    family_of,
     is_short,
+    of_vllm,
     on_data_sheets,
+    predicted,
     with_general,
 )
 from served_sets import OTHER_CLUSTER
@@ -37,7 +40,6 @@ from served_tables import (
     choices,
     goals,
     group_table,
-    half_goals,
     nvidia,
     row_table,
     worst,
@@ -45,7 +47,6 @@ from served_tables import (
 
 from capplan.calibration.sweep_fit import fit_engine_time
 from capplan.calibration.sweep_score import served_error
-from capplan.deployment.configuration import WIDE
 from capplan.deployment.replica import replica
 from capplan.errors import CapplanError, CapplanWarning
 from capplan.files import write_texts
@@ -61,23 +62,31 @@ from capplan.llm.catalog import llm as find_llm
 from capplan.llm.catalog import twins
 
 ENOUGH = (2, 4)
-"""Groups and sweeps from which a row has a spread of its own."""
+"""Groups or families, and sweeps, from which a row has a spread of its own."""
 
 Scored = list[Found]
 
 
-def scored_of(found: Sequence[Found]) -> Scored:
+def scored_of(found: Iterable[Found]) -> Scored:
     """Return the sweeps that are scored in users."""
     ours = [one for one in found if one.case.sweep.source != OTHER_CLUSTER]
     return [one for one in ours if one.score is not None]
 
 
+def left_out_of(one: Found) -> object:
+    """Return what was left out of the fit that predicted a sweep."""
+    sweep = one.case.sweep
+    return sweep.group if one.row.llms else family_of(sweep.llm.name)
+
+
 def error_of(found: Scored) -> ServedError | None:
-    """Return the spread over sweeps, each group weighing alike."""
+    """Return the spread over sweeps, each group or family weighing alike."""
     scores = [one.score for one in found if one.score is not None]
     if not scores:
         return None
-    return served_error(scores, [one.case.sweep.group for one in found])
+    error = served_error(scores, [left_out_of(one) for one in found])
+    how = "group" if found[0].row.llms else "family"
+    return error.model_copy(update={"left_out": how})
 
 
 def pool(key: Key, found: Scored) -> Scored:
@@ -89,43 +98,37 @@ def pool(key: Key, found: Scored) -> Scored:
     families = [f for f, names in FAMILIES.items() if key.family.startswith(names)]
     key = key._replace(family=next(iter(families), key.family))
     names = ("of", "kind", "family", "engine")
-    for count in (4, 3, 2, 1):
+    for wanted in (names, names[:3], ("of", "kind"), ("kind", "family"), ("kind",)):
         its = [
             one
             for one in found
-            if all(getattr(one.keys[0], n) == getattr(key, n) for n in names[:count])
+            if all(getattr(one.keys[0], n) == getattr(key, n) for n in wanted)
         ]
-        groups = {one.case.sweep.group for one in its}
+        groups = {left_out_of(one) for one in its}
         if len(groups) >= ENOUGH[0] and len(its) >= ENOUGH[1]:
             return its
     return list(found)
 
 
-def with_errors(rows: Rows, found: Scored) -> list[tuple[Key, EngineRow]]:
+class Errors(NamedTuple):
+    """Sweeps as predicted without what tells the errors of rows."""
+
+    own: Scored  # without their group, by a row of their LLM
+    kinds: Scored  # without their family, by the row of their kind
+    general: Scored  # the same, by the row for GPUs that none names
+
+    def of(self, key: Key, but: object = None) -> ServedError | None:
+        """Return the spread of a row's sweeps, but for those of a group or family."""
+        found = self.own if key.llms else self.general if not key.family else self.kinds
+        return error_of(pool(key, [one for one in found if left_out_of(one) != but]))
+
+
+def with_errors(rows: Rows, errors: Errors) -> list[tuple[Key, EngineRow]]:
     """Return the rows with the spread of the sweeps that tell theirs."""
     return [
-        (key, row.model_copy(update={"served": error_of(pool(key, found))}))
+        (key, row.model_copy(update={"served": errors.of(key)}))
         for key, row in rows.rows.items()
     ]
-
-
-def held_shares(found: Scored) -> tuple[float, float]:
-    """Return how often users are in the range of other groups, and how often it is one.
-
-    A range of a factor of two or more is not stated, and not counted.
-    """
-    held = []
-    ours = nvidia(found)
-    for one in ours:
-        others = [two for two in ours if two.case.sweep.group != one.case.sweep.group]
-        error = error_of(pool(one.keys[0], others))
-        assert error is not None
-        assert one.score is not None
-        low, _, high = error.capacity
-        if high < WIDE * low:
-            held.append(low <= 1 / one.score.capacity[0] <= high)
-    stated = len(held) / len(ours) if ours else 0.0
-    return float(np.mean(held)) if held else float("nan"), stated
 
 
 def estimates(its: Sequence[Case], rows: Sequence[EngineRow]) -> dict[str, ServedError]:
@@ -221,14 +224,39 @@ def _is_other_shape(one: Sweep, two: Sweep) -> bool:
     return alike and (one.isl, one.osl) != (two.isl, two.osl)
 
 
+def by_halves(its: Sequence[Case]) -> list[Found]:
+    """Return each sweep as predicted by rows of its LLM that the other half gives.
+
+    Of a group every other sweep is in one half, by TP degree and lengths.
+    """
+    groups: dict[tuple, list[Case]] = defaultdict(list)
+    for case in its:
+        groups[case.sweep.group].append(case)
+    parts: tuple[list[Case], list[Case]] = ([], [])
+    for members in groups.values():
+        members.sort(key=lambda c: (c.sweep.tp, c.sweep.isl, c.sweep.osl))
+        for number, case in enumerate(members):
+            parts[number % 2].append(case)
+    found: list[Found] = []
+    for one, other in (parts, parts[::-1]):
+        found += predicted(list(Rows(one, own=True).rows.values()), other)
+    return found
+
+
 def file_of(
-    rows: Sequence[EngineRow],
-    estimated: dict[str, ServedError],
+    table: Sequence[tuple[Key, EngineRow]],
+    measured: Sequence[EngineRow],
+    errors: Errors,
     rates: dict[str, float],
+    estimated: dict[str, ServedError],
 ) -> str:
     """Return the file of engine times: the rows of each kind, then those for all."""
     plain = []
+    rows = [*(row for _, row in table), *measured]
     for row in with_general(rows):
+        if not (row.gpus or row.llms):
+            key = Key(row.of, "", "experts" if row.experts else "dense", (), "vllm", 0)
+            row = row.model_copy(update={"served": errors.of(key)})
         content = row.model_dump(exclude_none=True, exclude_defaults=True)
         content = {"of": row.of, "engine": row.engine, **content}
         rate = rates.get(row.engine, 0.0)
@@ -236,8 +264,8 @@ def file_of(
             content["api_request_s"] = float(f"{1 / rate:.3g}")
         served = content.pop("served", None)
         plain.append({**content, **({"served": served} if served else {})})
-    errors = {of: error.model_dump() for of, error in estimated.items()}
-    return yaml_text({"schema": SCHEMA, "times": plain, "estimated": errors})
+    of_estimates = {of: error.model_dump() for of, error in estimated.items()}
+    return yaml_text({"schema": SCHEMA, "times": plain, "estimated": of_estimates})
 
 
 def calibrate(key: Key, row: EngineRow, folder: Path) -> None:
@@ -268,25 +296,26 @@ def main() -> None:
         return
     sheets = on_data_sheets(its)
     rows = Rows([*its, *sheets])
-    found = list(rows.left_out([*its, *sheets]))
-    of_plans = [one for one in found if one.case in its]
-    told = scored_of(found)
-    table = with_errors(rows, told)
-    with_range = with_measured([row for _, row in table])
+    found = list(rows.left_out(its))
+    errors = Errors(
+        scored_of(one for one in found if one.row.llms),
+        scored_of(rows.families_left_out([*its, *sheets])),
+        scored_of(rows.families_left_out(of_vllm([*its, *sheets]), general=True)),
+    )
+    table = with_errors(rows, errors)
+    measured = measured_rows([row for _, row in table])
+    with_range = [*(row for _, row in table), *measured]
     estimated = estimates(its, with_range)
     rates = api_rates(its, with_range)
-    half = halves(of_plans)
-    held, stated = held_shares(scored_of(of_plans))
+    halved = by_halves(its)
     parts = (
-        goals(of_plans, held, stated),
-        half_goals(half),
+        goals(found, halved, errors, halves(found)),
         row_table(table),
-        group_table(of_plans),
-        choice_of_tp(choices(scored_of(of_plans))),
-        worst(of_plans),
+        group_table(found),
+        choice_of_tp(choices(scored_of(found))),
+        worst(found),
     )
     lines = [line for part in parts for line in (*part, "")]
-    lines.remove("")  # the goals of halves go on with the first table
     caps = ", ".join(f"{rate:.0f}/s ({name})" for name, rate in sorted(rates.items()))
     lines.append(f"Requests that one API server process let through at most: {caps}.")
     print("\n".join(lines))
@@ -296,7 +325,8 @@ def main() -> None:
         for key, row in table:
             if key.family.startswith("MI") and key.llms:
                 calibrate(key, row, arguments.out)
-        write_texts({SHIPPED: file_of(with_range, estimated, rates)}, arguments.out)
+        text = file_of(table, measured, errors, rates, estimated)
+        write_texts({SHIPPED: text}, arguments.out)
 
 
 if __name__ == "__main__":

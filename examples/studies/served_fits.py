@@ -1,15 +1,19 @@
 """Fit the rows of ``engine_times.yaml`` to sweeps; score each without its group.
 
-A group is one LLM on one GPU type with one version of an engine. A row is of one kind
-of LLM, or of one LLM, on one family of GPUs with one era of an engine. A sweep is
-scored by the row that a plan would take if nobody had run its group.
+A row that rests on one LLM names it, and serves it alone. One for a kind of LLM needs
+three LLMs of two families; it is what an LLM without a row of its own gets, and each
+family is predicted without its sweeps. A group is one LLM on one GPU type with one
+version of an engine: a sweep is scored by the row of its LLM without its group, or
+where none is left by that of its kind without its family.
 """
 
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from served_sets import OTHER_CLUSTER
+import numpy as np
+from served_sets import DUMP, OTHER_CLUSTER
 from served_sweeps import FAMILIES, Sweep, base_of
 
 from capplan.calibration.load_test import LoadTest
@@ -30,25 +34,74 @@ PRIOR = EngineTime(
     prompt_token_s=1e-5,
 )
 
-OWN = (
-    ("gpt-oss-120b", "gpt-oss-20b"),
-    ("DeepSeek-R1", "DeepSeek-V3.1"),
-    ("DeepSeek-R1-NVFP4",),
-)
-"""LLMs with rows of their own; the rest have those of their kind."""
+_STEPS = (0.2, 0.4, 5e-4, 2e-5)
+"""Of the factors, an iteration's time and a running request's, for slopes."""
+
+KERNELS = PRIOR.model_copy(update={"prefill_factor": 1.0})
+"""What a row of experts begins at on measured kernels, whose factors stay at one: those
+of one LLM mend its own tables, and are wrong for the next."""
+
+FEWEST_LLMS, FEWEST_FAMILIES = 3, 2
+"""LLMs and their families from which a row is of a kind."""
 
 ERAS = ("0", "0.11", "0.14")
-"""First versions of vLLM with a row of their own, for LLMs with rows of their own: the
-step is 0.11. Other mixtures of experts have two rows, dense LLMs one: their sweeps of
-newer versions are too few."""
+"""First versions of vLLM with a row of their own, for mixtures of experts with rows of
+their own: the step is 0.11. Dense LLMs have one: their sweeps of newer versions are too
+few."""
 
 
 AMD_ERAS = ("0", "0.5.10")
 """The same of SGLang on AMD's GPUs: from 0.5.9 to 0.5.12 DeepSeek-R1 became 1.5 times
 as fast on MI300X."""
 
+UNVERSIONED = "of 2026-07"
+"""In place of the version of an engine whose runs state the time alone."""
+
 FEWEST_TESTS = 3
 """Load tests from which a row is fitted."""
+
+
+class Linear:
+    """A load test whose times are linear in the engine's, as they are near a point.
+
+    A closed loop is a sum of iterations, and each of these is linear in the factors and
+    times; which of them hold prompts hardly changes. It takes five simulations where a
+    fit takes hundreds.
+    """
+
+    def __init__(self, served: Served) -> None:
+        self.served, self.point = served, served.point
+        self._first = self._told(served.simulated(PRIOR))
+        moved = [
+            {name: getattr(PRIOR, name) + step}
+            for name, step in zip(NAMES, _STEPS, strict=False)
+        ]
+        self._slopes = [
+            (self._told(served.simulated(PRIOR.model_copy(update=to))) - self._first)
+            / step
+            for to, step in zip(moved, _STEPS, strict=True)
+        ]
+
+    @staticmethod
+    def _told(loop: LoadTest) -> np.ndarray:
+        return np.array([loop.ttft_s, loop.tpot_s, 1 / loop.output_tokens_per_s])
+
+    def simulated(self, time: EngineTime, seed: int = 0) -> LoadTest:
+        """Return the test as an engine with this time of its own would serve it."""
+        names = zip(NAMES, self._slopes, strict=False)
+        told = self._first + sum(
+            slope * (getattr(time, name) - getattr(PRIOR, name))
+            for name, slope in names
+        )
+        ttft_s, tpot_s, per_token_s = np.maximum(told, 1e-7).tolist()
+        before_s = time.request_s - PRIOR.request_s
+        each_s = time.prompt_token_s - PRIOR.prompt_token_s
+        ttft_s += before_s + each_s * self.point.mean_isl
+        return LoadTest(ttft_s, tpot_s, 1 / per_token_s)
+
+    def errors(self, loop: LoadTest) -> list[float]:
+        """Return log(simulated ÷ measured) of what the test states, over its noise."""
+        return self.served.errors(loop)
 
 
 class Key(NamedTuple):
@@ -67,7 +120,8 @@ class Case(NamedTuple):
 
     sweep: Sweep
     of: Basis
-    tests: tuple[Served, ...]
+    tests: tuple[Linear, ...]
+    is_unknown: bool = False  # on the data sheet, though kernels of the LLM are known
 
 
 class Found(NamedTuple):
@@ -103,9 +157,7 @@ def cases(sweeps: Sequence[Sweep]) -> list[Case]:
             continue
         try:
             base, of = base_of(sweep)
-            tests = tuple(sweep.served(base))
-            for test in tests:
-                test.simulated(PRIOR)
+            tests = tuple(map(Linear, sweep.served(base)))
         except InputError:  # it does not fit as it ran
             continue
         made.append(Case(sweep, of, tests))
@@ -120,7 +172,8 @@ def on_data_sheets(its: Sequence[Case]) -> list[Case]:
         if sweep.engine != "vllm" or case.of == "roofline":
             continue
         base = roofline_profile(sweep.llm, find_gpu(sweep.gpu), sweep.tp)
-        made.append(Case(sweep, "roofline", tuple(sweep.served(base))))
+        tests = tuple(map(Linear, sweep.served(base)))
+        made.append(Case(sweep, "roofline", tests, True))
     return made
 
 
@@ -128,6 +181,8 @@ def era(sweep: Sweep) -> int:
     """Return which version of its engine, by ``ERAS``, a sweep is of."""
     if sweep.kind == "dense":
         return 0
+    if sweep.source == DUMP:  # of 2026, whatever its versions
+        return int(sweep.engine == "vllm")
     eras = eras_of(sweep.engine, sweep.family)
     return sum(_ordered(sweep.version) >= _ordered(first) for first in eras[1:])
 
@@ -150,71 +205,119 @@ def is_enough(its: Sequence[Case]) -> bool:
     return sum(len(case.tests) for case in its) >= FEWEST_TESTS
 
 
+def family_of(llm: str) -> str:
+    """Return the family of an LLM: the letters that its name begins with."""
+    return re.split(r"[^A-Za-z]", llm)[0]
+
+
+def is_of_a_kind(its: Sequence[Case]) -> bool:
+    """Return whether cases are of enough LLMs and families for a row of a kind."""
+    names = {case.sweep.llm.name for case in its}
+    families = {family_of(name) for name in names}
+    return len(names) >= FEWEST_LLMS and len(families) >= FEWEST_FAMILIES
+
+
 def keys_of(case: Case) -> list[Key]:
     """Return the rows that a sweep is fitted in: of its kind, its LLM, its GPU type."""
     sweep = case.sweep
     of_kind = Key(case.of, sweep.family, sweep.kind, (), sweep.engine, era(sweep))
     keys = [of_kind._replace(era=min(of_kind.era, 1))]
-    own = [llms for llms in OWN if sweep.llm.name in llms]
-    if sweep.family == "CDNA":
-        keys.append(of_kind._replace(family=sweep.gpu, llms=(sweep.llm.name,)))
-    elif own and case.of != "roofline":
-        keys.append(of_kind._replace(llms=own[0]))
-        keys.append(keys[-1]._replace(family=sweep.gpu))
+    if not case.is_unknown:
+        own = of_kind._replace(llms=(sweep.llm.name,))
+        if sweep.family != "CDNA":
+            keys.append(own)
+        keys.append(own._replace(family=sweep.gpu))
     return keys
 
 
 class Rows:
-    """Rows fitted to cases, and again without a group."""
+    """Rows fitted to cases, and again without a group or a family."""
 
-    def __init__(self, its: Sequence[Case]) -> None:
+    def __init__(self, its: Sequence[Case], own: bool = False) -> None:
         self.members: dict[Key, list[Case]] = defaultdict(list)
         for case in its:
             if case.sweep.source != OTHER_CLUSTER and not is_short(case.sweep):
                 for key in keys_of(case):
-                    self.members[key].append(case)
+                    if key.llms or not own:
+                        self.members[key].append(case)
         self.rows = {
             key: _row(key, of, None)
             for key, of in self.members.items()
-            if is_enough(of) and not self._is_of_one_gpu(key)
+            if is_enough(of) and (self._is_own(key) if key.llms else is_of_a_kind(of))
         }
+        self._of_families: dict[str, list[EngineRow]] = {}
 
-    def _is_of_one_gpu(self, key: Key) -> bool:
-        """Return whether a row of a GPU type would be that of its family."""
+    def _is_own(self, key: Key) -> bool:
+        """Return whether a row of a GPU type differs from that of its family."""
         alike = [k for k in self.members if k[0] == key[0] and k[2:] == key[2:]]
         wider = [k for k in alike if len(self.members[k]) > len(self.members[key])]
-        return key.family not in FAMILIES and key.of != "roofline" and not wider
+        return key.family in FAMILIES or key.family.startswith("MI") or bool(wider)
 
-    def without(self, group: tuple[str, ...]) -> list[EngineRow]:
-        """Return the rows as they were had nobody run a group."""
+    def own_without(self, group: tuple[str, ...]) -> list[EngineRow]:
+        """Return the rows of LLMs as they were had nobody run a group."""
         rows = []
         for key, row in self.rows.items():
             its = self.members[key]
             rest = [case for case in its if case.sweep.group != group]
-            if len(rest) == len(its):
-                rows.append(row)
-            elif is_enough(rest):
-                rows.append(_row(key, rest, row))
+            if not key.llms or (len(rest) < len(its) and not is_enough(rest)):
+                continue
+            rows.append(row if len(rest) == len(its) else _row(key, rest, row))
         return rows
 
+    def kinds_without(self, family: str) -> list[EngineRow]:
+        """Return the rows of kinds as they were without a family of LLMs."""
+        if family not in self._of_families:
+            self._of_families[family] = rows = []
+            for key, row in self.rows.items():
+                its = self.members[key]
+                rest = [c for c in its if family_of(c.sweep.llm.name) != family]
+                if not key.llms and is_enough(rest):
+                    rows.append(row if len(rest) == len(its) else _row(key, rest, row))
+        return with_general(self._of_families[family])
+
     def left_out(self, its: Sequence[Case]) -> Iterator[Found]:
-        """Yield each case as predicted without its group."""
+        """Yield each case as predicted without its group, or without its family."""
         groups: dict[tuple, list[Case]] = defaultdict(list)
         for case in its:
             groups[case.sweep.group].append(case)
         for group, members in groups.items():
-            rows = with_general(self.without(group))
-            for case in members:
-                row = chosen(rows, case)
-                if row is not None:
-                    loops = tuple(test.simulated(row) for test in case.tests)
-                    yield Found(case, row, loops)
+            family = family_of(members[0].sweep.llm.name)
+            rows = [*self.own_without(group), *self.kinds_without(family)]
+            yield from predicted(rows, members)
+
+    def families_left_out(
+        self, its: Sequence[Case], general: bool = False
+    ) -> Iterator[Found]:
+        """Yield each case as predicted without its family of LLMs.
+
+        ``general``: by the rows for GPUs that no row names.
+        """
+        for case in its:
+            rows = self.kinds_without(family_of(case.sweep.llm.name))
+            if general:
+                rows = [row for row in rows if not row.gpus]
+            yield from predicted(rows, [case])
+
+
+def predicted(rows: Sequence[EngineRow], its: Sequence[Case]) -> Iterator[Found]:
+    """Yield cases as predicted by the rows that a plan would choose."""
+    for case in its:
+        row = chosen(rows, case)
+        if row is not None:
+            loops = tuple(test.simulated(row) for test in case.tests)
+            yield Found(case, row, loops)
+
+
+def of_vllm(its: Sequence[Case]) -> list[Case]:
+    """Return vLLM's sweeps, of which the general rows are."""
+    return [case for case in its if case.sweep.engine == "vllm"]
 
 
 def chosen(rows: Sequence[EngineRow], case: Case) -> EngineRow | None:
     """Return the row that a plan takes for a sweep's engine, or the nearest other."""
     sweep = case.sweep
-    kind = (case.of, sweep.gpu, sweep.llm.name, sweep.kind == "experts")
+    name = "" if case.is_unknown else sweep.llm.name
+    kind = (case.of, sweep.gpu, name, sweep.kind == "experts")
     wanted = EngineName(sweep.engine, sweep.version)
     on_kernels = ("kernel-sum", *kind[1:])  # as estimates take them
     return (
@@ -226,47 +329,44 @@ def chosen(rows: Sequence[EngineRow], case: Case) -> EngineRow | None:
 
 
 def with_general(rows: Sequence[EngineRow]) -> list[EngineRow]:
-    """Return rows with those for GPUs that no row names: vLLM's on Hopper.
-
-    Where none is of Hopper, the newest. Their error is the widest of their kind.
-    """
-    general = []
-    for of in dict.fromkeys(row.of for row in rows):
-        for experts in (False, True):
-            its = [r for r in rows if (r.of, r.experts, r.llms) == (of, experts, [])]
-            its = [row for row in its if row.engine == "vllm"]
-            if not its:
-                continue
-            hopper = [row for row in its if "H100" in row.gpus]
-            newest = max(its, key=lambda row: row.versions[1])
-            errors = [row.served for row in its if row.served is not None]
-            widest = max(errors, key=lambda e: e.tpot[2], default=None)
-            for row in hopper or [newest]:
-                source = f"no sweep of this GPU type; {row.source}"
-                update = {"gpus": [], "source": source, "served": widest}
-                general.append(row.model_copy(update=update))
+    """Return rows with those for GPUs that no row names: vLLM's on Hopper."""
+    general = [
+        row.model_copy(
+            update={"gpus": [], "source": f"no sweep of this GPU type; {row.source}"}
+        )
+        for row in rows
+        if row.engine == "vllm"
+        and not row.llms
+        and "H100-SXM".startswith(tuple(row.gpus))
+    ]
     return [*rows, *general]
 
 
-_KNOWN: dict[tuple[int, ...], EngineTime] = {}
+_KNOWN: dict[tuple, EngineTime] = {}
 """Times by the cases that they were fitted to: two rows may be of the same."""
 
 
-def _fitted(its: Sequence[Case], near: EngineRow | None) -> EngineTime:
-    key = tuple(map(id, its))
-    if key not in _KNOWN:
+def _fitted(key: Key, its: Sequence[Case], near: EngineRow | None) -> EngineTime:
+    is_kernels = not key.llms and (key.of, key.kind) == ("kernel-sum", "experts")
+    known = (is_kernels, bool(key.llms), *map(id, its))
+    if known not in _KNOWN:
         tests = [test for case in its for test in case.tests]
-        of = [case.sweep.llm.name for case in its for _ in case.tests]
-        weights = [of.count(name) ** -0.5 for name in of]  # no LLM drowns the others
-        start = None if near is None else near.time
-        fitted = fit_engine_time(tests, PRIOR, start=start, weights=weights)
-        _KNOWN[key] = fitted.time
-    return _KNOWN[key]
+        names = [case.sweep.llm.name for case in its for _ in case.tests]
+        weights = [names.count(name) ** -0.5 for name in names]  # none drowns others
+        fitted = fit_engine_time(
+            tests,
+            KERNELS if is_kernels else PRIOR,
+            fixed=("decode_factor", "prefill_factor") if is_kernels else (),
+            start=None if near is None else near.time,
+            weights=weights,
+        )
+        _KNOWN[known] = fitted.time
+    return _KNOWN[known]
 
 
 def _row(key: Key, its: Sequence[Case], near: EngineRow | None) -> EngineRow:
     tests = [test for case in its for test in case.tests]
-    time = _fitted(its, near)
+    time = _fitted(key, its, near)
     sweeps = [case.sweep for case in its]
     versions = sorted({s.version for s in sweeps if s.version}, key=_ordered)
     kinds = sorted({f"{sweep.llm.name} on {sweep.gpu}" for sweep in sweeps})
@@ -280,7 +380,8 @@ def _row(key: Key, its: Sequence[Case], near: EngineRow | None) -> EngineRow:
         experts=key.kind == "experts",
         engine=key.engine,
         since=eras_of(key.engine, key.family)[key.era] if key.era else "",
-        engine_version="–".join(dict.fromkeys([*versions[:1], *versions[-1:]])),
+        engine_version="–".join(dict.fromkeys([*versions[:1], *versions[-1:]]))
+        or next((UNVERSIONED for s in sweeps if s.source == DUMP), ""),
         source=f"{len(tests)} load tests of {', '.join(kinds)} "
         f"({'; '.join(sorted({sweep.source for sweep in sweeps}))})",
     )

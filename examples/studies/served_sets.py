@@ -7,6 +7,7 @@ expert parallelism are left out.
 """
 
 import csv
+import gzip
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -27,12 +28,14 @@ NEBIUS = "runs on H200 of 2026-06"
 OTHER_CLUSTER = "runs of another cluster of H200, 2026-06"
 PERFLAB = "GPUStack performance lab, 2026-08"
 COOKBOOK = "SGLang cookbook, 2026-05"
+DUMP = "medians of InferenceX, dump of 2026-07-20"
 
 GPUS = {
     "h100": "H100-SXM",
     "h200": "H200-SXM",
     "b200": "B200-SXM",
     "b200-trt": "B200-SXM",
+    "b300": "B300-SXM",
     "a100": "A100-80GB-SXM",
     "mi300x": "MI300X",
     "mi325x": "MI325X",
@@ -65,6 +68,23 @@ _SILICON_LLMS = {
 }
 """The same of the end-to-end runs, which state their version."""
 
+_DUMP_LLMS = {
+    ("kimik2.5", "fp4"): "Kimi-K2.5-NVFP4",
+    ("kimik2.5", "int4"): "Kimi-K2.5",
+    ("minimaxm2.5", "fp4"): "MiniMax-M2.5-NVFP4",
+    ("minimaxm2.5", "fp8"): "MiniMax-M2.5",
+    ("minimaxm3", "fp4"): "MiniMax-M3-NVFP4",
+    ("minimaxm3", "fp8"): "MiniMax-M3-FP8",
+    ("qwen3.5", "fp4"): "Qwen3.5-397B-A17B-NVFP4",
+    ("qwen3.5", "fp8"): "Qwen3.5-397B-A17B-FP8",
+    ("qwen3.5", "bf16"): "Qwen3.5-397B-A17B",
+    ("glm5", "fp4"): "GLM-5-NVFP4",
+    ("glm5", "fp8"): "GLM-5-FP8",
+    ("dsv4", "fp4"): "DeepSeek-V4-Pro",
+    ("dsv4", "fp8"): "DeepSeek-V4-Pro",
+}
+"""LLMs of 2026 alone: of the others there are runs that state their version."""
+
 _NAMES = {
     "DeepSeek-R1-0528": "DeepSeek-R1",
     "Qwen3-235B-A22B-Instruct-2507": "Qwen3-235B-A22B",
@@ -79,7 +99,8 @@ def _rows(path: Path) -> Iterator[dict[str, str]]:
     if not path.exists():
         print(f"{path.name} is absent: its load tests are left out")
         return
-    with open(path, encoding="utf-8") as file:
+    opened = gzip.open if path.suffix == ".gz" else open
+    with opened(path, "rt", encoding="utf-8") as file:
         yield from csv.DictReader(file)
 
 
@@ -309,6 +330,32 @@ def cookbook(path: Path) -> Iterator[Test]:
         yield (COOKBOOK, gpu, llm, tp, isl, osl, "sglang", version), point
 
 
+_LEAST_MARGIN = 0.3
+"""Of the decoded GPU: below it MI300X and MI325X are taken for each other."""
+
+
+def dump(path: Path) -> Iterator[Test]:
+    """Yield InferenceX's medians over all nights and versions of one engine alone.
+
+    Settings are decoded; by Little's law the GPUs of one engine are its TP degree.
+    """
+    for row in _rows(path):
+        llm = _known(_DUMP_LLMS.get((row["model"], row["precision"]), ""))
+        gpu, framework = GPUS.get(row["hardware"], ""), row["framework"]
+        names = ("disagg", "is_multinode", "decode_dp_attention")
+        apart = "True" in [row[name] for name in names]
+        if not gpu or apart or row["spec_method"] != "none" or row["decode_ep"] != "1":
+            continue
+        if llm is None or float(row["margin_hardware"]) < _LEAST_MARGIN:
+            continue
+        llm = find_llm(_on(gpu, llm.name))
+        isl, osl, tp = (int(row[k]) for k in ("isl", "osl", "gpus_by_littles_law"))
+        tpot_s, users = float(row["median_tpot_s"]), int(row["conc"])
+        point = SweepPoint(isl, osl, users, tpot_s, least_share=0.8, median=True)
+        engine = ENGINES.get(framework, framework)
+        yield (DUMP, gpu, llm, tp, isl, osl, engine, ""), point
+
+
 READERS = {
     "served/sweeps.csv": dashboard,
     "iteration_times/silicon_end_to_end.csv": silicon,
@@ -317,6 +364,7 @@ READERS = {
     "served/h200_2026-06.csv": h200,
     "served/gpustack_perflab_2026-08.csv": perflab,
     "served/sgl_cookbook_2026-05.csv": cookbook,
+    "served/2026-07/inferencex_dump_2026-07-20_medians.csv.gz": dump,
 }
 """The file that each reader reads, in a folder of data."""
 

@@ -1,16 +1,21 @@
 """The row of engine times that a profile takes, by LLM, GPU, engine and version."""
 
+import re
+
 import pytest
 
 from capplan.errors import CapplanWarning, InputError, ProfileError
 from capplan.latency.catalog import find_profile
 from capplan.latency.engine_rows import (
     NEWER_CARRIES,
+    SHIPPED,
     EngineName,
     engine_time,
     parse_engine,
 )
+from capplan.latency.engine_rows import _read as read_rows
 from capplan.latency.with_engine import with_engine_time
+from capplan.shipped import shipped
 
 HEAD = "schema: capplan-engine-times/1\ntimes:\n"
 ROW = "- {of: kernel-sum, iteration_s: 0.001, per_request_s: 4.0e-5, source: mine}\n"
@@ -130,6 +135,53 @@ def test_a_row_that_names_the_llm_is_before_newer_ones_of_its_kind(tmp_path):
     assert row("H100-SXM", False, path, llm="another").source == "kind"
 
 
+def test_a_row_of_another_weight_dtype_is_before_those_of_the_kind(tmp_path):
+    path = tmp_path / "times.yaml"
+    path.write_text(
+        HEAD
+        + "- {of: kernel-sum, gpus: [H100], source: kind}\n"
+        + "- {of: kernel-sum, llms: [Llama-3.3-70B-FP8], source: own}\n"
+    )
+
+    of = {
+        llm: row("H100-SXM", False, path, llm=llm).source
+        for llm in ("Llama-3.1-70B-FP8", "Llama-3.1-70B", "Qwen3-32B")
+    }
+
+    assert list(of.values()) == ["own", "own", "kind"]
+
+
+def test_an_older_version_than_its_own_rows_takes_the_row_of_its_kind(tmp_path):
+    path = tmp_path / "times.yaml"
+    path.write_text(
+        HEAD
+        + "- {of: kernel-sum, engine_version: 0.10.2, source: kind}\n"
+        + "- {of: kernel-sum, llms: [mine], engine_version: 0.26.0, source: own}\n"
+        + "- {of: kernel-sum, llms: [other], engine_version: of 2026-07, source: new}\n"
+    )
+    old, new = EngineName("vllm", "0.11"), EngineName("vllm", "0.26")
+
+    assert row("H100-SXM", False, path, llm="mine", wanted=old).source == "kind"
+    assert row("H100-SXM", False, path, llm="mine", wanted=new).source == "own"
+    # Of no version that is told, it is of all.
+    assert row("H100-SXM", False, path, llm="other", wanted=old).source == "new"
+
+
+def test_a_row_that_rests_on_one_llm_serves_it_alone():
+    """A row of a kind rests on three LLMs of two families, as its source says."""
+    for shipped_row in read_rows(shipped("profiles") / SHIPPED).times:
+        swept = set(re.findall(r"(\S+-\S+) on [A-Z]", shipped_row.source))
+        families = {re.split("[^A-Za-z]", name)[0] for name in swept}
+        if shipped_row.llms:
+            assert len(shipped_row.llms) == 1
+            assert set(shipped_row.llms) <= swept
+            assert shipped_row.served is None or shipped_row.served.left_out == "group"
+        else:
+            assert len(swept) >= 3, shipped_row.source
+            assert len(families) >= 2, shipped_row.source
+            assert shipped_row.served.left_out == "family"
+
+
 def test_an_engine_newer_than_all_measured_takes_the_newest_and_may_carry_more():
     profile = find_profile("gpt-oss-120b", "H100-SXM", 2)
     newest = with_engine_time(profile, True).engine_time
@@ -146,13 +198,14 @@ def test_an_engine_newer_than_all_measured_takes_the_newest_and_may_carry_more()
     assert time.served.capacity[2] == newest.served.capacity[2] * NEWER_CARRIES
 
 
-def test_an_engine_that_nobody_measured_there_is_named_and_has_no_range():
+def test_an_engine_that_nobody_measured_there_is_named_and_has_the_kinds_error():
     profile = find_profile("Llama-3.1-8B", "L40S", 1)
 
     with pytest.warns(CapplanWarning, match="no SGLang was measured on GPUs of this"):
         time = with_engine_time(profile, False, wanted=EngineName("sglang")).engine_time
 
-    assert time.served is None
+    assert time.served.left_out == "family"
+    assert time.served.is_wide
 
 
 @pytest.mark.parametrize("text", ["", "vllm@", "vllm@new", "llama.cpp", "@0.13"])

@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 from dataclasses import replace
 
 import pytest
@@ -193,7 +194,10 @@ def test_a_range_above_two_is_no_engine_of_this_kind_was_measured(tmp_path):
     found = best(engine_overhead=str(path))
 
     assert found.replica_count_range is None
-    assert sentences.engines(found) == "no engine of this kind was measured"
+    assert found.cautious_replica_count > found.replica_count
+    assert sentences.engines(found).startswith(
+        "nine of ten carried 60% of the predicted load or more (9 benchmark sweeps): "
+    )
 
 
 def test_a_higher_share_of_engines_needs_more(usual):
@@ -203,18 +207,31 @@ def test_a_higher_share_of_engines_needs_more(usual):
     assert cautious.replica_count_range[1] <= cautious.replica_count
 
 
-def test_an_estimate_is_cautious_unless_told_otherwise():
+def test_an_llm_without_a_benchmark_has_the_medians_count_and_a_cautious_one():
     asked = {"gpu": "H100-NVL", "llm": "Qwen2.5-14B", "slo": "ttft=1s,tpot=40ms"}
 
-    estimate, median = best(**asked), best(**asked, latency_quantile=0.5)
+    found = plan(PlanSettings(**SETTINGS | asked))
+    estimate, median = found.best, best(**asked, latency_quantile=0.5)
 
     assert estimate.configuration.latency_source == "estimate"
     assert estimate.is_in_doubt
-    decode_s = [row.configuration.tables.decode_s[32] for row in (estimate, median)]
-    assert decode_s[0] > decode_s[1]
-    # Sweeps on data sheets differ by more than a factor of two.
-    assert estimate.configuration.is_unmeasured
+    assert estimate.replica_count == median.replica_count
+    # Sweeps of other families differ by more than a factor of two: that is no range.
+    assert estimate.configuration.is_unbacked
     assert estimate.replica_count_range is None
+    share = estimate.configuration.cautious_share
+    assert estimate.cautious_replica_count == math.ceil(estimate.replica_count / share)
+    text = " ".join(shown(found).split())
+    assert "No benchmark of this LLM backs it: load-test before you buy." in text
+    assert f"(cautious: {estimate.cautious_replica_count} replicas" in text
+    assert "real engines needed" not in text
+    assert (
+        "capplan fit --from sweep.csv --onto H100-NVL/Qwen2.5-14B/tp1 --out mine.yaml"
+        in text
+    )
+    document = json.loads(plan_json(found))["best"]
+    assert document["cautious_replica_count"] == estimate.cautious_replica_count
+    assert document["replica_count_range"] is None
 
 
 def test_the_users_own_time_is_taken(tmp_path, usual):

@@ -10,7 +10,7 @@ from capplan.deployment.engine import EngineSettings
 from capplan.fleet.price import Price
 from capplan.latency.contract import linear_tables
 from capplan.planning.plan import plan
-from capplan.planning.prospects import Prospect
+from capplan.planning.prospects import Prospect, price_of
 from capplan.planning.settings import PlanSettings
 from capplan.planning.tunings import tunings
 from capplan.report import sentences
@@ -109,17 +109,39 @@ def test_budgets_are_tuned_against_the_best_of_those_without_doubts():
     assert most == {"sure": 5, "doubt": 1}
 
 
-def test_the_uncertain_one_is_said_with_the_range_of_its_replicas():
+def test_the_uncertain_one_is_said_with_its_cautious_count():
     sure, doubt = configuration(), configuration("estimate")
 
-    assert sentences.doubts(rated(candidate_of(doubt, 5), (0.52, 1.0))) == (
-        "its latency is an estimate (5 to 10 replicas)"
+    estimate = rated(candidate_of(doubt, 5), (0.52, 1.0))
+    assert sentences.doubts(estimate) == (
+        "its latency is an estimate: load-test before you buy"
+    )
+    assert estimate.cautious_replica_count == 10
+    assert estimate.replica_count_range is None
+    assert sentences.month(estimate) == (
+        "$7,300 a month (cautious: 10 replicas, $14,600 a month)"
     )
     # A range of a factor of two is none.
-    assert sentences.doubts(rated(candidate_of(sure, 5), (0.27, 1.0))) == (
-        "no engine of this kind was measured"
+    unmeasured = rated(candidate_of(sure, 5), (0.27, 1.0))
+    assert sentences.doubts(unmeasured) == (
+        "no engine of this kind was measured: load-test before you buy"
     )
-    assert sentences.doubts(rated(candidate_of(sure, 5), (0.9, 1.0))) == ""
+    measured = rated(candidate_of(sure, 5), (0.9, 1.0))
+    assert sentences.doubts(measured) == ""
+    assert measured.cautious is None
+
+
+def test_those_in_doubt_are_ranked_by_the_fleet_that_nine_of_ten_engines_need():
+    """Fewer replicas of the median are dearer where engines differ by more."""
+    near, far = configuration("estimate"), configuration("estimate")
+    wide, narrow = (
+        rated(candidate_of(of, count), (share, 2.0))
+        for of, count, share in ((far, 4, 0.25), (near, 6, 0.75))
+    )
+
+    assert price_of(wide) == (32.0, 16)
+    assert price_of(narrow) == (16.0, 8)
+    assert price_of(candidate_of(configuration(), 4)) == (8.0, 4)
 
 
 @pytest.mark.thorough

@@ -97,6 +97,7 @@ def test_every_path_of_a_candidate_leads_somewhere(plan):
     for name, path in PATHS.items():
         found = [at(candidate, path) for candidate in plan.candidates]
         known = name in ("infeasible_reason", "pruned_reason", "launch_notes")
+        known = known or name.startswith("cautious_")  # of one in doubt
         assert known or found[0] is not None or name in _UNKNOWN_OF_A_TRACE
 
 

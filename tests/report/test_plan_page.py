@@ -69,14 +69,20 @@ def test_remarks_are_those_of_candidates_pruned_infeasible_or_coarse(plan):
 
 
 def test_a_candidate_in_doubt_says_so_in_its_place_and_beside_the_answer(doubted):
-    doubts = "its latency is an estimate"
+    doubts = "no benchmark of this LLM backs it: load-test before you buy"
 
     assert doubted.best.gpu == "H100-SXM"
     facts = section(doubted, "Why this many GPUs").known_facts
     (beside,) = [text for label, text in facts if label == "uncertain"]
-    assert re.fullmatch(rf"3 GPUs = .* of MI300X, \$1.50 per hour: {doubts}", beside)
+    assert re.fullmatch(
+        r"\d+ GPUs = .* of MI300X, \$[\d.]+ per hour \(cautious: \d+ replicas, "
+        rf"\$[\d,]+ a month\): {doubts}; it would save \$[\d,]+ a month: measure it, "
+        r"then `capplan fit --from sweep.csv --onto MI300X/Llama-3.1-8B/tp1 --out "
+        "mine.yaml`",
+        beside,
+    )
     remarks = dict(section(doubted, "Candidates").known_facts)
-    assert remarks["MI300X × TP 1"] == f"uncertain: {doubts}"
+    assert remarks["MI300X × TP 1"].startswith(f"uncertain: {doubts} (cautious: ")
 
 
 def test_an_answer_in_doubt_says_so_itself(doubted):
@@ -84,7 +90,10 @@ def test_an_answer_in_doubt_says_so_itself(doubted):
 
     facts = dict(section(alone, "Why this many GPUs").known_facts)
 
-    assert facts["uncertain"] == "its latency is an estimate"
+    assert "nine of ten carried" in facts["real engines"]
+    assert "No benchmark of this LLM backs it" in plan_page(alone).lead
+    [command] = [s for s in plan_page(alone).sections if "load test" in s.heading]
+    assert command.command.startswith("capplan fit --from sweep.csv --onto MI300X/")
 
 
 @pytest.mark.parametrize(

@@ -78,6 +78,7 @@ class _Best(Record):
     pools: list[_Pool]
     replica_count: Count
     replica_count_range: Annotated[list[Count], Field(min_length=2)] | None = None
+    cautious_replica_count: Count | None = None  # where latency is in doubt
     slo_attainment: Annotated[float, Field(ge=0, le=1)]
     e2e_p99_s: Seconds
     router: str
@@ -140,7 +141,8 @@ def read_planned(
     if checkpoint is not None and not REPOSITORY.fullmatch(checkpoint):
         raise InputError(f"--checkpoint {checkpoint}: expected ORGANISATION/NAME")
     pools = tuple(_pool(path, each, checkpoint, cold_start_s) for each in records)
-    known = best.replica_count_range or (best.replica_count, best.replica_count)
+    most = best.cautious_replica_count or best.replica_count
+    known = best.replica_count_range or (best.replica_count, most)
     load = plan.replica_load
     return Planned(
         sha256=hashlib.sha256(text.encode()).hexdigest(),

@@ -4,7 +4,8 @@ from dataclasses import replace
 
 from capplan.planning.result import Plan
 from capplan.report.page import Page, Section, Table
-from capplan.report.pages.plan import ASSUMPTION, COST, WHY, grouped, plan_page
+from capplan.report.pages.assumptions import ASSUMPTION, grouped
+from capplan.report.pages.plan import COST, WHY, plan_page
 from capplan.report.pages.purchase import MONEY
 
 MOST_ROWS = 20

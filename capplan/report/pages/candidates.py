@@ -55,6 +55,7 @@ PATHS = {
     "status": "status",
     "replica_count": "replica_count",
     "replica_count_range": "replica_count_range",
+    "cautious_replica_count": "cautious_replica_count",
     "gpu_count": "gpu_count",
     "gpu_count_range": "gpu_count_range",
     "latency_source": "configuration.latency_source",
@@ -72,6 +73,7 @@ PATHS = {
     "usd_per_h": "cost.usd_per_h",
     "usd_per_month": "cost.usd_per_month",
     "usd_per_month_range": "usd_per_month_range",
+    "cautious_usd_per_month": "cautious_usd_per_month",
     "usd_per_year": "cost.usd_per_year",
     "usd_per_million_input_tokens": "cost.usd_per_million_input_tokens",
     "usd_per_million_output_tokens": "cost.usd_per_million_output_tokens",
@@ -199,6 +201,7 @@ COLUMNS = (
     _column("replica_count", "replicas", told=partial(_by_pool, name="replica_count")),
     *_of_pools("replica_count"),
     *ends("replica_count", PATHS["replica_count_range"]),
+    _column("cautious_replica_count"),
     _column("latency_source"),
     *ends("capacity_ratio", PATHS["capacity_ratio"]),
     _column("sweep_count"),
@@ -235,6 +238,7 @@ COLUMNS = (
     _column("usd_per_h", "$ per hour", format_usd, leaves=4),
     _column("usd_per_month"),
     *ends("usd_per_month", PATHS["usd_per_month_range"]),
+    _column("cautious_usd_per_month"),
     _column("usd_per_year"),
     *(
         _column(f"usd_per_million_{kind}_tokens", heading, format_fine_usd, leaves=2)

@@ -7,9 +7,9 @@ from capplan.bounds.certificate import PLAN_SCHEMA, seal
 from capplan.planning.classes import own_targets
 from capplan.planning.cost import HOURS_PER_MONTH, HOURS_PER_YEAR, Cost, CostLine, alike
 from capplan.planning.launch import Launch
-from capplan.planning.result import Assumption, Candidate, Plan
+from capplan.planning.result import Candidate, Plan
 from capplan.planning.run import Run
-from capplan.report import drafts, sentences, window_sentences
+from capplan.report import drafts, sentences, uncertain, window_sentences
 from capplan.report.columns import (
     Column,
     column,
@@ -21,6 +21,8 @@ from capplan.report.money import in_its_currency
 from capplan.report.page import FILES, Fact, Page, Section, Table, Tile, about
 from capplan.report.pages import purchase
 from capplan.report.pages.apart import apart_sections, one_fewer, verdict
+from capplan.report.pages.assumptions import assumption_sections
+from capplan.report.pages.assumptions import grouped as grouped
 from capplan.report.pages.candidates import COLUMNS, candidate_values, plan_columns
 from capplan.report.pages.classes import classes_section, classes_table
 from capplan.report.pages.mix import mix_sections, mix_sentence
@@ -30,7 +32,6 @@ from capplan.report.pages.served import (
     lengths_section,
     lengths_table,
     served_facts,
-    served_llm,
     served_section,
     throughput_table,
     traffic_table,
@@ -38,16 +39,7 @@ from capplan.report.pages.served import (
 from capplan.report.pages.spares import spares_section
 from capplan.report.plan_charts import figures
 from capplan.report.render.json_text import plain
-from capplan.units import format_duration, format_usd
-
-HOW = {
-    "measured": "Measured",
-    "fitted": "Fitted to measurements",
-    "published": "Published",
-    "assumed": "Assumed",
-    "given": "Given by you",
-}
-"""Headings of the assumptions by how each was obtained, most certain first."""
+from capplan.units import format_usd
 
 COST, WHY = "Cost", "Why this many GPUs"
 """Headings of sections."""
@@ -92,7 +84,7 @@ def plan_page(plan: Plan) -> Page:
                 facts=() if run is None else sentences.engine_facts(run),
                 only=FILES,
             ),
-            *_assumptions(plan),
+            *assumption_sections(plan),
         ],
         values=partial(plan_values, plan),
         csv={
@@ -177,7 +169,9 @@ def _lead(plan: Plan) -> str:
     serve = "serves" if best.gpu_count == 1 else "serve"
     gpus = sentences.plural(best.gpu_count, f"{best.gpu} GPU")
     kept = window_sentences.held(plan), sentences.sustained(plan)
-    texts = *kept, verdict(plan), mix_sentence(plan)
+    doubt = sentences.doubts(best) if best.cautious is not None else ""
+    doubt = f"{doubt[:1].upper()}{doubt[1:]}." if doubt else ""
+    texts = doubt, *kept, verdict(plan), mix_sentence(plan)
     more = "".join(f" {text}" for text in texts if text)
     return f"{gpus}{price} {serve} {traffic}, within {plan.slo_text}.{more}"
 
@@ -202,7 +196,13 @@ def _tiles(plan: Plan, best: Candidate, run: Run) -> list[Tile]:
     counts = best.gpu_count_range if best.pools else best.replica_count_range
     return [
         attained,
-        Tile("Replicas", f"{best.replica_count:,}", _needed(counts, bool(best.pools))),
+        Tile(
+            "Replicas",
+            f"{best.replica_count:,}",
+            f"cautious: {best.cautious_replica_count:,}"
+            if best.cautious is not None
+            else _needed(counts, bool(best.pools)),
+        ),
         *(
             Tile(f"Cost {line.what}", _amount(line), _ends(best, line))
             for line in _lines(plan)
@@ -228,7 +228,6 @@ def _of_best(plan: Plan, best: Candidate, run: Run) -> list[Section]:
     """Return why the best candidate is as large, its classes, command and cost."""
     fewest, estimate = plan.best_by_gpus, plan.best_estimated
     facts = [
-        ("LLM", served_llm(plan)),
         ("nodes", sentences.nodes(run)),
         ("provider", purchase.billed(plan.purchase)),
         ("paid and idle", purchase.paid_anyway(plan.purchase, best.replica_count or 0)),
@@ -236,7 +235,7 @@ def _of_best(plan: Plan, best: Candidate, run: Run) -> list[Section]:
         ("engine", sentences.versions(best)),
         ("drafts", drafts.worth(plan)),
         ("drafts tried", drafts.tried(plan)),
-        ("uncertain", sentences.doubts(best)),
+        *((("uncertain", sentences.doubts(best)),) if best.cautious is None else ()),
         ("attained by", sentences.attained(run.judgement, plan.attainment_text)),
         *window_sentences.windows(run.judgement, best.probes),
         ("load", sentences.load(run.judgement)),
@@ -255,25 +254,45 @@ def _of_best(plan: Plan, best: Candidate, run: Run) -> list[Section]:
     if fewest is not None and fewest.gpu_count != best.gpu_count:
         facts.append(("fewest GPUs", _priced(fewest)))
     if estimate is not None and estimate is not best:
-        facts += [("uncertain", f"{_priced(estimate)}: {sentences.doubts(estimate)}")]
+        doubts = sentences.doubts(estimate) + uncertain.saving(plan, estimate)
+        facts.append(("uncertain", f"{_priced(estimate)}: {doubts}"))
     return [
         Section(notes=[_SPELT_OUT], only=FILES),
-        # First for who pays, then for who runs it.
-        purchase.bill_section(plan.purchase),
+        purchase.bill_section(
+            plan.purchase
+        ),  # first for who pays, then for who runs it
         Section(WHY, facts=facts),
         purchase.replicas_section(plan.purchase),
         _bill(plan, best, run),
         classes_section(run.judgement.classes, run.work),
+        _load_test(plan, best),
         launch_section(best.launch),
         *(launch_section(pool.launch, pool.role) for pool in best.pools),
     ]
+
+
+def _load_test(plan: Plan, best: Candidate) -> Section:
+    """Return the command that settles a count whose latency is in doubt."""
+    if best.cautious is None:
+        return Section()
+    return Section(
+        "After a load test, plan with what it measured (--profiles mine.yaml)",
+        command=uncertain.settled_by(plan, best),
+    )
 
 
 def _priced(candidate: Candidate) -> str:
     assert candidate.run is not None
     cost: Cost | None = candidate.cost
     price = "" if cost is None else f", {format_fine_usd(cost.usd_per_h)} per hour"
-    return f"{sentences.pools(candidate.run.deployment)} of {candidate.gpu}{price}"
+    pools = sentences.pools(candidate.run.deployment)
+    return f"{pools} of {candidate.gpu}{price}{_beside(candidate)}"
+
+
+def _beside(candidate: Candidate) -> str:
+    """Return the cautious count; empty where no doubt is."""
+    cautious = uncertain.cautious(candidate)
+    return f" (cautious: {cautious})" if cautious else ""
 
 
 def _amount(line: CostLine) -> str:
@@ -282,10 +301,14 @@ def _amount(line: CostLine) -> str:
 
 def _ends(best: Candidate, line: CostLine) -> str:
     """Return the range of a month's or a year's cost over providers and engines."""
-    ends = best.usd_per_month_range
-    if ends is None or line.what not in ("per month", "per year"):
+    ends, cautious_usd = best.usd_per_month_range, best.cautious_usd_per_month
+    if line.what not in ("per month", "per year"):
         return ""
     months = 1 if line.what == "per month" else HOURS_PER_YEAR / HOURS_PER_MONTH
+    if cautious_usd is not None:
+        return f"cautious: {format_usd(months * cautious_usd)}"
+    if ends is None:
+        return ""
     low, high = (format_usd(months * usd) for usd in ends)
     return "" if low == high else f"{low} to {high}"
 
@@ -335,7 +358,7 @@ def _candidates(plan: Plan) -> Section:
         return "best" if row is best else "" if row.status == "feasible" else "fail"
 
     remarks: list[Fact] = [
-        (str(row), f"uncertain: {sentences.doubts(row)}")
+        (str(row), f"uncertain: {sentences.doubts(row)}{_beside(row)}")
         for row in plan.candidates
         if row.run is not None and row.is_in_doubt
     ]
@@ -349,53 +372,3 @@ def _candidates(plan: Plan) -> Section:
     )
     table = Table(COLUMNS, plan.candidates, style=style)
     return Section("Candidates", tables=[table], facts=remarks, notes=[note])
-
-
-ASSUMPTION = (
-    column("what", "quantity", justify="left", is_wide=True),
-    column("value", "value", justify="left", is_wide=True),
-    column("source", "source", justify="left", is_wide=True),
-)
-
-
-def _assumptions(plan: Plan) -> list[Section]:
-    """Return what the figures rest on: the simulation, then all that was assumed."""
-    best = plan.best
-    run = None if best is None else best.run
-    counted = (
-        "" if run is None else sentences.counted(run.judgement, plan.request_count)
-    )
-    errors = {} if run is None else run.configuration.latency_error
-    simulated = (
-        f"{plan.request_count:,} requests of {plan.trace_source}, over "
-        f"{format_duration(plan.duration_s)}"
-    )
-    how = "" if run is None else f"scheduler {run.configuration.engine.scheduler}, "
-    facts = [
-        ("latency", "" if run is None else run.configuration.note),
-        (
-            "its error",
-            ", ".join(f"{phase} {format_share(x)}" for phase, x in errors.items()),
-        ),
-        ("simulated", "; ".join(filter(None, (simulated, counted)))),
-        ("with", f"{how}router {plan.router}, seed {plan.seed}"),
-    ]
-    tables = [
-        Table(ASSUMPTION, rows, title=heading)
-        for heading, rows in grouped(plan.assumptions)
-    ]
-    return [
-        Section("What the figures rest on", facts=facts),
-        Section("Assumptions", tables=tables, only=FILES, is_folded=True),
-    ]
-
-
-def grouped(assumptions: tuple[Assumption, ...]) -> list[tuple[str, list[Assumption]]]:
-    """Return the assumptions by how each was obtained, most certain first."""
-    # Kinds without a heading of ours come last, under their own name.
-    kinds = [*HOW, *sorted({row.how for row in assumptions} - set(HOW))]
-    groups = [
-        (HOW.get(kind, kind), [row for row in assumptions if row.how == kind])
-        for kind in kinds
-    ]
-    return [(heading, rows) for heading, rows in groups if rows]

@@ -1,0 +1,89 @@
+"""Sentences about how sure a count is: what real engines needed, and doubts."""
+
+from capplan.deployment.configuration import UNMEASURED
+from capplan.planning.result import Candidate, Plan
+from capplan.report.columns import plural
+from capplan.units import format_usd
+
+LOAD_TEST = ": load-test before you buy"
+
+
+def engines(candidate: Candidate) -> str:
+    """Return how many replicas real engines need; empty where it is not known."""
+    configuration, fleets = candidate.configuration, candidate.engine_fleets
+    ratio = candidate.capacity_ratio
+    if candidate.cautious is not None and configuration is not None and ratio:
+        of = " of other families of LLMs" if configuration.is_unbacked else ""
+        return (
+            f"nine of ten carried {ratio[0]:.0%} of the predicted load or more "
+            f"({plural(candidate.sweep_count or 0, 'benchmark sweep')}{of}): "
+            f"{cautious(candidate)}"
+        )
+    unmeasured = configuration is not None and configuration.is_unmeasured
+    if unmeasured and not candidate.pools:
+        return UNMEASURED
+    if fleets is None or ratio is None:
+        return ""
+    low, high = ratio
+    if candidate.pools:
+        return (
+            f"reached {low:.0%} to {high:.0%} of the predicted load "
+            f"({candidate.sweep_count} fleets of two pools that were served): "
+            f"{_needed(candidate.gpu_count_range, 'GPU')}"
+        )
+    needed = _needed(candidate.replica_count_range, "replica")
+    least = fleets[0].replica_count
+    if candidate.bound is not None and least < candidate.bound.replica_count:
+        needed += "; fewer than the lower bound, which holds for the times assumed here"
+    if not candidate.sweep_count:
+        return f"by the error of the profile's fit: {needed}"
+    return (
+        f"reached {low:.0%} to {high:.0%} of the predicted load "
+        f"({plural(candidate.sweep_count, 'benchmark sweep')}): {needed}"
+    )
+
+
+def _needed(ends: tuple[int, int] | None, of: str) -> str:
+    if ends is None:
+        return ""
+    least, most = ends
+    return plural(least, of) if least == most else f"{least:,} to {most:,} {of}s"
+
+
+def doubts(candidate: Candidate) -> str:
+    """Return why a count may be far off, and what to do; empty without a reason."""
+    if candidate.configuration is None or not candidate.configuration.doubts:
+        return ""
+    why = "; ".join(candidate.configuration.doubts)
+    return f"{why}{LOAD_TEST}" if candidate.cautious is not None else why
+
+
+def cautious(candidate: Candidate) -> str:
+    """Return the fleet that suffices for nine of ten engines, and its bill."""
+    fleet, usd = candidate.cautious, candidate.cautious_usd_per_month
+    if fleet is None:
+        return ""
+    count = plural(fleet.replica_count, "replica")
+    if candidate.pools:
+        count = plural(fleet.gpu_count, "GPU")
+    return count if usd is None else f"{count}, {format_usd(usd)} a month"
+
+
+def settled_by(plan: Plan, candidate: Candidate) -> str:
+    """Return the command that turns a load test into a profile of a candidate."""
+    which = f"{candidate.gpu}/{plan.llm}/tp{candidate.tp}"
+    return f"capplan fit --from sweep.csv --onto {which} --out mine.yaml"
+
+
+def saving(plan: Plan, candidate: Candidate) -> str:
+    """Return what a candidate in doubt would save a month, and how to find out."""
+    best, cost = plan.best, candidate.cost
+    if best is None or best.cost is None or cost is None or candidate.cautious is None:
+        return ""
+    saved = best.cost.usd_per_month - cost.usd_per_month
+    if saved <= 0:
+        return ""
+    return (
+        f"; it would save {format_usd(saved)} a month: measure it, then "
+        f"`{settled_by(plan, candidate)}`"
+    )
