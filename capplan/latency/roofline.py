@@ -153,8 +153,7 @@ def _linear_s(
     all_bytes = float(llm.weight_bytes_per_gpu(tp, dtype))
     read = np.full(n.shape, all_bytes)
     if llm.experts:
-        width = llm.expert_hidden or llm.hidden
-        one_expert = (3 if llm.gated else 2) * width * llm.expert_ffn
+        one_expert = (3 if llm.gated else 2) * llm.routed_hidden * llm.expert_ffn
         parameters = llm.expert_layers * llm.experts * one_expert
         expert_bytes = all_bytes * min(parameters / llm.parameter_count, 1.0)
         # Share of the experts that n tokens touch, each choosing at random.

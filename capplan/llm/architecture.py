@@ -91,7 +91,7 @@ class Architecture(Shapes):
         dense_layers = self.layers - self.mixer_only_layers - expert_layers
         dense, dense_bias = self._ffn(self.dense_ffn, self.ffn_bias)
         expert, expert_bias = self._ffn(
-            self.expert_ffn, self.expert_bias, self.expert_hidden
+            self.expert_ffn, self.expert_bias, self.routed_hidden
         )
         shared, _ = self._ffn(self.shared_ffn, False)
         router = (self.hidden + self.router_bias) * self.experts

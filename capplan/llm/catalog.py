@@ -20,45 +20,24 @@ _TUNINGS = re.compile(
     r"unsloth|\d{4}|v0\.1"
 )
 _QUANTIZED = {
-    "fp8dynamic": "fp8",
-    "fp8block": "fp8_block",
-    "fp8kv": "fp8",
-    "fp8w8a8": "fp8",
-    "fp8staticpertensor": "fp8",
-    "fp8": "",  # as the entry says
-    "nvfp4v2": "nvfp4",
-    "nvfp4": "nvfp4",
-    "mxfp4": "mxfp4",
-    "fp4": "nvfp4",
-    "awq": "int4",
-    "gptq": "int4",
-    "quantized.w8a8": "int8",
-    "quantized.w4a16": "int4",
-    "w8a8": "int8",
-    "w8a16": "int8",
-    "w4a16": "int4",
-    "bnb4bit": "int4",
-    "4bit": "int4",
-    "8bit": "int8",
-    "gptqint8": "int8",
-    "int8": "int8",
-    "int4": "int4",
-    "bf16": "bf16",
+    words: dtype
+    for dtype, spelt in {
+        "": "fp8",  # as the entry says
+        "fp8": "fp8dynamic fp8kv fp8w8a8 fp8static fp8staticpertensor",
+        "fp16": "fp16",
+        "fp8_block": "fp8block",
+        "mxfp4": "mxfp4 mxfp4a16",
+        "mxfp8": "mxfp8",
+        "nvfp4": "nvfp4 nvfp4v2 fp4",
+        "nvfp4a16": "nvfp4a16",
+        "int8": "int8 8bit gptqint8 w8a8 w8a16 quantized.w8a8",
+        "int4": "int4 4bit awq gptq bnb4bit w4a16 w4a16g128 quantized.w4a16",
+        "bf16": "bf16",
+    }.items()
+    for words in spelt.split()
 }
+"""Weight dtypes by the last words of a name."""
 _MIXED = ("mixer_dtype", "matrix_dtype", "head_dtype")
-_ALIASES = {
-    "mistral7b": "Mistral-7B-v0.3",
-    "mistral7bv0.2": "Mistral-7B-v0.3",
-    "phi3mini4k": "Phi-3-mini",
-    "phi3medium4k": "Phi-3-medium",
-    "nemotron3nano30ba3b": "NVIDIA-Nemotron-3-Nano-30B-A3B",
-    "llama4scout17b16e": "Llama-4-Scout",
-    "llama4maverick17b128e": "Llama-4-Maverick",
-    "mistralsmall24b": "Mistral-Small-3.2-24B",
-    "deepseekr1distillllama8b": "Llama-3.1-8B",
-    "deepseekr1distillllama70b": "Llama-3.3-70B",
-    "kimik2.7": "Kimi-K2.7-Code",
-}
 
 
 @cache
@@ -68,7 +47,7 @@ def _configs() -> dict[str, dict[str, Any]]:
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     with _DATA.open(encoding="utf-8") as file:
         entries = yaml.load(file, loader)
-    own = ("checkpoints", "fp8_kv")  # whatever has the same shapes
+    own = ("aliases", "checkpoints", "fp8_kv")  # whatever has the same shapes
     for name, entry in entries.items():
         if "like" in entry:
             shapes = entries[entry["like"]].items()
@@ -79,6 +58,33 @@ def _configs() -> dict[str, dict[str, Any]]:
 def llm_names() -> tuple[str, ...]:
     """Return the names of the LLMs in the catalog."""
     return tuple(_configs())
+
+
+def listed_names() -> tuple[str, ...]:
+    """Return the names of the LLMs, each with those of its checkpoints in others.
+
+    Examples
+    --------
+    >>> [name for name in listed_names() if name.startswith("Qwen3-8B")]
+    ['Qwen3-8B', 'Qwen3-8B-FP8']
+    """
+    return tuple(
+        name if dtype is None else f"{name}-{dtype}"
+        for name, config in _configs().items()
+        for dtype in (None, *_other_dtypes(name, config))
+    )
+
+
+def _other_dtypes(name: str, config: Mapping[str, Any]) -> list[str]:
+    """Return the suffixes of the checkpoints in another precision than an entry's."""
+    suffixes = {
+        config.get("fp8_checkpoint", "fp8"): "FP8",
+        config.get("nvfp4_checkpoint", "nvfp4"): "NVFP4",
+    }
+    others = {"fp8": "FP8-dynamic"} | suffixes
+    own = _listed(name).weight_dtype
+    dtypes = [dtype for dtype in config.get("checkpoints", {}) if dtype != own]
+    return [others.get(dtype, dtype.upper()) for dtype in dtypes]
 
 
 def llm(name_or_path: str | Path) -> Architecture:
@@ -156,14 +162,19 @@ def _found(name_or_path: str | Path) -> tuple[str, str | None]:
         raise InputError(
             f"unknown LLM {name!r}; {meant} The path of a config.json does as well"
         )
-    if dtype == "":  # FP8, as in the published checkpoint of that name
-        dtype = str(_configs()[full].get("fp8_checkpoint", "fp8"))
+    if dtype in ("", "nvfp4"):  # as in the published checkpoint of that name
+        named = dtype or "fp8"
+        dtype = str(_configs()[full].get(f"{named}_checkpoint", named))
     return full, dtype
 
 
 @cache
 def _known() -> dict[str, str]:
-    return {_squeeze(full): full for full in llm_names()} | _ALIASES
+    return {
+        _squeeze(alias): name
+        for name, config in _configs().items()
+        for alias in (name, *config.get("aliases", ()))
+    }
 
 
 @cache

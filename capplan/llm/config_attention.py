@@ -14,6 +14,7 @@ STATEFUL |= {"kimi_linear"}
 SPARSE_LATENT = frozenset({"deepseek_v32", "glm_moe_dsa"})
 SPARSE = SPARSE_LATENT | {"minimax_m3"}
 _MIMO = ("mimo_v2_flash", "mimo_v2")
+_REPLACED = ("replace_with_linear", "sparsify", "window_length")
 
 _WINDOWED = ("sliding_attention", "chunked_attention")
 _LAYERS = ("full_attention", *_WINDOWED)
@@ -303,37 +304,29 @@ def _pruned(fields: Fields, layers: int) -> dict[str, Any]:
     rounds each to a multiple of 256.
     """
     heads, hidden = fields.whole("num_attention_heads"), fields.whole("hidden_size")
-    kv_heads, widths, neither = set(), [], 0
-    for block in fields.several("block_configs"):
-        attends, ffn = block.get("attention") or {}, block.get("ffn") or {}
-        linear = attends.get("replace_with_linear") or ffn.get("replace_with_linear")
-        if linear or attends.get("sparsify") or attends.get("window_length"):
-            raise InputError(
-                f"{fields.source}: block_configs has layers of attention replaced by a "
-                "projection or a window; expected n_heads_in_group, ffn_mult and no_op"
-            )
-        part = Fields(attends, f"{fields.source}: block_configs")
-        if not part.flag("no_op", False):
-            kv_heads.add(heads // max(part.whole("n_heads_in_group"), 1))
-        elif ffn.get("no_op"):
-            neither += 1
-        if not ffn.get("no_op"):
-            width = ffn.get("intermediate_size")
-            width = width or int(2 * float(ffn["ffn_mult"]) * hidden / 3)
-            widths.append(-(-int(width) // 256) * 256)
     blocks = fields.several("block_configs")
-    if len(blocks) != layers or len(kv_heads) != 1 or not widths:
+    attends = [b["attention"] for b in blocks if not b["attention"].get("no_op")]
+    ffns = [b["ffn"] for b in blocks if not b["ffn"].get("no_op")]
+    kv_heads = {heads // int(part.get("n_heads_in_group") or 1) for part in attends}
+    replaced = any(part.get(name) for part in attends + ffns for name in _REPLACED)
+    if replaced or len(blocks) != layers or len(kv_heads) != 1 or not ffns:
         raise InputError(
             f"{fields.source}: block_configs are {len(blocks)} layers of KV heads "
-            f"{sorted(kv_heads)}; expected {layers} of one number of KV heads"
+            f"{sorted(kv_heads)}; expected {layers} of one number of KV heads, none "
+            f"with {', '.join(_REPLACED)}"
         )
-    idle = sum(bool((b.get("attention") or {}).get("no_op")) for b in blocks)
+    widths = [
+        part.get("intermediate_size") or int(2 * part["ffn_mult"] * hidden / 3)
+        for part in ffns
+    ]
+    both = [b["attention"].get("no_op") and b["ffn"].get("no_op") for b in blocks]
+    layers -= sum(map(bool, both))
     return {
+        "layers": layers,
         "kv_heads": kv_heads.pop(),
-        "layers": layers - neither,
-        "dense_ffn": round(sum(widths) / len(widths)),
-        "ffn_only_layers": idle - neither,
-        "mixer_only_layers": layers - len(widths) - neither,
+        "dense_ffn": round(sum(-(-x // 256) * 256 for x in widths) / len(widths)),
+        "ffn_only_layers": layers - len(attends),
+        "mixer_only_layers": layers - len(ffns),
     }
 
 

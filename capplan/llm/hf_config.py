@@ -17,6 +17,7 @@ _KNOWN |= {"gpt_oss", "opt", "deepseek_v2", "deepseek_v3", "kimi_k2", "glm4_moe"
 _KNOWN |= STATEFUL | {"llama4_text", "qwen3_vl_text", "qwen3_vl_moe_text"}
 _KNOWN |= SPARSE | {"gemma4_text", "minimax_m2", "glm4_moe_lite", "deepseek_v4"}
 _KNOWN |= {"mimo_v2_flash", "mimo_v2", "step3p5", "nemotron-nas", "ministral3"}
+_KNOWN |= {"mistral4", "glm4v_moe_text"}
 _BY_CLASS = {
     "DeepseekV4ForCausalLM": "deepseek_v4",
     "MiMoV2FlashForCausalLM": "mimo_v2_flash",
@@ -44,7 +45,7 @@ _FOUR_NORMS = ("gemma2", "gemma3_text", "gemma4_text")
 _BIASED_ROUTERS = frozenset({"gpt_oss", "deepseek_v3", "kimi_k2", "glm4_moe"})
 _BIASED_ROUTERS |= {"nemotron_h", *SPARSE, "gemma4_text", "minimax_m2"}
 _BIASED_ROUTERS |= {"glm4_moe_lite", "deepseek_v4", "mimo_v2_flash", "mimo_v2"}
-_BIASED_ROUTERS |= {"step3p5", "kimi_linear"}
+_BIASED_ROUTERS |= {"step3p5", "kimi_linear", "glm4v_moe_text"}
 
 _WITHOUT_FFN = {kind for kind in _KNOWN if "moe" in kind}
 _WITHOUT_FFN |= {"deepseek_v4", "nemotron-nas"}
@@ -140,7 +141,7 @@ def _biases_and_norms(kind: str, fields: Fields) -> dict[str, Any]:
     return {
         "gated": kind != "opt",
         "qkv_bias": attention_bias or kind == "qwen2",
-        "out_bias": attention_bias and kind != "glm4_moe",
+        "out_bias": attention_bias and kind not in ("glm4_moe", "glm4v_moe_text"),
         "head_norm": kind.startswith("qwen3")
         or kind in ("gemma3_text", "gemma4_text", "minimax_m3", "step3p5")
         or (kind == "glm4_moe" and fields.flag("use_qk_norm", False)),

@@ -160,9 +160,9 @@ def _loaded_bytes(llm: Architecture, layout: Layout, dtype: str) -> int:
     up = llm.head_dim + llm.value_head_dim
     held += 2 * llm.layers * llm.kv_lora_rank * llm.heads // layout.tp * up
     if dtype == "mxfp4" and llm.experts:
-        width = _expert_width(llm, layout)
-        wider = _up_to(llm.hidden, 256) * _up_to(width, 128) / (llm.hidden * width)
-        experts = 3 * llm.expert_layers * llm.experts * llm.hidden * llm.expert_ffn
+        width, hidden = _expert_width(llm, layout), llm.routed_hidden
+        wider = _up_to(hidden, 256) * _up_to(width, 128) / (hidden * width)
+        experts = 3 * llm.expert_layers * llm.experts * hidden * llm.expert_ffn
         held += round((wider - 1) * experts / gpus * QUANTIZED_BYTES[dtype])
     return held
 
@@ -189,7 +189,7 @@ def _peak_bytes(
         forward = max(forward, 2 * context * llm.heads / layout.tp * up)
     held = rows_bytes * llm.hidden + _BUFFERS_BYTES
     if llm.experts and dtype != "mxfp4":
-        width = _expert_width(llm, layout)
-        wide = max(width, llm.hidden) + max(2 * width, llm.hidden)
+        width, hidden = _expert_width(llm, layout), llm.routed_hidden
+        wide = max(width, hidden) + max(2 * width, hidden)
         held += rows_bytes * llm.experts_per_token * wide
     return round(max(sampling_bytes, forward) + held)

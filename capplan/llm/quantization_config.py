@@ -2,22 +2,14 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from capplan.errors import InputError
 from capplan.llm.config_fields import Fields
 from capplan.llm.dtypes import UNQUANTIZED
 
-_COMPRESSED = {
-    "float 8": "fp8",
-    "float 8 block": "fp8_block",
-    "float 4 tensor_group": "nvfp4",
-    "int 8": "int8",
-    "int 4": "int4",
-}
-"""Dtypes of compressed-tensors: kind and bits, with a strategy where that matters."""
-_ALGORITHMS = {
+_DTYPES = {
     "FP8": "fp8",
     "FP8_PB_WO": "fp8_block",
     "MXFP4": "mxfp4",
@@ -25,8 +17,16 @@ _ALGORITHMS = {
     "NVFP4": "nvfp4",
     "W4A16_AWQ": "int4",
     "W4A16_NVFP4": "nvfp4a16",
+    "float 8": "fp8",
+    "float 8 block": "fp8_block",
+    "float 4 32": "mxfp4",
+    "float 4 tensor_group": "nvfp4",
+    "int 8": "int8",
+    "int 4": "int4",
+    "int 4 32": "int4_g32",
 }
-"""Dtypes of ModelOpt."""
+"""Dtypes of ModelOpt, and of compressed-tensors: kind and bits, with a strategy or a
+size of groups where that matters."""
 _PARTS = {
     "head": re.compile(r"(^|\.)(lm_)?head\b"),
     "matrix": re.compile(r"shared_expert"),
@@ -57,13 +57,13 @@ def kv_dtype(fields: Fields) -> str:
         return "bf16"
     method = _quant_method(quantized)
     scheme = quantized.get("kv_cache_scheme") or quantized.get("kv_cache_quant_algo")
-    if method not in ("compressed-tensors", "modelopt") or not scheme:
+    if not method.startswith(("compressed-tensors", "modelopt")) or not scheme:
         return "bf16"
     if isinstance(scheme, Mapping):
         scheme = f"{scheme.get('type')}{scheme.get('num_bits')}"
     if str(scheme).lower() in ("fp8", "float8"):
         return "fp8"
-    if method == "modelopt" and str(scheme).lower() not in ("nvfp4", "float4"):
+    if method.startswith("modelopt") and str(scheme).lower() not in ("nvfp4", "float4"):
         return "bf16"  # vLLM warns, and takes it as not stated
     raise InputError(f"{fields.source}: KV in {scheme} is not known; expected fp8")
 
@@ -79,9 +79,8 @@ def weight_dtypes(fields: Fields) -> dict[str, str]:
         dtype = fields.get("torch_dtype") or fields.get("dtype")
         return {"weight_dtype": "fp16" if str(dtype) == "float16" else "bf16"}
     plain = UNQUANTIZED[0]
-    if named := _named(fields, quantized):
+    if parts := _parts(fields, quantized):
         rest = "fp8_block" if quantized.get("weight_block_size") else plain
-        parts = _parts_of(named)
         mixer, matrix = parts.get("mixer", rest), parts.get("matrix", rest)
         return {
             "weight_dtype": parts.get("expert", matrix),
@@ -112,17 +111,9 @@ def _part(name: str) -> str | None:
     return "matrix" if part == "others" else part
 
 
-def _parts_of(named: Iterable[tuple[str, str]]) -> dict[str, str]:
-    """Return the dtype of most modules of each part."""
-    counts: dict[str, Counter[str]] = {}
-    for name, dtype in named:
-        if part := _part(name):
-            counts.setdefault(part, Counter())[dtype] += 1
-    return {part: of.most_common(1)[0][0] for part, of in counts.items()}
-
-
-def _named(fields: Fields, quantized: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return the modules and their dtypes of a checkpoint in several."""
+def _parts(fields: Fields, quantized: Mapping[str, Any]) -> dict[str, str]:
+    """Return the dtype of most modules of each part of a checkpoint in several."""
+    groups = quantized.get("config_groups")
     if str(quantized.get("quant_algo")) == "MIXED_PRECISION":
         layers = quantized.get("quantized_layers")
         if not isinstance(layers, Mapping) or not layers:
@@ -131,42 +122,35 @@ def _named(fields: Fields, quantized: Mapping[str, Any]) -> list[tuple[str, str]
                 "does not say of which layers; expected it here or in "
                 "hf_quant_config.json beside"
             )
-        return [
-            (str(name), _algorithm(fields, how.get("quant_algo")))
-            for name, how in layers.items()
+        named = [(name, _dtype(fields, how)) for name, how in layers.items()]
+    elif isinstance(groups, Mapping) and len(groups) > 1:
+        named = [
+            (target, _dtype(fields, group.get("weights")))
+            for group in groups.values()
+            for target in group.get("targets") or ()
         ]
-    groups = quantized.get("config_groups")
-    if not isinstance(groups, Mapping) or len(groups) < 2:
-        return []
-    found = [
-        (str(target), _compressed_dtype(fields, group.get("weights") or {}))
-        for group in groups.values()
-        for target in group.get("targets") or ()
-    ]
-    return found if len({dtype for _, dtype in found}) > 1 else []
+    else:
+        return {}
+    counts: dict[str, Counter[str]] = {}
+    for name, dtype in named:
+        if part := _part(str(name)):
+            counts.setdefault(part, Counter())[dtype] += 1
+    return {part: of.most_common(1)[0][0] for part, of in counts.items()}
 
 
-def _algorithm(fields: Fields, algorithm: Any) -> str:
-    dtype = _ALGORITHMS.get(str(algorithm))
-    if dtype is None:
-        raise InputError(
-            f"{fields.source}: quant_algo {algorithm!r} is not known; expected "
-            f"{', '.join(_ALGORITHMS)}"
-        )
-    return dtype
-
-
-def _compressed_dtype(fields: Fields, weights: Mapping[str, Any]) -> str:
-    """Return the dtype of weights of a group of compressed-tensors."""
+def _dtype(fields: Fields, weights: Any) -> str:
+    """Return the dtype of weights as ModelOpt or compressed-tensors describe it."""
+    weights = weights if isinstance(weights, Mapping) else {}
     numbers = f"{weights.get('type')} {weights.get('num_bits')}"
-    if numbers in ("int 4", "float 4") and weights.get("group_size") == 32:
-        return "int4_g32" if numbers == "int 4" else "mxfp4"
+    small = f"{numbers} {weights.get('group_size')}"
     exact = f"{numbers} {weights.get('strategy')}"
-    dtype = _COMPRESSED.get(exact) or _COMPRESSED.get(numbers)
+    said = (weights.get("quant_algo"), small, exact, numbers)
+    dtype = next((_DTYPES[str(name)] for name in said if str(name) in _DTYPES), None)
     if dtype is None:
+        stated = weights.get("quant_algo") or f"{numbers} bits"
+        known = ", ".join(_DTYPES)
         raise InputError(
-            f"{fields.source}: weights in {numbers} bits are not known; expected "
-            f"{', '.join(_COMPRESSED)}"
+            f"{fields.source}: weights in {stated} are not known; expected {known}"
         )
     return dtype
 
@@ -178,15 +162,13 @@ def _weight_dtype(fields: Fields, quantized: Mapping[str, Any]) -> str:
     if method in ("fp8", "fbgemm_fp8"):
         return "fp8_block" if quantized.get("weight_block_size") else "fp8"
     if method.startswith("modelopt"):
-        return _algorithm(fields, quantized.get("quant_algo"))
+        return _dtype(fields, quantized)
     bits = quantized.get("bits")
     if method in ("awq", "gptq") and bits in (4, 8):
         return f"int{bits}"
     groups = quantized.get("config_groups")
     if method == "compressed-tensors" and isinstance(groups, Mapping) and groups:
-        return _compressed_dtype(
-            fields, next(iter(groups.values())).get("weights") or {}
-        )
+        return _dtype(fields, next(iter(groups.values())).get("weights"))
     raise InputError(
         f"{fields.source}: quantization {method!r} is not known; expected fp8, awq, "
         "gptq, mxfp4, modelopt or compressed-tensors with 8 or 4 bits"

@@ -137,6 +137,11 @@ class Shapes:
         return self.attention_layers - self.sliding_layers or self.sliding_layers
 
     @property
+    def routed_hidden(self) -> int:
+        """Width of the input and output of a routed expert."""
+        return self.expert_hidden or self.hidden
+
+    @property
     def expert_layers(self) -> int:
         """Layers with routed experts."""
         with_ffn = self.layers - self.mixer_only_layers

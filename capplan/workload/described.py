@@ -4,6 +4,8 @@ from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+import numpy as np
+
 from capplan.units import format_duration
 from capplan.workload.readers.wrong_header import listed
 from capplan.workload.trace import Trace
@@ -48,13 +50,15 @@ class Tally:
         prompt += int(trace.prompt_tokens.sum())
         self.tokens = prompt, output + int(trace.output_tokens.sum())
         self.class_names = trace.class_names
-        self.sessions |= set(trace.session[trace.session >= 0].tolist())
+        self.sessions |= {*np.unique(trace.session).tolist()} - {-1}
         if trace.arrival_s is not None:
             if self.first_s is None:
                 self.first_s, self.clock_s = float(trace.arrival_s[0]), clock_s
             self.last_s = float(trace.arrival_s[-1])
             begin_s = self.first_s if self.clock_s is None else -self.clock_s
-            self.hours.update(((trace.arrival_s - begin_s) // _HOUR_S).tolist())
+            hours = (trace.arrival_s - begin_s) // _HOUR_S
+            found = (each.tolist() for each in np.unique(hours, return_counts=True))
+            self.hours.update(dict(zip(*found, strict=True)))
 
     def __str__(self) -> str:
         """Return it in a line."""
@@ -84,7 +88,7 @@ class Tally:
         if self.first_s is None or self.last_s - self.first_s < 2 * _HOUR_S:
             return []
         hour = max(sorted(self.hours), key=self.hours.__getitem__)
-        when = f"from {format_duration(hour * _HOUR_S)} on"
+        when = f"from {format_duration(hour * _HOUR_S)} on" if hour else "at the start"
         if self.clock_s is not None:
             is_long = self.last_s - self.first_s > 24 * _HOUR_S
             shown = "%a %Y-%m-%d %H:%M" if is_long else "%H:%M"

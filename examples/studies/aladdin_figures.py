@@ -2,20 +2,17 @@
 
     python examples/studies/aladdin_figures.py
 
-Figure 3's example; Figures 11 and 12, GPUs against the arrival rate, for default vLLM
-(all four GPUs of a node in one worker, join the shortest queue), the shortest queue on
-the best worker, and best fit; Figure 13, scheduling time; Eq. 7 and Eq. 8. Every fleet
-serves the same Poisson arrivals of ShareGPT lengths in ``capplan.placement.replay``:
-heartbeats of 0.2 s, iteration times of the worker's profile. A fleet is large enough
-when the required share of requests meets the SLO and KV never overflows.
+Figure 3's example; Figure 13, scheduling time; Eq. 7 and Eq. 8. Fleets serve Poisson
+arrivals of ShareGPT lengths in ``capplan.placement.replay``: heartbeats of 0.2 s,
+iteration times of the worker's profile. A fleet is large enough when the required share
+of requests meets the SLO and KV never overflows. The other figures are in
+``papers_aladdin.py``.
 """
 
 import argparse
 import math
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
@@ -24,7 +21,6 @@ from capplan.latency.catalog import find_profile
 from capplan.llm.catalog import llm
 from capplan.placement.demand_law import fit_demand_law
 from capplan.placement.heuristics.blind import Route
-from capplan.placement.heuristics.blind import route_jsq as shortest_queue
 from capplan.placement.kv_profile import kv_at
 from capplan.placement.problem import PlacementProblem
 from capplan.placement.replay import Replay
@@ -153,19 +149,6 @@ def served(
     return Fleet(template, known, setting, **how)
 
 
-def fewest(suffices: Callable[[int], bool], most: int) -> int | None:
-    """Return the smallest fixed fleet that is large enough."""
-    low, high = 0, 1
-    while not suffices(high):
-        low, high = high, 2 * high
-        if low >= most:
-            return None
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if suffices(middle) else (middle, high)
-    return high
-
-
 def best_fit(
     template: PlacementReplica, trace: Trace, setting: Setting, share: float, **how
 ) -> tuple[int, float] | None:
@@ -178,30 +161,6 @@ def best_fit(
     return min(counts, default=None)
 
 
-def fixed(
-    template: PlacementReplica,
-    trace: Trace,
-    setting: Setting,
-    share: float,
-    rule: Route,
-    **how,
-) -> int | None:
-    def suffices(count: int) -> bool:
-        run = served(template, trace, setting, route=rule, replicas=count, **how)
-        return enough(run, share)
-
-    return fewest(suffices, 256)
-
-
-def power_of_two(rng: np.random.Generator, waiting: np.ndarray, new: int) -> np.ndarray:
-    queue = waiting.copy()
-    rows = np.empty(new, np.int64)
-    for request, (a, b) in enumerate(rng.integers(len(queue), size=(new, 2))):
-        rows[request] = row = a if queue[a] <= queue[b] else b
-        queue[row] += 1
-    return rows
-
-
 def figure_3() -> None:
     prompt, output = np.array([4, 1, 4, 1]), np.array([1, 4, 1, 4])
     print("Figure 3: four requests on two workers with KV for 9 tokens")
@@ -209,83 +168,6 @@ def figure_3() -> None:
         kv = kv_at(prompt[rows], output[rows], np.unique(output[rows]))
         peak = kv.sum(axis=0).max()
         print(f"  {name:18} peak KV {peak} tokens")
-
-
-def dash(value: float | None) -> str:
-    return "–" if value is None else f"{value:g}"
-
-
-def less(fewer: int | None, more: int | None) -> str:
-    return "–" if None in (fewer, more) else f"{1 - fewer / more:.0%}"
-
-
-def figure_11(
-    rates: list[float], span_s: float, attainment: float
-) -> list[tuple[float, int]]:
-    points = []
-    for setting in SETTINGS:
-        print(
-            f"\nFigure 11: GPUs, {setting.llm}, A100-80GB, TTFT {setting.ttft_s:g} s, "
-            f"TPOT {setting.tpot_s * 1e3:g} ms\n{'':26}best fit, lengths"
-            f"{'':11}true lengths, fewer than\n{'rate':>6}{'default vLLM':>14}"
-            f"{'JSQ':>6}{'predicted':>11}{'true':>6}{'theta':>7}"
-            f"{'default vLLM':>15}{'JSQ':>7}"
-        )
-        best, node = worker(setting.llm, setting.best_tp), worker(setting.llm, 4)
-        for rate in rates:
-            trace = arrivals(rate, span_s, seed=1)
-            blind = best_fit(best, trace, setting, attainment, predictor="aladdin")
-            ours = best_fit(best, trace, setting, attainment)
-            jsq = fixed(best, trace, setting, attainment, shortest_queue)
-            vllm = fixed(node, trace, setting, attainment, shortest_queue)
-            gpus = [
-                None if vllm is None else 4 * vllm,
-                None if jsq is None else setting.best_tp * jsq,
-                None if blind is None else setting.best_tp * blind[0],
-                None if ours is None else setting.best_tp * ours[0],
-            ]
-            shown = [dash(count) for count in gpus]
-            print(
-                f"{rate:>6g}{shown[0]:>14}{shown[1]:>6}{shown[2]:>11}{shown[3]:>6}"
-                f"{dash(ours and ours[1]):>7}{less(gpus[3], gpus[0]):>15}"
-                f"{less(gpus[3], gpus[1]):>7}",
-                flush=True,
-            )
-            if setting is SETTINGS[0] and ours is not None:
-                points.append((rate, ours[0]))
-    return points
-
-
-def figure_12(rates: list[float], span_s: float, attainment: float) -> None:
-    for setting in SETTINGS:
-        print(
-            f"\nFigure 12: GPUs of the decode pool, {setting.llm}, "
-            f"TPOT {setting.tpot_s * 1e3:g} ms\n{'':26}best fit, lengths"
-            f"{'':4}true lengths, fewer than\n{'rate':>6}{'JSQ':>6}"
-            f"{'power of two':>14}{'predicted':>11}{'true':>6}"
-            f"{'JSQ':>15}{'power of two':>14}"
-        )
-        best = worker(setting.llm, setting.best_tp)
-        how = {"decode_only": True}
-        for rate in rates:
-            trace = arrivals(rate, span_s, seed=1)
-            blind = best_fit(
-                best, trace, setting, attainment, predictor="aladdin", **how
-            )
-            ours = best_fit(best, trace, setting, attainment, **how)
-            jsq = fixed(best, trace, setting, attainment, shortest_queue, **how)
-            rule = partial(power_of_two, np.random.default_rng(0))
-            two = fixed(best, trace, setting, attainment, rule, **how)
-            gpus = [
-                None if count is None else setting.best_tp * count
-                for count in (jsq, two, blind and blind[0], ours and ours[0])
-            ]
-            shown = [dash(count) for count in gpus]
-            print(
-                f"{rate:>6g}{shown[0]:>6}{shown[1]:>14}{shown[2]:>11}{shown[3]:>6}"
-                f"{less(gpus[3], gpus[0]):>15}{less(gpus[3], gpus[1]):>14}",
-                flush=True,
-            )
 
 
 def rate_within(
@@ -345,8 +227,15 @@ def figure_13(rates: list[float], span_s: float) -> None:
     )
 
 
-def equation_7(points: list[tuple[float, int]]) -> None:
+def equation_7(rates: list[float], span_s: float, attainment: float) -> None:
     print("\nEq. 7: workers of Llama-2-70B against the rate, best fit")
+    setting = SETTINGS[0]
+    best = worker(setting.llm, setting.best_tp)
+    found = [
+        (rate, best_fit(best, arrivals(rate, span_s, seed=1), setting, attainment))
+        for rate in rates
+    ]
+    points = [(rate, fit[0]) for rate, fit in found if fit is not None]
     if len(points) < 4:
         print("  too few rates at which any theta meets the SLO")
         return
@@ -369,10 +258,8 @@ def main() -> None:
     arguments = parser.parse_args()
     rates = [float(text) for text in arguments.rates.split(",")]
     figure_3()
-    points = figure_11(rates, arguments.seconds, arguments.attainment)
-    figure_12(rates, arguments.seconds, arguments.attainment)
     figure_13(rates, arguments.seconds)
-    equation_7(points)
+    equation_7(rates, arguments.seconds, arguments.attainment)
 
 
 if __name__ == "__main__":

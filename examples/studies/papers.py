@@ -4,8 +4,7 @@
     python examples/studies/papers.py --docs docs/papers.md --only accelgen
 
 Each section is a module with ``section()``, which runs the paper's setting and returns
-its text. A claim's band comes from the paper's settings, not from our runs; one that
-lies outside has its reason beside it.
+its text. The rule of all claims is in ``papers_claims``.
 """
 
 import argparse
@@ -36,10 +35,16 @@ SECTIONS = (
 )
 HEAD = """# Papers and what comes out here
 
-Written by `python examples/studies/papers.py --docs docs/papers.md`. Each policy runs
-in the setting of its paper as far as the paper gives it. Ratios between policies are
-compared, not absolute times: those belong to the papers' GPUs. A band says where ours
-is expected from the paper's own settings; what lies outside has its reason beside it.
+Written by `python examples/studies/papers.py --docs docs/papers.md` (ten minutes). Each
+policy runs in the setting of its paper as far as the paper gives it. Ratios between
+policies are compared, not absolute times: those belong to the papers' GPUs.
+
+What is drawn is found with ten seeds: the median, and in brackets the least and the
+most of the ten. It is in the band where all ten are. Bands are the papers' figures: a
+range as printed, one side of "at least" and "at most", a single figure 10 % to either
+side. Of "up to x" the band is all from no gain to x: what lies in it has the sign only,
+at the setting at which the median is greatest. The length of a run is part of a claim.
+What lies outside has its reason beside it, as far as one was found.
 
 | scheduler | where |
 | --- | --- |

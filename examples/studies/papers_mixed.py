@@ -5,6 +5,7 @@ from functools import cache
 from typing import NamedTuple
 
 import numpy as np
+from papers_claims import SEEDS
 from papers_runs import own_classes, poisson_s, sharegpt_lengths
 
 from capplan.deployment.configuration import Configuration
@@ -17,11 +18,10 @@ from capplan.simulator.times import Simulation
 from capplan.workload.slo import parse_slo
 from capplan.workload.trace import Trace
 
-SEEDS = range(5)
 OVERLOAD_PER_S, SERVED_PER_S = 8.0, 0.4
 PROMPT_HEAVY = 0.055  # of the answers: Sarathi's iterations are as full as the paper's
-SPANS = (1, 2, 4, 8)
 COUNTS = {OVERLOAD_PER_S: 300, SERVED_PER_S: 1000}
+LONGER = 600  # requests at overload: what changes with the length of the run
 KV_BLOCKS, ROOM_FOR_TWO_BLOCKS = 457, 1000
 BLOCK_BYTES = 32 * 819_200
 S_PF = 768
@@ -50,7 +50,7 @@ SYSTEMS = {
     "FastServe": Engine("fastserve:levels=5", 8192, 8),
 }
 PARTS = {
-    "-Chunk": Engine("accelgen:chunking=0", 8192),
+    "-Chunk": Engine("accelgen:chunking=0", 8192 + 256),
     "-Order": Engine("accelgen:ordering=0", 8192),
     "-Batch": Engine("accelgen:batching=0", S_PF),
     "-ERA": Engine("accelgen:era=0", 8192),
@@ -99,14 +99,18 @@ def with_slos(
 
 @cache
 def requests(
-    seed: int, rate_per_s: float, wide: bool = False, answers: float = 1.0
+    seed: int,
+    rate_per_s: float,
+    wide: bool = False,
+    answers: float = 1.0,
+    count: int = 0,
 ) -> Trace:
     """Return the mixed requests; ``wide``: with section 3's TBT scales.
 
-    ``answers`` is the share of each answer that is left.
+    ``answers`` is the share of each answer that is left, ``count`` 0 that of COUNTS.
     """
     rng = np.random.default_rng(seed)
-    n = COUNTS[rate_per_s]
+    n = count or COUNTS[rate_per_s]
     prompts, outputs = sharegpt_lengths(
         rng, n, lambda prompt, output: (prompt <= 2048) & (output <= 1000)
     )
@@ -142,20 +146,10 @@ def run(trace: Trace, engine: Engine, blocks: int = KV_BLOCKS) -> Simulation:
 
 
 @cache
-def times_of(
-    engine: Engine, rate_per_s: float, seed: int, wide: bool = False, answers: float = 1
-) -> Simulation:
-    """Return a run."""
-    return run(requests(seed, rate_per_s, wide, answers), engine)
-
-
-@cache
-def served(
-    engine: Engine, rate_per_s: float, seed: int, wide: bool = False, answers: float = 1
-) -> Outcome:
-    """Return the figures of a run."""
-    trace = requests(seed, rate_per_s, wide, answers)
-    simulation = times_of(engine, rate_per_s, seed, wide, answers)
+def served(engine: Engine, *of, **drawn) -> Outcome:
+    """Return the figures of a run of the requests that ``requests`` draws so."""
+    trace = requests(*of, **drawn)
+    simulation = run(trace, engine)
     times = simulation.table
     ttft, _, gaps, _ = times.met(SLO.columns(trace.request_class, trace.class_names))
     kept = ttft & gaps
@@ -165,7 +159,7 @@ def served(
     computed = (trace.prompt_tokens + tokens - 1).sum()
     return Outcome(
         tokens.sum() / span_s,
-        by_span(simulation, 1),
+        in_span(simulation),
         times.e2e_s.mean(),
         ttft.mean(),
         1 - times.late_gaps.sum() / (tokens - 1).sum(),
@@ -179,17 +173,31 @@ def served(
     )
 
 
-def by_span(simulation: Simulation, spans: float) -> float:
-    """Return the output rate in so many times the span of arrivals. [tokens/s]"""
+def in_span(simulation: Simulation) -> float:
+    """Return the output rate from the first arrival to the last. [tokens/s]"""
     times = simulation.table
-    span_s = spans * simulation.totals.duration_s
+    span_s = simulation.totals.duration_s
     return times.output_tokens_by(times.arrival_s[0] + span_s) / span_s
+
+
+def of_seeds(
+    figure: str,
+    engine: Engine,
+    rate_per_s: float = OVERLOAD_PER_S,
+    answers: float = 1,
+    **drawn,
+) -> np.ndarray:
+    """Return a figure of each seed."""
+    runs = [
+        served(engine, seed, rate_per_s, answers=answers, **drawn) for seed in SEEDS
+    ]
+    return np.array([getattr(run, figure) for run in runs])
 
 
 def mean(engine: Engine, rate_per_s: float, answers: float = 1) -> Outcome:
     """Return the means over the seeds."""
-    runs = [served(engine, rate_per_s, seed, answers=answers) for seed in SEEDS]
-    return Outcome(*np.mean(runs, axis=0))
+    of = (engine, rate_per_s, answers)
+    return Outcome(*(of_seeds(figure, *of).mean() for figure in Outcome._fields))
 
 
 def urgent_share() -> float:
@@ -201,37 +209,9 @@ def urgent_share() -> float:
     return float((slack_s <= longest_s).mean())
 
 
-def over(
-    figure: str, one: Engine, other: Engine, rate_per_s: float, answers: float = 1
-) -> list[float]:
+def over(figure: str, one: Engine, other: Engine, *of, **drawn) -> np.ndarray:
     """Return the ratio of a figure between two systems, for each seed."""
-    return [
-        getattr(served(one, rate_per_s, seed, answers=answers), figure)
-        / getattr(served(other, rate_per_s, seed, answers=answers), figure)
-        for seed in SEEDS
-    ]
-
-
-def mean_over(figure: str, one: Engine, other: Engine, answers: float = 1) -> float:
-    """Return the ratio of a figure at overload, its mean over seeds."""
-    ratios = over(figure, one, other, OVERLOAD_PER_S, answers)
-    return float(np.mean(ratios))
-
-
-def over_by_spans(one: Engine, other: Engine) -> list[float]:
-    """Return the ratio of tokens in SPANS times the span at overload, over seeds."""
-    return [
-        float(
-            np.mean(
-                [
-                    by_span(times_of(one, OVERLOAD_PER_S, seed), spans)
-                    / by_span(times_of(other, OVERLOAD_PER_S, seed), spans)
-                    for seed in SEEDS
-                ]
-            )
-        )
-        for spans in SPANS
-    ]
+    return of_seeds(figure, one, *of, **drawn) / of_seeds(figure, other, *of, **drawn)
 
 
 @cache
@@ -249,7 +229,6 @@ def two_long(seed: int, engine: Engine) -> tuple[float, float]:
     return jct_s[:2].mean(), jct_s.mean()
 
 
-def two_long_ratio(which: int, one: Engine, other: Engine) -> float:
+def two_long_ratio(which: int, one: Engine, other: Engine) -> list[float]:
     """Return the ratio of the JCT of the long prompts (0) or of all (1)."""
-    sums_s = np.sum([(two_long(s, one), two_long(s, other)) for s in SEEDS], axis=0)
-    return float(sums_s[0][which] / sums_s[1][which])
+    return [two_long(s, one)[which] / two_long(s, other)[which] for s in SEEDS]

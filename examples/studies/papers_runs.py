@@ -55,9 +55,3 @@ def own_classes(ttft_s: np.ndarray, tbt_s: np.ndarray) -> tuple[str, ...]:
     """Return the names of one class for each request, with its limits in it."""
     limits_s = zip(ttft_s, tbt_s, strict=True)
     return tuple(f"x/ttft={ttft:.6f}s,tbt={tbt:.6f}s" for ttft, tbt in limits_s)
-
-
-def beside_error(values: Sequence[float]) -> str:
-    """Return the mean over seeds with its standard error."""
-    error = np.std(values, ddof=1) / np.sqrt(len(values))
-    return f"{np.mean(values):.2g} ± {error:.1g}"

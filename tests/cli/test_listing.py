@@ -11,7 +11,7 @@ from capplan.fleet.catalog import gpu_names
 from capplan.fleet.nodes import nodes
 from capplan.fleet.offer import KINDS as WAYS
 from capplan.fleet.prices import catalog_offers
-from capplan.llm.catalog import llm_names
+from capplan.llm.catalog import listed_names, llm
 from capplan.planning.systems import SYSTEMS
 from capplan.report.exports import TARGETS
 from capplan.report.pages.kinds import KINDS, kind_page, names_of
@@ -23,7 +23,7 @@ from capplan.simulator.schedulers import SCHEDULERS
 from capplan.workload.catalog import shipped_workload_names
 
 REGISTRIES = {
-    "llms": llm_names(),
+    "llms": listed_names(),
     "gpus": gpu_names(),
     "nodes": [node.name for node in nodes()],
     "ways-to-pay": WAYS,
@@ -118,3 +118,26 @@ def test_a_node_has_its_price_on_demand_where_one_is_known(capsys):
     assert any(row["usd_per_h"] for row in rows)
     for row in rows:
         assert row["usd_per_h"] == priced.get((row["provider"], row["name"]))
+
+
+@pytest.mark.parametrize(
+    ("name", "checkpoint"),
+    [
+        ("Qwen3-32B-FP8", "Qwen/Qwen3-32B-FP8"),
+        ("Qwen3-32B-FP8-dynamic", "RedHatAI/Qwen3-32B-FP8-dynamic"),
+        ("Kimi-K2.5-NVFP4", "nvidia/Kimi-K2.5-NVFP4"),
+        ("Qwen3.6-27B-NVFP4", "nvidia/Qwen3.6-27B-NVFP4"),
+        ("DeepSeek-V4-Pro-FP8", "sgl-project/DeepSeek-V4-Pro-FP8"),
+    ],
+)
+def test_checkpoints_in_other_precisions_stand_in_the_list(name, checkpoint, capsys):
+    exit_code(["list", "llms", "--json"])
+
+    items = json.loads(capsys.readouterr().out)["items"]
+    (row,) = [row for row in items if row["name"] == name]
+    assert row["checkpoint"] == checkpoint
+    assert name in names_of("llms")  # as the shell completes it
+
+
+def test_every_llm_of_the_list_is_found_by_its_name():
+    assert all(llm(name).weight_bytes() for name in names_of("llms"))

@@ -95,6 +95,15 @@ PARAMETERS = {
     "Qwen3.5-2B": 1_881_825_088,
     "Qwen3.5-4B": 4_205_751_296,
     "Qwen3.5-9B": 8_953_803_264,
+    "Mistral-Small-4-119B": 118_972_826_624,
+    "Ministral-3-3B": 3_429_006_336,
+    "Ministral-3-8B": 8_489_553_920,
+    "Ministral-3-14B": 13_506_073_600,
+    "Mistral-Nemo-12B": 12_247_782_400,
+    "Mistral-Large-2-123B": 122_610_069_504,
+    "Phi-4-mini": 3_836_021_760,
+    "NVIDIA-Nemotron-Nano-9B-v2": 8_888_227_328,
+    "Qwen3.8-2.4T-A95B": 2_419_804_697_984,
     "Kimi-K2": 1_026_408_232_448,
     "Kimi-K2-0905": 1_026_408_232_448,
     "Kimi-K2-Thinking": 1_026_408_232_448,
@@ -130,10 +139,21 @@ LIKE = {
         "Magistral-Small-2509",
         "Devstral-Small-2505",
         "Devstral-Small-2507",
+        "Devstral-Small-2-24B",
     ),
-    "Qwen2.5-7B": ("Qwen2.5-Coder-7B", "DeepSeek-R1-Distill-Qwen-7B"),
+    "Qwen2.5-3B": ("Qwen2.5-VL-3B",),
+    "Qwen2.5-72B": ("Qwen2.5-VL-72B",),
+    "Qwen3-8B": ("DeepSeek-R1-0528-Qwen3-8B",),
+    "GLM-4.5-Air": ("GLM-4.5V", "GLM-4.6V"),
+    "GLM-5.2": ("GLM-5.3",),
+    "Qwen2.5-7B": ("Qwen2.5-Coder-7B", "DeepSeek-R1-Distill-Qwen-7B", "Qwen2.5-VL-7B"),
     "Qwen2.5-14B": ("Qwen2.5-Coder-14B", "DeepSeek-R1-Distill-Qwen-14B"),
-    "Qwen2.5-32B": ("Qwen2.5-Coder-32B", "QwQ-32B", "DeepSeek-R1-Distill-Qwen-32B"),
+    "Qwen2.5-32B": (
+        "Qwen2.5-Coder-32B",
+        "QwQ-32B",
+        "DeepSeek-R1-Distill-Qwen-32B",
+        "Qwen2.5-VL-32B",
+    ),
     "Qwen3-30B-A3B": ("Qwen3-Coder-30B-A3B",),
     "Qwen3.5-27B": ("Qwen3.6-27B", "Qwen3.8-27B"),
     "Qwen3.5-35B-A3B": ("Qwen3.6-35B-A3B",),
@@ -173,6 +193,10 @@ ROUNDED = {
     "MiMo-V2-Flash": 309,
     "MiniMax-M2.5": 229,
     "Mistral-Large-3-675B": 675 - 2.5,
+    "Mistral-Small-4-119B": 119,
+    "NVIDIA-Nemotron-Nano-9B-v2": 8.89,
+    "Phi-4-mini": 3.84,
+    "Qwen3.8-2.4T-A95B": 2_420,
     "NVIDIA-Nemotron-3-Super-120B-A12B": 120.7,
     "NVIDIA-Nemotron-3-Ultra-550B-A55B": 550,
     "Qwen3.6-27B": 27,
@@ -330,6 +354,8 @@ def test_every_name_of_the_catalog_finds_itself_in_any_case(name):
         ("nvidia/DeepSeek-R1-0528-NVFP4-v2", "DeepSeek-R1-NVFP4", "nvfp4"),
         ("models--Qwen--Qwen3-32B", "Qwen3-32B", "bf16"),
         ("Eco-Tech/Qwen3.8-27B-w8a8", "Qwen3.8-27B-INT8", "int8"),
+        ("nvidia/Qwen3.6-27B-NVFP4", "Qwen3.6-27B-NVFP4A16", "nvfp4a16"),
+        ("MiniMaxAI/MiniMax-M3-MXFP8", "MiniMax-M3-MXFP8", "mxfp8"),
     ],
 )
 def test_an_llm_is_found_by_the_names_people_write(written, name, dtype):
@@ -341,6 +367,23 @@ def test_an_llm_is_found_by_the_names_people_write(written, name, dtype):
 def test_an_unknown_llm_is_refused_with_the_nearest_names():
     with pytest.raises(InputError, match=r"unknown LLM 'Llama-3.1-9B'.*Llama-3.1-8B"):
         llm("Llama-3.1-9B")
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "Qwen/Qwen3-Embedding-8B",
+        "RedHatAI/Llama-3.1-8B-Instruct-speculator.eagle3",
+        "unsloth/Qwen3-32B-GGUF",
+        "deepseek-ai/DeepSeek-R1-Distill-Qwen-32B-Japanese",
+        "nvidia/Nemotron-3-Nano-Omni-30B-A3B-Reasoning-NVFP4",
+        "zai-org/GLM-5.3-Flash",
+        "mistralai/Mistral-Small-4-119B-2603-eagle",
+    ],
+)
+def test_a_name_with_a_word_that_is_not_known_is_no_other_llm(name):
+    with pytest.raises(InputError, match="unknown LLM"):
+        llm(name)
 
 
 def test_an_unknown_llm_with_none_near_is_told_where_names_are():
@@ -581,7 +624,7 @@ def test_weights_in_several_precisions_are_those_of_their_parts(tmp_path):
     ("layers", "complaint"),
     [
         (None, "MIXED_PRECISION, and quantized_layers does not say"),
-        ({"lm_head": {"quant_algo": "W2"}}, "quant_algo 'W2' is not known"),
+        ({"lm_head": {"quant_algo": "W2"}}, "weights in W2 are not known"),
     ],
 )
 def test_a_mixed_precision_that_is_not_known_is_refused_by_name(
@@ -737,7 +780,7 @@ def test_sliding_windows_are_noted(name, window, layers):
         ("Llama-3.3-70B-FP8", ("Llama-3-70B-FP8", "Llama-3.1-70B-FP8")),
         ("DeepSeek-R1-NVFP4", ("DeepSeek-V3-NVFP4", "DeepSeek-V3.1-NVFP4")),
         ("Qwen3-32B-FP8", ("Qwen3-VL-32B-FP8_BLOCK",)),
-        ("Qwen3-8B", ("Qwen3-VL-8B",)),
+        ("Qwen3-8B", ("DeepSeek-R1-0528-Qwen3-8B", "Qwen3-VL-8B")),
         ("Qwen3-14B", ()),
         (
             "Kimi-K2.5",
@@ -905,7 +948,10 @@ def test_layers_of_llama_nemotron_have_what_their_blocks_say(tmp_path):
 @pytest.mark.parametrize(
     ("blocks", "complaint"),
     [
-        ([{"attention": {"replace_with_linear": True}}], "replaced by a projection"),
+        (
+            [{"attention": {"replace_with_linear": True}, "ffn": {}}] * 2,
+            "none with rep",
+        ),
         (
             [
                 {"attention": {"n_heads_in_group": n}, "ffn": {"ffn_mult": 1.0}}
@@ -937,9 +983,11 @@ def test_every_config_given_is_read_with_the_parameters_of_its_name(folder):
 
     of = llm(folder.name)
     assert found.parameter_count == pytest.approx(of.parameter_count, rel=0.01)
-    assert found.kv_bytes_per_token(found.kv_dtype) == of.kv_bytes_per_token(
-        found.kv_dtype
-    )
+    assert found.weight_bytes() == pytest.approx(of.weight_bytes(), rel=0.01)
+    kv_dtype = found.kv_dtype
+    assert found.kv_bytes_per_token(kv_dtype) == of.kv_bytes_per_token(kv_dtype)
+    # A name does not tell that this one's KV is in FP8.
+    assert of.kv_dtype == kv_dtype or folder.name.endswith("FP8-Static-PerTensor")
 
 
 def test_every_name_given_is_known():

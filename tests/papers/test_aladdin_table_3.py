@@ -3,8 +3,8 @@
 The testbed joins four A100-80GB by PCIe; our profiles are of NVLink. So the ring
 all-reduces of each layer are added at the speed of PCIe 4.0 x16, of which 10 to
 25 GB/s are seen in practice. KV capacity is that of section 4.1, all memory but the
-weights. Table 3 also has one GPU best for Llama-2-7B; sums of kernel times, which
-leave out what an engine of 2024 spent on the CPU in each iteration, do not show that.
+weights. Table 3 also has one GPU best for Llama-2-7B; here it is two, also with an
+engine's own time per iteration (``examples/studies/papers_aladdin.py``).
 """
 
 import numpy as np

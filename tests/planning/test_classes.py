@@ -165,3 +165,26 @@ def test_a_streamed_run_has_the_same_table_but_for_the_percentiles(tmp_path):
             row.slo_attainment_interval
         )
         assert np.isnan(other.ttft_p99_s)
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_a_streamed_run_tells_what_it_read_as_one_that_is_held(
+    tmp_path, caplog, is_cut
+):
+    path = tmp_path / "own.jsonl"
+    row = '{{"arrival_s": {}, "prompt_tokens": 50, "output_tokens": {}}}\n'
+    text = "".join(row.format(i, i % 3) for i in range(30))
+    path.write_text(text[: -5 * is_cut or None])
+    asked = {"latency_ms": "5,0.01,0,0.1,0", "kv_blocks": 500, "replicas": 1}
+
+    with caplog.at_level("INFO", logger="capplan.planning.traffic"):
+        for stream in (False, True):
+            simulate_deployment(
+                SimulateSettings(trace=path, salvage=is_cut, stream=stream, **asked)
+            )
+
+    held, streamed = caplog.messages
+    assert held == streamed
+    last = 28 if is_cut else 29
+    assert f"{19 if is_cut else 20} requests over {last - 1} s" in held
+    assert "10 left out (10 without output tokens)" in held

@@ -5,10 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from capplan.deployment.replica import replica
+from capplan.fleet.catalog import gpu
+from capplan.llm.catalog import llm
 from capplan.planning.replica_load import ReplicaLoad
 from capplan.planning.throughput import throughput
 from capplan.report.pages.plan import plan_page
-from capplan.report.pages.served import peak, used
+from capplan.report.pages.served import peak, served_llm, used
 from capplan.report.render.html_page import html
 from capplan.report.render.markdown import markdown
 from capplan.report.served_charts import length_figures, traffic_figures
@@ -25,6 +28,33 @@ def loaded(plan):
 def section(plan, heading):
     (found,) = [x for x in plan_page(plan).sections if x.heading == heading]
     return found
+
+
+@pytest.mark.parametrize(
+    ("name", "taken"),
+    [
+        ("Llama-3.1-8B", ""),
+        (
+            "Qwen3.6-27B-FP8",
+            "catalog entry Qwen3.6-27B: 26.9 B parameters, weights in ",
+        ),
+        (
+            "nvidia/Qwen3.6-27B-NVFP4",
+            "weights in nvfp4a16 (attention in fp8), KV in fp8",
+        ),
+        ("RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic", "in fp8, KV in bf16"),
+    ],
+)
+def test_a_plan_says_first_whose_shapes_and_precision_a_name_has(plan, name, taken):
+    found = llm(name)
+    held = replica(found, gpu("B200"), kv_dtype=found.kv_dtype)
+    configuration = replace(plan.best.configuration, replica=held)
+    asked = replace(
+        plan, llm=name, best=replace(plan.best, configuration=configuration)
+    )
+
+    assert taken in served_llm(asked)
+    assert bool(taken) == bool(served_llm(asked))
 
 
 def test_the_peak_is_named_with_its_share_of_what_the_fleet_carries(loaded):

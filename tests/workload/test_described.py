@@ -35,6 +35,7 @@ def test_a_week_names_the_day_of_its_peak_and_no_clock_counts_from_the_first():
 
     assert "at Thu 2026-09-17 03:00" in described(trace(week, clock_s=BEGIN_S))
     assert "from 75 h on" in described(trace(week))
+    assert "/s at the start, 1 class" in described(trace(np.array([0.0, 9, 9e3])))
 
 
 def test_classes_sessions_and_what_was_left_out_are_counted():

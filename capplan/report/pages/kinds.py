@@ -7,7 +7,7 @@ from typing import Any
 from capplan.errors import InputError, nearest
 from capplan.latency.engine_time import ENGINES
 from capplan.llm.architecture import Architecture
-from capplan.llm.catalog import llm, llm_names, published
+from capplan.llm.catalog import listed_names, llm, published
 from capplan.planning.systems import SYSTEMS
 from capplan.report import exports
 from capplan.report.columns import column, format_count
@@ -28,14 +28,14 @@ SCHEMA = "capplan.list/1"
 
 
 def _llms() -> list[dict[str, Any]]:
-    return [_llm_row(llm(name)) for name in llm_names()]
+    return [_llm_row(name, llm(name)) for name in listed_names()]
 
 
-def _llm_row(entry: Architecture) -> dict[str, Any]:
-    found = published(entry.name)
+def _llm_row(name: str, entry: Architecture) -> dict[str, Any]:
+    found = published(name)
     checkpoints = {} if found is None else dict(found.checkpoints)
     return {
-        "name": entry.name,
+        "name": name,
         "parameter_count": entry.parameter_count,
         "active_parameter_count": entry.active_parameter_count,
         "weight_dtype": entry.weight_dtype,
@@ -131,7 +131,7 @@ def _engines() -> list[dict[str, Any]]:
 _SETTINGS = column("settings", "settings", justify="left")
 
 KINDS: Mapping[str, Kind] = {
-    "llms": Kind("--llm", "LLMs of the catalog", llm_names, _llms, _LLM_COLUMNS),
+    "llms": Kind("--llm", "LLMs of the catalog", listed_names, _llms, _LLM_COLUMNS),
     **HARDWARE,
     "workloads": Kind(
         "--workload",

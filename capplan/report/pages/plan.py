@@ -32,6 +32,7 @@ from capplan.report.pages.served import (
     lengths_section,
     lengths_table,
     served_facts,
+    served_llm,
     served_section,
     throughput_table,
     traffic_table,
@@ -228,6 +229,7 @@ def _of_best(plan: Plan, best: Candidate, run: Run) -> list[Section]:
     """Return why the best candidate is as large, its classes, command and cost."""
     fewest, estimate = plan.best_by_gpus, plan.best_estimated
     facts = [
+        ("LLM", served_llm(plan)),
         ("nodes", sentences.nodes(run)),
         ("provider", purchase.billed(plan.purchase)),
         ("paid and idle", purchase.paid_anyway(plan.purchase, best.replica_count or 0)),
@@ -258,9 +260,8 @@ def _of_best(plan: Plan, best: Candidate, run: Run) -> list[Section]:
         facts.append(("uncertain", f"{_priced(estimate)}: {doubts}"))
     return [
         Section(notes=[_SPELT_OUT], only=FILES),
-        purchase.bill_section(
-            plan.purchase
-        ),  # first for who pays, then for who runs it
+        # First for who pays, then for who runs it.
+        purchase.bill_section(plan.purchase),
         Section(WHY, facts=facts),
         purchase.replicas_section(plan.purchase),
         _bill(plan, best, run),

@@ -47,6 +47,24 @@ LENGTHS = (
 )
 
 
+def served_llm(plan: Plan) -> str:
+    """Return whose shapes and which precision a name stands for.
+
+    Empty for an entry of the catalog in its own precision, as its name says so.
+    """
+    configuration = None if plan.best is None else plan.best.configuration
+    replica = None if configuration is None else configuration.replica
+    if replica is None or replica.llm.name.lower() == str(plan.llm).lower():
+        return ""
+    llm, dtype = replica.llm, replica.weight_dtype
+    attention = llm.mixer_dtype if dtype == llm.weight_dtype else ""
+    parts = f" (attention in {attention})" if attention not in ("", dtype) else ""
+    return (
+        f"{llm.source}: {llm.parameter_count / 1e9:.4g} B parameters, weights in "
+        f"{dtype}{parts}, KV in {replica.kv_dtype}"
+    )
+
+
 def served_facts(plan: Plan) -> list[Fact]:
     """Return the busiest window, the use of the fleet, and its busiest replica."""
     best = plan.best

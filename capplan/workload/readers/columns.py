@@ -246,7 +246,7 @@ def columns_among(
         ]
     if wrong:
         arrival = next((name for name in PER_S if name in names), "arrival_s")
-        raise InputError(refusal(source, wrong, arrival, names, header))
+        raise InputError(refusal(source, wrong, arrival, names, header, first))
     beside = {column: _beside(names.get(column, ""), header) for column in NEEDED}
     beside = {column: added for column, added in beside.items() if added}
     read = {*names.values(), *chain(*beside.values())}

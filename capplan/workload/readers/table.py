@@ -40,16 +40,9 @@ _SHOWN = Repr()  # of any depth and length
 _SHOWN.maxstring = 60
 _DECIMAL_COMMA = r"\s*-?\d+,\d+\s*"
 _GROUPED = r"\s*-?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?\s*"
-_EDITS = (
-    (_DECIMAL_COMMA, ", with a decimal point and no comma", "s/,/./g"),
-    (r"[1-9]\d{0,2}(?:\.\d{3})+", ", without points between thousands", r"s/\.//g"),
-    (
-        r"\d\d?/\d\d?/\d{4}\b.*",
-        "; where the month stands first",
-        r"s#([0-9]+)/([0-9]+)/([0-9]{4})#\3-\1-\2#",
-    ),
-)
-"""Values that are not sure, what they should be, and how they become it."""
+_GROUPED_BY_POINTS = r"[1-9]\d{0,2}(?:\.\d{3})+"
+_SLASHED = r"\d\d?/\d\d?/\d{4}\b.*"
+_MONTH_FIRST = r"s#([0-9]+)/([0-9]+)/([0-9]{4})#\3-\1-\2#"
 _TOO_MANY = (
     "{path}: more than {most:,} requests, the most that are held at once; expected "
     "fewer, or capplan simulate --stream"
@@ -120,20 +113,24 @@ class Table:
         """Raise an InputError that shows the place and its value."""
         place, value = _cell(self.path, int(self.frame.index[row]), column)
         shown = " ".join(value.split())[:60] or "empty"
-        expected += _better(self.path, value)
+        expected += _better(self.path, value, expected)
         raise InputError(
             f"{self.path}{place}: {column} is {shown}; expected {expected}"
         )
 
 
-def _better(path: str | Path, value: str) -> str:
-    """Return how a number or date that is not sure would be."""
-    is_free = form(path) == "csv" and separator(path) != ","  # commas are no others
-    for pattern, said, edit in _EDITS:
-        if re.fullmatch(pattern, value):
-            do = f": sed -E '{edit}' {quote(str(path))} > new.csv"
-            return said + do * (is_free or "/" in value)
-    return ""
+def _better(path: str | Path, value: str, expected: str) -> str:
+    """Return how a number or date that is not sure would be, and what makes it so."""
+    edited = f"sed -E '{{}}' {quote(str(path))} > new.csv"
+    if re.fullmatch(_SLASHED, value):
+        return f"; where the month stands first: {edited.format(_MONTH_FIRST)}"
+    if re.fullmatch(_GROUPED_BY_POINTS, value) and "whole" in expected:
+        return ", without points between thousands"
+    if not re.fullmatch(_DECIMAL_COMMA, value):
+        return ""
+    is_free = form(path) == "csv" and separator(path) != "," and "whole" not in expected
+    do = f": where it is the decimal one {edited.format('s/,/./g')}" * is_free
+    return f", with a decimal point and no comma{do}"
 
 
 def is_numeric(cells: "pd.Series") -> bool:
@@ -155,7 +152,7 @@ def parsed(cells: "pd.Series", *, whole: bool = False) -> "pd.Series":
     commas = texts[texts.str.contains(",", regex=False)]
     if len(commas):
         grouped = commas.str.fullmatch(_GROUPED)
-        zeros = commas.str.contains(r"^[^,]+,000$")
+        zeros = commas.str.contains(r"^[^,]+,000$") & (len(commas) == cells.count())
         if grouped.all() and (
             commas.str.contains(r",.*[,.]").any() or whole > zeros.all()
         ):
@@ -168,9 +165,7 @@ def parsed(cells: "pd.Series", *, whole: bool = False) -> "pd.Series":
 def _cell(path: str | Path, row: int, column: str) -> tuple[str, str]:
     """Return the place and the text of a cell; rows count from 0."""
     if form(path) == "csv":
-        if column not in header(path):
-            column = column.partition(".")[0]  # its cells hold objects
-        line, text = cell(path, row, column)
+        line, text = cell(path, row, _holder(column, header(path)))
         return f":{line}", text
     place, fields = next(islice(records(path, [column]), row, None))
     value = fields.get(column, "")
@@ -203,6 +198,12 @@ def _nested(name: str, text: str) -> dict[str, Any]:
         return flat({name: json.loads(text)})
     except (ValueError, KeyError, RecursionError):
         return {}
+
+
+def _holder(column: str, names: Sequence[str]) -> str:
+    """Return the column of a CSV in whose cells one is, itself where it is none."""
+    inside = (name for name in names if column.startswith(f"{name}."))
+    return column if column in names else next(inside, "")
 
 
 def whole_records(
@@ -317,8 +318,8 @@ def _tables(
     version = tuple(int(part) for part in pd.__version__.split(".")[:2])
     exact: Any = "round_trip" if version < (3, 1) else None
     names = header(path)
-    tops = {name: name.partition(".")[0] for name in {*wanted} - {*names}}
-    nests = {*tops.values()} & {*names}
+    tops = {name: _holder(name, names) for name in wanted if name not in names}
+    nests = {*tops.values()} - {""}
     columns = [name for name in names if name in wanted or name in nests]
     missing = {
         name: [""] if wanted.get(name) == "category" else _MISSING for name in names

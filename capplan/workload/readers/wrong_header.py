@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from shlex import quote
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from capplan.errors import InputError
 from capplan.input_file import read_head
@@ -43,6 +43,7 @@ _SUMS = {
 """Columns that only sums of many requests have."""
 _OF_MANY = re.compile(r"\s*(?:sum|count|avg|mean|rate|irate|increase)\s*\(", re.I)
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|\d{4}-\d\d-\d\d.*")
+_COUNT = re.compile(r"\s*\d|$")
 _NAME = re.compile(r"(?:\S{1,40}[ ]?){1,4}")
 _MOST_SHOWN = 60
 """Characters of a name; what is longer is text of a log or of its users."""
@@ -115,12 +116,18 @@ def refusal(
     arrival: str,
     names: Mapping[str, str],
     header: Sequence[str],
+    first: Mapping[str, Any],
 ) -> str:
-    """Return what is wrong with a header, and the command that would work."""
+    """Return what is wrong with a header, and the command that would work.
+
+    ``first`` has a value of each column that has one.
+    """
     said = {column: names.get(column, "") for column in (arrival, *NEEDED)}
     for column, words in zip(said, _MAY_BE, strict=True):
         free = (name for name in header if name not in said.values() and _is_name(name))
         may_be = (name for name in free if words & {*plain(name).split("_")})
+        if column in NEEDED:
+            may_be = (name for name in may_be if _COUNT.match(str(first.get(name, 0))))
         said[column] = said[column] or next(may_be, "")
     counts = [said[column] for column in NEEDED if said[column]]
     known = _HINTS | (_WITHOUT_COUNTS if len(counts) < len(NEEDED) else {})

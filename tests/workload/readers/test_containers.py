@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import subprocess
 import warnings
 
 import numpy as np
@@ -166,6 +167,10 @@ def test_json_lines_are_read_in_chunks_too(tmp_path):
         ([("1,317", "5", "6"), ("2,000", "5", "6")], "arrival_s is 1,317; expected"),
         ([("0,5", "1,000", "6"), ("0,7", "2,000", "6")], "prompt_tokens is 1,000; exp"),
         (
+            [("0,5", "1,000", "6"), ("0,7", "742", "6")],
+            [(0.5, 1000, 6), (0.7, 742, 6)],
+        ),
+        (
             [("0,5", "1.317", "6"), ("0,7", "742", "6")],
             "without points between thousands",
         ),
@@ -183,8 +188,11 @@ def test_commas_are_read_where_they_are_sure_and_else_refused_with_a_command(
     if isinstance(read, str):
         with pytest.raises(InputError, match=read) as caught:
             read_trace(path)
-        has_command = f" '{path}' > new.csv" in str(caught.value)
-        assert has_command == (separator != ",")
+        command = str(caught.value).partition("the decimal one ")[2]
+        assert bool(command) == (separator != "," and read.startswith("arrival"))
+        if command:
+            subprocess.run(command, shell=True, cwd=tmp_path, check=True)
+            assert read_trace(tmp_path / "new.csv").arrival_s.tolist() == [1.317, 2]
         return
     trace = read_trace(path)
     found = zip(trace.arrival_s, trace.prompt_tokens, trace.output_tokens, strict=True)

@@ -12,6 +12,12 @@ from capplan.workload.readers.chunks import iterate_trace
 SUM = "each row is a sum of requests"
 
 
+def quietly(path, **given):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", TraceWarning)
+        return read_trace(path, **given)
+
+
 def refused(tmp_path, text, name="log.csv", **given):
     path = tmp_path / name
     path.write_text(text)
@@ -62,6 +68,20 @@ NO_COUNTS = {
     "this is a table by columns": {
         "columns": ["prompt_tokens", "output_tokens"],
         **{"index": [0], "data": [[742, 26]]},
+    },
+    "prompt, response: no token counts": {"prompt": "what is it", "response": "a key"},
+    "attributes.http.method: no token counts": {
+        "resourceSpans": [
+            {
+                "scopeSpans": [
+                    {
+                        "spans": [
+                            {"attributes": [{"key": "http.method", "value": "GET"}]}
+                        ]
+                    }
+                ]
+            }
+        ]
     },
     "export its observations": {"id": "a", "htmlPath": "/x", "input": {"q": "x"}},
 }
@@ -163,6 +183,21 @@ def test_objects_in_cells_of_langfuses_export_are_read(tmp_path):
     assert trace.prompt_tokens.tolist() == [60, 617]
     assert trace.output_tokens.tolist() == [197, 197]
     assert [chunk.prompt_tokens.tolist() for chunk in chunks] == [[60], [617]]
+
+
+def test_a_name_with_points_may_have_objects_in_its_cells(tmp_path):
+    path = tmp_path / "log.csv"
+    counts = '"{""prompt_tokens"": 5, ""completion_tokens"": 0.5}"'
+    path.write_text(f"arrival_s,llm.usage\n1,{counts}\n")
+
+    with pytest.raises(
+        InputError, match=r":2: llm.usage.completion_tokens is {"
+    ) as error:
+        quietly(path)
+    path.write_text(f"arrival_s,llm.usage\n1,{counts.replace('0.5', '7')}\n")
+
+    assert "expected a whole number" in str(error.value)
+    assert quietly(path).output_tokens.tolist() == [7]
 
 
 def test_langfuses_batch_export_has_its_counts_in_usage_details(tmp_path):
