@@ -1,5 +1,6 @@
 """What each class attains, against its own limits and target."""
 
+import logging
 from dataclasses import replace
 
 import numpy as np
@@ -169,21 +170,24 @@ def test_a_streamed_run_has_the_same_table_but_for_the_percentiles(tmp_path):
 
 @pytest.mark.parametrize("is_cut", [False, True])
 def test_a_streamed_run_tells_what_it_read_as_one_that_is_held(
-    tmp_path, caplog, is_cut
+    tmp_path, monkeypatch, is_cut
 ):
+    messages = []
+    logger = logging.getLogger("capplan.planning.traffic")
+    monkeypatch.setattr(logger, "info", lambda text, *of: messages.append(text % of))
+
     path = tmp_path / "own.jsonl"
     row = '{{"arrival_s": {}, "prompt_tokens": 50, "output_tokens": {}}}\n'
     text = "".join(row.format(i, i % 3) for i in range(30))
     path.write_text(text[: -5 * is_cut or None])
     asked = {"latency_ms": "5,0.01,0,0.1,0", "kv_blocks": 500, "replicas": 1}
 
-    with caplog.at_level("INFO", logger="capplan.planning.traffic"):
-        for stream in (False, True):
-            simulate_deployment(
-                SimulateSettings(trace=path, salvage=is_cut, stream=stream, **asked)
-            )
+    for stream in (False, True):
+        simulate_deployment(
+            SimulateSettings(trace=path, salvage=is_cut, stream=stream, **asked)
+        )
 
-    held, streamed = caplog.messages
+    held, streamed = messages
     assert held == streamed
     last = 28 if is_cut else 29
     assert f"{19 if is_cut else 20} requests over {last - 1} s" in held
