@@ -39,7 +39,7 @@ def _refusal(llm: Architecture | None, tp: int, dcp: int) -> str:
         return "it does not divide TP"
     if llm is None or dcp == 1:
         return ""
-    if llm.sliding_layers:
+    if llm.sliding_layers or llm.compressed is not None:
         return "layers with a window cannot share their KV"
     if llm.is_mla:
         return ""

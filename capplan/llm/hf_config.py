@@ -17,7 +17,7 @@ _KNOWN |= {"gpt_oss", "opt", "deepseek_v2", "deepseek_v3", "kimi_k2", "glm4_moe"
 _KNOWN |= STATEFUL | {"llama4_text", "qwen3_vl_text", "qwen3_vl_moe_text"}
 _KNOWN |= SPARSE | {"gemma4_text", "minimax_m2", "glm4_moe_lite", "deepseek_v4"}
 _KNOWN |= {"mimo_v2_flash", "mimo_v2", "step3p5", "nemotron-nas", "ministral3"}
-_KNOWN |= {"mistral4", "glm4v_moe_text"}
+_KNOWN |= {"mistral4", "glm4v_moe_text", "qwen2_5_vl", "qwen2_5_vl_text"}
 _BY_CLASS = {
     "DeepseekV4ForCausalLM": "deepseek_v4",
     "MiMoV2FlashForCausalLM": "mimo_v2_flash",
@@ -29,6 +29,7 @@ _BY_CLASS = {
 """Types of models by ``architectures``, where ``model_type`` is not known."""
 
 _RENAMED = {
+    "max_seq_len": "max_position_embeddings",
     "moe_num_experts": "num_experts",
     "moe_top_k": "num_experts_per_tok",
     "num_attention_groups": "num_key_value_heads",
@@ -140,7 +141,7 @@ def _biases_and_norms(kind: str, fields: Fields) -> dict[str, Any]:
     attention_bias = fields.flag("attention_bias", kind in ("opt", "gpt_oss"))
     return {
         "gated": kind != "opt",
-        "qkv_bias": attention_bias or kind == "qwen2",
+        "qkv_bias": attention_bias or kind.startswith("qwen2"),
         "out_bias": attention_bias and kind not in ("glm4_moe", "glm4v_moe_text"),
         "head_norm": kind.startswith("qwen3")
         or kind in ("gemma3_text", "gemma4_text", "minimax_m3", "step3p5")

@@ -51,7 +51,7 @@ def check_pp(llm: Architecture, stages: int) -> None:
             f"{stages}; expected at most {llm.layers}"
         )
     unlike = (
-        ("layers with a window", llm.sliding_layers > 0),
+        ("layers with a window", llm.sliding_layers > 0 or llm.compressed is not None),
         ("layers with a recurrent state", llm.state_layers > 0),
         ("a sparse index", llm.index is not None),
         ("layers of one part alone", llm.ffn_only_layers + llm.mixer_only_layers > 0),

@@ -86,6 +86,12 @@ def test_recurrent_states_are_held_whole_by_each_gpu():
         ("Llama-3.1-70B", 8, 2, "its 8 KV heads have no copies at this TP; expected 1"),
         ("Qwen3-235B-A22B", 8, 4, "each of its 4 KV heads has 2 copies; expected 2"),
         ("gpt-oss-120b", 8, 2, "layers with a window cannot share their KV; expected"),
+        (
+            "DeepSeek-V4-Flash",
+            8,
+            2,
+            "layers with a window cannot share their KV; expect",
+        ),
         (None, 4, 3, "decode_context_parallel_size is 3 at TP 4; it does not divide"),
         ("DeepSeek-R1", 8, 0, "decode_context_parallel_size is 0; expected >= 1"),
     ],

@@ -64,6 +64,7 @@ def test_tied_embeddings_are_on_both_ends():
     [
         ("Llama-3.1-8B", 40, "has 32 layers, too few .* 40; expected at most 32"),
         ("gpt-oss-120b", 2, "has layers with a window"),
+        ("DeepSeek-V4-Flash", 2, "has layers with a window"),
         ("Qwen3.5-35B-A3B", 2, "has layers with a recurrent state"),
     ],
 )

@@ -40,7 +40,7 @@ def section(plan, heading):
         ),
         (
             "nvidia/Qwen3.6-27B-NVFP4",
-            "weights in nvfp4a16 (attention in fp8), KV in fp8",
+            "weights in nvfp4a16 (attention and states in fp8), KV in fp8",
         ),
         ("RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic", "in fp8, KV in bf16"),
     ],

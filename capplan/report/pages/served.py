@@ -58,7 +58,8 @@ def served_llm(plan: Plan) -> str:
         return ""
     llm, dtype = replica.llm, replica.weight_dtype
     attention = llm.mixer_dtype if dtype == llm.weight_dtype else ""
-    parts = f" (attention in {attention})" if attention not in ("", dtype) else ""
+    mixers = "attention and states" if llm.state_layers else "attention"
+    parts = f" ({mixers} in {attention})" if attention not in ("", dtype) else ""
     return (
         f"{llm.source}: {llm.parameter_count / 1e9:.4g} B parameters, weights in "
         f"{dtype}{parts}, KV in {replica.kv_dtype}"
