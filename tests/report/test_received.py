@@ -103,6 +103,7 @@ BAIT = {
     "prices": ["bait.csv", "../bait.csv", "/ABSOLUTE/bait.csv", "link.csv"],
     "profiles": ["bait", "../bait", "/ABSOLUTE/bait", "links", "link", ".", ".."],
     "engine_overhead": ["bait.yaml", "../bait.yaml"],
+    "gpu_file": ["bait.yaml", "../bait.yaml"],
     "scheduler": ["./bait.py", "/ABSOLUTE/bait.py"],
     "out": ["out", "../out"],
 }
@@ -150,7 +151,7 @@ def test_no_file_that_a_received_one_names_is_opened(name, bait, capsys):
 def test_every_setting_that_names_a_file_is_known_as_one():
     for model in (PlanSettings, BudgetSettings, AutoscaleSettings, WhatIfSettings):
         names = {"trace", "workload", "tokenizer", "llm", "prices", "profiles"}
-        names |= {"engine_overhead", "scheduler", "out"}
+        names |= {"engine_overhead", "gpu_file", "scheduler", "out"}
         assert {*file_settings(model)} == names
         for name, field in model.model_fields.items():
             metavar = str(field.json_schema_extra["metavar"])
