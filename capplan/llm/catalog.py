@@ -156,7 +156,7 @@ def _found(name_or_path: str | Path) -> tuple[str, str | None]:
     key, dtype = _resolved(name)
     full = _known().get(key)
     if full is None:
-        near = difflib.get_close_matches(key, _known(), n=5, cutoff=0.6)
+        near = difflib.get_close_matches(key, _known(), n=5, cutoff=0.5)
         names = ", ".join(dict.fromkeys(_known()[match] for match in near))
         meant = f"did you mean {names}?" if near else "see `capplan list llms`."
         raise InputError(
