@@ -18,6 +18,7 @@ from capplan.llm.layout import Layout
 
 UNMEASURED = "no engine of this kind was measured"
 UNBACKED = "no benchmark of this LLM backs it"
+APART = "real engines of it differ by a factor of two"
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ class Configuration:
         elif self.latency_source == "estimate":
             found.append("its latency is an estimate")
         elif self.layout_error() is None and is_too_wide(self.capacity_ratio):
-            found.append(UNMEASURED)
+            found.append(APART if self.is_measured else UNMEASURED)
         if self.price is not None and self.price.is_guess:
             found.append("its price is a guess")
         return tuple(found)
@@ -138,10 +139,17 @@ class Configuration:
     @property
     def is_unbacked(self) -> bool:
         """Whether other families of LLMs alone tell its error, by a factor of two."""
+        return self._left_out == "family" and self.is_unmeasured
+
+    @property
+    def is_measured(self) -> bool:
+        """Whether engines of its LLM were measured on such GPUs."""
+        return self._left_out == "group" and self.latency_source != "estimate"
+
+    @property
+    def _left_out(self) -> str:
         time = None if self.profile is None else self.profile.engine_time
-        served = None if time is None else time.served
-        is_family = served is not None and served.left_out == "family"
-        return is_family and self.is_unmeasured
+        return "" if time is None or time.served is None else time.served.left_out
 
     @property
     def cautious_share(self) -> float | None:
@@ -156,8 +164,8 @@ class Configuration:
 
     @property
     def is_unmeasured(self) -> bool:
-        """No engine of this kind was measured, or they differ by a factor of two."""
-        if self.layout_error() is not None:
+        """No engine of its LLM was measured, and others differ by a factor of two."""
+        if self.layout_error() is not None or self.is_measured:
             return False
         has_time = self.profile is not None and self.profile.engine_time is not None
         ratio = self.capacity_ratio

@@ -71,6 +71,9 @@ class EngineRow(EngineTime):
     gpus: list[str] = Field(default_factory=list)
     llms: list[str] = Field(default_factory=list)  # LLMs of the catalog; all when empty
     experts: bool | None = None  # mixtures of experts, dense LLMs or both
+    # of the TP degree in both factors: kernels in the tables add an all-reduce that
+    # engines fuse, so that higher degrees take less than their sum
+    tp_power: Annotated[float, Field(ge=-2, le=2)] = 0.0
     since: str = ""  # first version that it holds for; the first fitted to when empty
 
     def fits(self, of: Basis, gpu: str, llm: str, experts: bool) -> bool:
@@ -84,8 +87,17 @@ class EngineRow(EngineTime):
 
     @property
     def time(self) -> EngineTime:
-        """The row's time alone."""
+        """The row's time alone, as at TP 1."""
         return EngineTime(**self.model_dump(include=set(EngineTime.model_fields)))
+
+    def at(self, tp: int) -> "EngineRow":
+        """Return the row with the factors of a TP degree."""
+        times = tp**self.tp_power
+        factors = {
+            name: getattr(self, name) * times
+            for name in ("decode_factor", "prefill_factor")
+        }
+        return self.model_copy(update={**factors, "tp_power": 0.0})
 
     @property
     def versions(self) -> tuple[Version, Version]:

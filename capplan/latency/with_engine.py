@@ -41,6 +41,8 @@ def with_engine_time(
     if overhead == "none":
         return profile.model_copy(update={"engine_time": None})
     time = _chosen(profile, kind, wanted, path)
+    if isinstance(time, EngineRow):
+        time = time.at(profile.tp)
     if time is not None and wanted is not None and is_newer(wanted, time):
         _warn(
             f"{profile.name}: no engine newer than {time.engine_name} was measured; "

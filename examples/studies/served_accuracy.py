@@ -93,12 +93,15 @@ def pool(key: Key, found: Scored) -> Scored:
     """Return the sweeps whose errors tell those of a row.
 
     Those of the same kind of LLM, family of GPUs and engine; fewer than two groups or
-    four sweeps say too little, and those of other engines join, then of other GPUs.
+    four sweeps say too little, and those of other engines join, then of other GPUs. Of
+    rows of LLMs whatever their kernels are.
     """
     families = [f for f, names in FAMILIES.items() if key.family.startswith(names)]
     key = key._replace(family=next(iter(families), key.family))
+    its_own = (("kind", "family", "engine"), ("family", "engine"), ("family",))
     names = ("of", "kind", "family", "engine")
-    for wanted in (names, names[:3], ("of", "kind"), ("kind", "family"), ("kind",)):
+    kinds = (names, names[:3], ("of", "kind"), ("kind", "family"), ("kind",))
+    for wanted in its_own if key.llms else kinds:
         its = [
             one
             for one in found
@@ -113,7 +116,7 @@ def pool(key: Key, found: Scored) -> Scored:
 class Errors(NamedTuple):
     """Sweeps as predicted without what tells the errors of rows."""
 
-    own: Scored  # without their group, by a row of their LLM
+    own: Scored  # by a row of their LLM that the other half of its sweeps gives
     kinds: Scored  # without their family, by the row of their kind
     general: Scored  # the same, by the row for GPUs that none names
 
@@ -297,8 +300,9 @@ def main() -> None:
     sheets = on_data_sheets(its)
     rows = Rows([*its, *sheets])
     found = list(rows.left_out(its))
+    halved = by_halves(its)
     errors = Errors(
-        scored_of(one for one in found if one.row.llms),
+        scored_of(one for one in halved if one.row.is_of(one.case.sweep.llm.name) > 1),
         scored_of(rows.families_left_out([*its, *sheets])),
         scored_of(rows.families_left_out(of_vllm([*its, *sheets]), general=True)),
     )
@@ -307,7 +311,6 @@ def main() -> None:
     with_range = [*(row for _, row in table), *measured]
     estimated = estimates(its, with_range)
     rates = api_rates(its, with_range)
-    halved = by_halves(its)
     parts = (
         goals(found, halved, errors, halves(found)),
         row_table(table),

@@ -10,10 +10,11 @@ where none is left by that of its kind without its family.
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from copy import copy
 from typing import NamedTuple
 
 import numpy as np
-from served_sets import DUMP, OTHER_CLUSTER
+from served_sets import DASHBOARD, DUMP, OTHER_CLUSTER
 from served_sweeps import FAMILIES, Sweep, base_of
 
 from capplan.calibration.load_test import LoadTest
@@ -50,11 +51,15 @@ their own: the step is 0.11. Dense LLMs have one: their sweeps of newer versions
 few."""
 
 
+BLACKWELL_ERAS = ("0", "0.5.6")
+"""First versions of SGLang on Blackwell with a row of their own: DeepSeek-R1 became a
+fifth faster on B200 from the runs of 2025-10 to 0.5.6."""
+
 AMD_ERAS = ("0", "0.5.10")
 """The same of SGLang on AMD's GPUs: from 0.5.9 to 0.5.12 DeepSeek-R1 became 1.5 times
 as fast on MI300X."""
 
-UNVERSIONED = "of 2026-07"
+WHEN = {DUMP: "of 2026-07", DASHBOARD: "of 2025-10"}
 """In place of the version of an engine whose runs state the time alone."""
 
 FEWEST_TESTS = 3
@@ -69,8 +74,9 @@ class Linear:
     fit takes hundreds.
     """
 
-    def __init__(self, served: Served) -> None:
+    def __init__(self, served: Served, tp: int) -> None:
         self.served, self.point = served, served.point
+        self._tp, self._power = tp, 0.0
         self._first = self._told(served.simulated(PRIOR))
         moved = [
             {name: getattr(PRIOR, name) + step}
@@ -88,10 +94,11 @@ class Linear:
 
     def simulated(self, time: EngineTime, seed: int = 0) -> LoadTest:
         """Return the test as an engine with this time of its own would serve it."""
-        names = zip(NAMES, self._slopes, strict=False)
+        power = self._power + getattr(time, "tp_power", 0.0)
+        times = np.array([self._tp**power, self._tp**power, 1.0, 1.0])
         told = self._first + sum(
-            slope * (getattr(time, name) - getattr(PRIOR, name))
-            for name, slope in names
+            slope * (factor * getattr(time, name) - getattr(PRIOR, name))
+            for factor, name, slope in zip(times, NAMES, self._slopes, strict=False)
         )
         ttft_s, tpot_s, per_token_s = np.maximum(told, 1e-7).tolist()
         before_s = time.request_s - PRIOR.request_s
@@ -102,6 +109,12 @@ class Linear:
     def errors(self, loop: LoadTest) -> list[float]:
         """Return log(simulated ÷ measured) of what the test states, over its noise."""
         return self.served.errors(loop)
+
+    def at(self, power: float) -> "Linear":
+        """Return the test with factors that have a power of its TP degree in them."""
+        other = copy(self)
+        other._power = power
+        return other
 
 
 class Key(NamedTuple):
@@ -157,7 +170,7 @@ def cases(sweeps: Sequence[Sweep]) -> list[Case]:
             continue
         try:
             base, of = base_of(sweep)
-            tests = tuple(map(Linear, sweep.served(base)))
+            tests = tuple(Linear(test, sweep.tp) for test in sweep.served(base))
         except InputError:  # it does not fit as it ran
             continue
         made.append(Case(sweep, of, tests))
@@ -172,7 +185,7 @@ def on_data_sheets(its: Sequence[Case]) -> list[Case]:
         if sweep.engine != "vllm" or case.of == "roofline":
             continue
         base = roofline_profile(sweep.llm, find_gpu(sweep.gpu), sweep.tp)
-        tests = tuple(map(Linear, sweep.served(base)))
+        tests = tuple(Linear(test, sweep.tp) for test in sweep.served(base))
         made.append(Case(sweep, "roofline", tests, True))
     return made
 
@@ -191,8 +204,11 @@ def eras_of(engine: str, family: str) -> tuple[str, ...]:
     """Return the first versions of an engine with a row of their own."""
     if engine == "vllm":
         return ERAS
-    is_amd = family == "CDNA" or family.startswith(FAMILIES["CDNA"])
-    return AMD_ERAS if engine == "sglang" and is_amd else ERAS[:1]
+    if engine == "sglang":
+        for of, eras in (("CDNA", AMD_ERAS), ("Blackwell", BLACKWELL_ERAS)):
+            if family == of or family.startswith(FAMILIES[of]):
+                return eras
+    return ERAS[:1]
 
 
 def is_short(sweep: Sweep) -> bool:
@@ -221,7 +237,7 @@ def keys_of(case: Case) -> list[Key]:
     """Return the rows that a sweep is fitted in: of its kind, its LLM, its GPU type."""
     sweep = case.sweep
     of_kind = Key(case.of, sweep.family, sweep.kind, (), sweep.engine, era(sweep))
-    keys = [of_kind._replace(era=min(of_kind.era, 1))]
+    keys = [of_kind._replace(era=min(of_kind.era, int(sweep.engine == "vllm")))]
     if not case.is_unknown:
         own = of_kind._replace(llms=(sweep.llm.name,))
         if sweep.family != "CDNA":
@@ -342,31 +358,49 @@ def with_general(rows: Sequence[EngineRow]) -> list[EngineRow]:
     return [*rows, *general]
 
 
-_KNOWN: dict[tuple, EngineTime] = {}
+_KNOWN: dict[tuple, tuple[EngineTime, float]] = {}
 """Times by the cases that they were fitted to: two rows may be of the same."""
 
+_POWERS = np.arange(-0.6, 0.31, 0.1).round(1)
+_POWER_SPREAD = 0.2
+"""Powers of the TP degree that are tried in rows of LLMs on Blackwell, whose engines
+fuse all-reduces that the tables add, and what draws to none."""
 
-def _fitted(key: Key, its: Sequence[Case], near: EngineRow | None) -> EngineTime:
+
+def _fitted(
+    key: Key, its: Sequence[Case], near: EngineRow | None
+) -> tuple[EngineTime, float]:
+    """Return the time that explains cases best, and its power of the TP degree."""
     is_kernels = not key.llms and (key.of, key.kind) == ("kernel-sum", "experts")
     known = (is_kernels, bool(key.llms), *map(id, its))
-    if known not in _KNOWN:
-        tests = [test for case in its for test in case.tests]
-        names = [case.sweep.llm.name for case in its for _ in case.tests]
-        weights = [names.count(name) ** -0.5 for name in names]  # none drowns others
+    if known in _KNOWN:
+        return _KNOWN[known]
+    tests = [test for case in its for test in case.tests]
+    names = [case.sweep.llm.name for case in its for _ in case.tests]
+    weights = [names.count(name) ** -0.5 for name in names]  # none drowns others
+    found = []
+    on_blackwell = key.family.startswith(("Blackwell", *FAMILIES["Blackwell"]))
+    several = key.llms and on_blackwell and len({case.sweep.tp for case in its}) > 1
+    for power in map(float, _POWERS if several else [0.0]):
+        there = [test.at(power) for test in tests]
         fitted = fit_engine_time(
-            tests,
+            there,
             KERNELS if is_kernels else PRIOR,
             fixed=("decode_factor", "prefill_factor") if is_kernels else (),
             start=None if near is None else near.time,
             weights=weights,
         )
-        _KNOWN[known] = fitted.time
+        off = [e for test in there for e in test.errors(test.simulated(fitted.time))]
+        loss = weights[0] * float(np.sum(8 * (np.sqrt(1 + np.square(off) / 4) - 1)))
+        found.append((loss + (power / _POWER_SPREAD) ** 2, power, fitted.time))
+    _, power, time = min(found, key=lambda each: each[0])
+    _KNOWN[known] = time, power
     return _KNOWN[known]
 
 
 def _row(key: Key, its: Sequence[Case], near: EngineRow | None) -> EngineRow:
     tests = [test for case in its for test in case.tests]
-    time = _fitted(key, its, near)
+    time, power = _fitted(key, its, near)
     sweeps = [case.sweep for case in its]
     versions = sorted({s.version for s in sweeps if s.version}, key=_ordered)
     kinds = sorted({f"{sweep.llm.name} on {sweep.gpu}" for sweep in sweeps})
@@ -374,6 +408,7 @@ def _row(key: Key, its: Sequence[Case], near: EngineRow | None) -> EngineRow:
     values = {k: v if v > 1e-7 else 0.0 for k, v in values.items()}
     return EngineRow(
         **values,
+        tp_power=power,
         of=key.of,
         gpus=list(FAMILIES.get(key.family, (key.family,))),
         llms=list(key.llms),
@@ -381,7 +416,7 @@ def _row(key: Key, its: Sequence[Case], near: EngineRow | None) -> EngineRow:
         engine=key.engine,
         since=eras_of(key.engine, key.family)[key.era] if key.era else "",
         engine_version="–".join(dict.fromkeys([*versions[:1], *versions[-1:]]))
-        or next((UNVERSIONED for s in sweeps if s.source == DUMP), ""),
+        or next((WHEN[s.source] for s in sweeps if s.source in WHEN), ""),
         source=f"{len(tests)} load tests of {', '.join(kinds)} "
         f"({'; '.join(sorted({sweep.source for sweep in sweeps}))})",
     )

@@ -122,12 +122,17 @@ def dashboard(path: Path) -> Iterator[Test]:
     """Yield the dashboard's runs, which state medians, lengths from 80 %."""
     for row in _rows(path):
         known = _DASHBOARD_LLMS.get((row["model"], row["precision"]))
-        engine, gpu = row["engine_assumed"], GPUS.get(row["hw"])
+        hw = row["hw"].removesuffix("_trt")
+        engine, gpu = row["engine_assumed"], GPUS.get(hw)
         users, tp = int(row["conc"]), int(row["tp"])
         isl, osl = int(row["isl"]), int(row["osl"])
-        if known is None or gpu is None or engine == "trtllm":
+        if known is None or gpu is None:
             continue
         name, version = known
+        if engine == "trtllm":
+            if name.startswith("DeepSeek"):
+                continue  # whether attention was data-parallel is not told
+            version = ""
         if row["hw"] == "mi355x" and name.endswith("NVFP4"):
             continue  # it runs MXFP4 in place of NVFP4
         # These two ran fewer requests at once than users (see served_sweeps.kv_of).

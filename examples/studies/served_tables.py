@@ -223,8 +223,7 @@ def ranges(found: Sequence[Found], errors: "Errors") -> list[tuple[bool, float]]
         error = errors.of(key, but=one.case.sweep.group)
         if error is not None:
             low, _, high = error.capacity
-            if high < WIDE * low:
-                made.append((bool(low <= 1 / ratio <= high), high / low))
+            made.append((bool(low <= 1 / ratio <= high), high / low))
     return made
 
 
@@ -249,7 +248,7 @@ def row_table(rows: Sequence[tuple[Key, EngineRow]]) -> Iterator[str]:
         if served is not None:
             low, _, high = served.capacity
             text = f"{low:.2f} to {high:.2f} ({served.sweeps} sweeps)"
-            if high >= WIDE * low:
+            if not row.llms and high >= WIDE * low:
                 text = f"none: {text}"
         yield (
             f"| {key.of} | {key.family} | {', '.join(key.llms) or key.kind} | "

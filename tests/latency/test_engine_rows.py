@@ -135,6 +135,21 @@ def test_a_row_that_names_the_llm_is_before_newer_ones_of_its_kind(tmp_path):
     assert row("H100-SXM", False, path, llm="another").source == "kind"
 
 
+def test_a_power_of_the_tp_degree_is_in_both_factors(tmp_path):
+    path = tmp_path / "times.yaml"
+    path.write_text(
+        HEAD
+        + "- {of: kernel-sum, decode_factor: 1.2, prefill_factor: 0.8, tp_power: -0.5, "
+        + "iteration_s: 0.001, source: mine}\n"
+    )
+    profile = find_profile("Llama-3.1-8B", "B200-SXM", 4)
+
+    time = with_engine_time(profile, False, str(path)).engine_time
+
+    assert (time.decode_factor, time.prefill_factor) == (0.6, 0.4)
+    assert time.iteration_s == 0.001
+
+
 def test_a_row_of_another_weight_dtype_is_before_those_of_the_kind(tmp_path):
     path = tmp_path / "times.yaml"
     path.write_text(
