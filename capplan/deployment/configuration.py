@@ -89,8 +89,10 @@ class Configuration:
             found.append(UNBACKED)
         elif self.latency_source == "estimate":
             found.append("its latency is an estimate")
+        elif self.is_unmeasured:
+            found.append(UNMEASURED)
         elif self.layout_error() is None and is_too_wide(self.capacity_ratio):
-            found.append(APART if self.is_measured else UNMEASURED)
+            found.append(APART)
         if self.price is not None and self.price.is_guess:
             found.append("its price is a guess")
         return tuple(found)
