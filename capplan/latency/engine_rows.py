@@ -175,15 +175,18 @@ def choose(
 
     Rows that hold for a version ``wanted`` are before others, if there are any. Those
     that name the LLM are before those of another weight dtype of it, these before
-    those of its kind, then those that name fewer GPUs. Of the
-    nearest the newest is taken, vLLM's where there is one: by default, and
-    for a version that is newer than all; for an older one than all the first.
+    those of its kind, then those that name fewer GPUs. Where no engine is ``wanted``
+    vLLM's are before others, unless another alone was measured with the LLM. Of the
+    nearest the newest is taken: by default, and for a version that is newer than all;
+    for an older one than all the first.
     """
     rows = [row for row in rows if row.fits(of, gpu, llm, experts)]
     if wanted is not None:
         rows = [row for row in rows if row.engine == wanted.engine]
     else:
-        rows = [row for row in rows if row.is_sure_of("vllm")] or rows
+        sure = [row for row in rows if row.is_sure_of("vllm")]
+        own = [row for row in rows if row.llms]
+        rows = sure or own or [row for row in rows if row.engine == "vllm"] or rows
     if not rows:
         return None
     asked = _number("" if wanted is None else wanted.version)

@@ -217,8 +217,9 @@ def is_short(sweep: Sweep) -> bool:
 
 
 def is_enough(its: Sequence[Case]) -> bool:
-    """Return whether cases have enough load tests for a row."""
-    return sum(len(case.tests) for case in its) >= FEWEST_TESTS
+    """Return whether cases have load tests for a row; bursts tell of prompts alone."""
+    points = [point for case in its for point in case.sweep.points]
+    return sum(not point.is_burst for point in points) >= FEWEST_TESTS
 
 
 def family_of(llm: str) -> str:

@@ -150,6 +150,24 @@ def test_a_power_of_the_tp_degree_is_in_both_factors(tmp_path):
     assert time.iteration_s == 0.001
 
 
+def test_by_default_vllm_is_planned_unless_another_alone_ran_the_llm(tmp_path):
+    path = tmp_path / "times.yaml"
+    wide = (
+        "served: {sweeps: 9, left_out: family, tpot: [1, 1, 1], capacity: [0.3, 1, 3]}"
+    )
+    path.write_text(
+        HEAD
+        + f"- {{of: kernel-sum, source: kind, {wide}}}\n"
+        + f"- {{of: kernel-sum, gpus: [H100], engine: sglang, source: near, {wide}}}\n"
+        + "- {of: kernel-sum, llms: [mine], engine: sglang, source: own}\n"
+    )
+
+    assert row("H100-SXM", False, path, llm="another").source == "kind"
+    assert row("H100-SXM", False, path, llm="mine").source == "own"
+    sglang = EngineName("sglang")
+    assert row("H100-SXM", False, path, llm="another", wanted=sglang).source == "near"
+
+
 def test_a_row_of_another_weight_dtype_is_before_those_of_the_kind(tmp_path):
     path = tmp_path / "times.yaml"
     path.write_text(
