@@ -8,12 +8,13 @@ from capplan.deployment.cold_start import ColdStart, cold_start
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.replica import Replica
 from capplan.fleet.price import Price
-from capplan.latency.capacity import capacity_quantiles
+from capplan.latency.capacity import LEVELS, alone_s, capacity_quantiles, users
 from capplan.latency.contract import LatencyTables
-from capplan.latency.engine_time import WIDE
+from capplan.latency.engine_time import WIDE, EngineTime
 from capplan.latency.layout_errors import LayoutError, layout_error
 from capplan.latency.profile import Profile
 from capplan.latency.rank_tables import RankTables
+from capplan.latency.with_engine import before
 from capplan.llm.layout import Layout
 
 UNMEASURED = "no engine of this kind was measured"
@@ -172,6 +173,18 @@ class Configuration:
         has_time = self.profile is not None and self.profile.engine_time is not None
         ratio = self.capacity_ratio
         return is_too_wide(ratio) or (has_time and ratio is None)
+
+    @property
+    def older_engine(self) -> tuple[EngineTime, float] | None:
+        """The version before of its engine, and the share of its users that it has."""
+        if self.profile is None or self.replica is None or self.rank_tables is not None:
+            return None
+        older = before(self.profile, self.replica.llm.experts > 0)
+        if older is None or older.engine_time is None:
+            return None
+        limit_s = LEVELS[0] * alone_s(self.profile)
+        share = users(older, limit_s) / max(users(self.profile, limit_s), 1.0)
+        return older.engine_time, share
 
     @property
     def weight_bytes(self) -> float | None:

@@ -204,6 +204,20 @@ def choose(
     )
 
 
+def older_row(
+    time: EngineTime, of: Basis, gpu: str, llm: str, experts: bool
+) -> EngineRow | None:
+    """Return the shipped row of the last version before those that a time is of."""
+    table = read_once(shipped("profiles") / SHIPPED, _read)
+    first = _number(time.engine_version)
+    before = [
+        row
+        for row in table.times
+        if row.engine == time.engine and () < row.versions[1] < first
+    ]
+    return choose(before, of, gpu, llm, experts)
+
+
 def is_newer(wanted: EngineName, row: EngineTime) -> bool:
     """Return whether a version is newer than all that a row was fitted to."""
     asked = _number(wanted.version)

@@ -9,6 +9,7 @@ from capplan.latency.engine_rows import (
     EngineRow,
     engine_time,
     is_newer,
+    older_row,
     widened,
 )
 from capplan.latency.engine_time import EngineTime
@@ -110,6 +111,18 @@ def calibrated(base: Profile, time: EngineTime) -> Profile:
     return base.model_copy(
         update={"how": "calibrated", "source": source, "engine_time": time}
     )
+
+
+def before(profile: Profile, experts: bool) -> Profile | None:
+    """Return a profile as planned with the version of its engine before, if any was."""
+    of, time = profile.kernels_from, profile.engine_time
+    if of is None or time is None:
+        return None
+    row = older_row(time, of, profile.gpu, profile.llm, experts)
+    if row is None:
+        return None
+    update = {"engine_time": row.at(profile.tp).time, "how": "calibrated"}
+    return profile.model_copy(update=update)
 
 
 def as_planned(profile: Profile) -> Profile:

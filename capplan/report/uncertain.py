@@ -1,6 +1,7 @@
 """Sentences about how sure a count is: what real engines needed, and doubts."""
 
 from capplan.deployment.configuration import UNMEASURED
+from capplan.latency.capacity import LEVELS
 from capplan.planning.result import Candidate, Plan
 from capplan.report.columns import plural
 from capplan.units import format_usd
@@ -56,6 +57,21 @@ def doubts(candidate: Candidate) -> str:
         return ""
     why = "; ".join(candidate.configuration.doubts)
     return f"{why}{LOAD_TEST}" if candidate.cautious is not None else why
+
+
+def another_engine(candidate: Candidate) -> str:
+    """Return what an older version of the engine would carry; empty without one."""
+    configuration = candidate.configuration
+    older = None if configuration is None else configuration.older_engine
+    if older is None or candidate.pools:
+        return ""
+    time, share = older
+    version = time.engine_version.rpartition("–")[2]
+    return (
+        f"{time.engine_name} carries {share:.2f} times as many requests at "
+        f"{LEVELS[0]:g} times the shortest TPOT: `--engine {time.engine}@{version}` "
+        "plans it"
+    )
 
 
 def cautious(candidate: Candidate) -> str:

@@ -161,7 +161,9 @@ def layout_of(run) -> Layout | None:
 def tables_of(run, layout: Layout) -> RankTables | None:
     """Return the tables of a run's kernels; None where no profile is of its layout."""
     llm, gpu, engine = LLMS[run.precision], GPUS[run.hardware], ENGINES[run.framework]
-    sizes = (4096, 16_384)
+    # TensorRT-LLM's budget was the prompt and what all users decode (served_loops).
+    most = int(run.isl + (1 + drafts(run, layout)) * run.conc) + 64
+    sizes = (4096, max(16_384, most))
     if layout == Layout(layout.tp):
         plain = find_profile(llm, gpu, layout.tp)
         return None if plain is None else of_one(plain.tables(*sizes))

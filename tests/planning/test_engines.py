@@ -78,6 +78,22 @@ def test_a_plans_first_lines_say_whose_times_and_whose_rules_it_takes():
     assert found.best.launch.words[:2] == ("vllm", "serve")
 
 
+def test_an_older_engine_is_named_with_what_it_would_carry():
+    """Where nobody said which: plans of the newest have too few GPUs for it."""
+    asked = SETTINGS | {"slo": "ttft=1s,tpot=15ms"}
+    found = plan(PlanSettings(**asked))
+    older, share = found.best.configuration.older_engine
+
+    assert older.engine_version == "0.10.2–0.12.0"
+    assert 0.2 < share < 0.8
+    text = " ".join(shown(found).split())
+    assert f"vLLM 0.10.2–0.12.0 carries {share:.2f} times as many requests" in text
+    assert "`--engine vllm@0.12.0` plans it" in text
+    named = plan(PlanSettings(**asked, engine="vllm@0.12.0"))
+    assert named.best.replica_count > found.best.replica_count
+    assert "older engine" not in shown(named)
+
+
 def test_times_of_vllm_for_another_engine_are_said_where_they_are_named():
     found = plan(PlanSettings(**SETTINGS, engine="sglang"))
 

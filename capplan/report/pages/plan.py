@@ -235,6 +235,7 @@ def _of_best(plan: Plan, best: Candidate, run: Run) -> list[Section]:
         ("paid and idle", purchase.paid_anyway(plan.purchase, best.replica_count or 0)),
         *(("at one provider", text) for text in getattr(plan.purchase, "turned", ())),
         ("engine", sentences.versions(best)),
+        ("older engine", _older(plan, best)),
         ("drafts", drafts.worth(plan)),
         ("drafts tried", drafts.tried(plan)),
         *((("uncertain", sentences.doubts(best)),) if best.cautious is None else ()),
@@ -270,6 +271,12 @@ def _of_best(plan: Plan, best: Candidate, run: Run) -> list[Section]:
         launch_section(best.launch),
         *(launch_section(pool.launch, pool.role) for pool in best.pools),
     ]
+
+
+def _older(plan: Plan, best: Candidate) -> str:
+    """Return what an older engine carries, where nobody said which is planned."""
+    asked = plan.settings.get("engine"), plan.settings.get("engine_overhead")
+    return "" if any(asked) else uncertain.another_engine(best)
 
 
 def _load_test(plan: Plan, best: Candidate) -> Section:
