@@ -166,6 +166,17 @@ class Configuration:
         return ratio[0] if in_doubt and ratio is not None else None
 
     @property
+    def cautious_slowdown(self) -> float | None:
+        """Times of nine of ten engines at most, over those planned; None: is sure."""
+        time = None if self.profile is None else self.profile.engine_time
+        if self.cautious_share is None or time is None or time.served is None:
+            return None
+        planned = time.served.slowdown(self.quantile or 0.5)
+        if self._left_out == "family":  # planned with the fit in place of the median
+            planned /= time.served.slowdown(0.5)
+        return max(1.0, time.served.slowdown(0.9) / planned)
+
+    @property
     def is_unmeasured(self) -> bool:
         """No engine of its LLM was measured, and others differ by a factor of two."""
         if self.layout_error() is not None or self.is_measured:

@@ -332,6 +332,7 @@ def _candidate(
         too_close=fewest.too_close,
         binding=binding_limit(below[-1] if below else None),
         probes=probes,
+        cautious_count=None if fewest.interrupted else _cautious(inputs, run, router),
     )
     if (
         reason := over_quota(inputs.settings.max_nodes, run.deployment.pools)
@@ -343,6 +344,23 @@ def _candidate(
         text = f"{prospect}: interrupted; {run.replica_count:,} replicas meet the SLO"
         texts = (f"{text}, and fewer may", *texts)
     return candidate, texts
+
+
+def _cautious(inputs: PlanInputs, run: Run, router: str) -> int | None:
+    """Return how many replicas serve if engines are as slow as one of ten is.
+
+    To 10 %; None where the latency is in no doubt, or no such count is near.
+    """
+    configuration, count = run.configuration, run.replica_count
+    slowdown, share = configuration.cautious_slowdown, configuration.cautious_share
+    if not slowdown or not share or configuration.rank_tables is not None:
+        return None
+    slower = replace(configuration, tables=configuration.tables.scaled(slowdown))
+    if cannot_serve(inputs, slower):
+        return None
+    most = max(count, math.ceil(2 * count / share))
+    found = about_fewest(partial(_run_with, inputs, slower, router), count, most).run
+    return None if found is None else found.replica_count
 
 
 def _interrupted(prospect: Prospect, probes: tuple[Probe, ...]) -> Candidate:

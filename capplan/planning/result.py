@@ -104,6 +104,8 @@ class Candidate:
     decided: bool = False  # whether the samples show that the run meets the SLO
     coarse: bool = False  # the count is found to 10 %: it is no rival to the best
     cut_short: bool = False  # its search was interrupted
+    # replicas with times that nine of ten engines stay within; None: not in doubt
+    cautious_count: int | None = None
     # smaller counts that the samples do not tell from the target
     too_close: tuple[int, ...] = ()
     # keeps it from being smaller: "TTFT", "TPOT", "E2E", "KV" or "none"; None unless
@@ -205,12 +207,11 @@ class Candidate:
 
     @property
     def cautious(self) -> Deployment | None:
-        """The fleet that suffices for nine of ten engines; None where no doubt is.
-
-        Where its latency is in doubt the planned fleet is that of the median.
-        """
+        """The fleet that nine of ten engines do with; None where no doubt is."""
         if self.run is None:
             return None
+        if self.cautious_count is not None:
+            return self.run.deployment.with_replicas(self.cautious_count)
         pools = self.run.deployment.pools
         shares = [pool.configuration.cautious_share for pool in pools]
         if not any(shares):

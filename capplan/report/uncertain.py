@@ -15,8 +15,12 @@ def engines(candidate: Candidate) -> str:
     ratio = candidate.capacity_ratio
     if candidate.cautious is not None and configuration is not None and ratio:
         of = " of other families of LLMs" if configuration.is_unbacked else ""
+        slowdown = configuration.cautious_slowdown
+        nine = f"nine of ten carried {ratio[0]:.0%} of the predicted load or more "
+        if candidate.cautious_count is not None and slowdown is not None:
+            nine = f"nine of ten took at most {slowdown:.2f} times as long "
         return (
-            f"nine of ten carried {ratio[0]:.0%} of the predicted load or more "
+            f"{nine}"
             f"({plural(candidate.sweep_count or 0, 'benchmark sweep')}{of}): "
             f"{cautious(candidate)}"
         )

@@ -210,7 +210,11 @@ def promises(found: Sequence[Found], errors: "Errors") -> str:
         error = errors.of(one.keys[0]._replace(llms=()), but=family)
         assert error is not None
         middle.append(ratio)
-        low.append(ratio * error.capacity[0])
+        slower = [
+            loop._replace(tpot_s=max(1.0, error.tpot[2]) * loop.tpot_s)
+            for loop in one.loops
+        ]
+        low += users([one._replace(loops=tuple(slower))]).tolist()
     told = [np.mean(np.array(each) > FAR) for each in (low, middle)]
     return f"{told[0]:.0%} of {len(low)}; the median's {told[1]:.0%}"
 
