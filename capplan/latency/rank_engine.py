@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from capplan.latency.engine_rows import EngineName, engine_time
 from capplan.latency.profile import Profile
 from capplan.latency.rank_profile import PARTS, RankProfile
 from capplan.latency.rank_tables import RankTables
@@ -15,8 +16,7 @@ class RankAlone(Profile):
     """What a rank does alone, with the parts that all ranks share.
 
     The engine's time is chosen as for a profile of TP; sweeps of such engines do not
-    tell how far this one is off, so that none are held but those of other LLMs, from
-    which it is as far at least.
+    tell how far this one is off, so that it has the error of LLMs of other families.
     """
 
     parts: RankProfile
@@ -36,11 +36,16 @@ class RankAlone(Profile):
         return self.parts.name
 
     def unserved(self) -> "RankAlone":
-        """Return it without what sweeps of engines of TP showed."""
+        """Return it with other families' error in place of its own LLM's with TP.
+
+        Those were of TP too, so that it is a lower bound of the error of ranks.
+        """
         time = self.engine_time
         if time is None or time.served is None or time.served.left_out == "family":
             return self
-        time = time.model_copy(update={"served": None})
+        kind = (self.kernels_from or "kernel-sum", self.gpu, "", True)
+        row = engine_time(*kind, wanted=EngineName(time.engine)) or engine_time(*kind)
+        time = time.model_copy(update={"served": None if row is None else row.served})
         return self.model_copy(update={"engine_time": time})
 
     def rank_tables(

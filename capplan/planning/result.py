@@ -207,8 +207,11 @@ class Candidate:
 
     @property
     def cautious(self) -> Deployment | None:
-        """The fleet that nine of ten engines do with; None where no doubt is."""
-        if self.run is None:
+        """The fleet that nine of ten engines do with; None where no doubt is.
+
+        Two pools as were served have a range instead.
+        """
+        if self.run is None or (self.pools and self.capacity_ratio is not None):
             return None
         if self.cautious_count is not None:
             return self.run.deployment.with_replicas(self.cautious_count)

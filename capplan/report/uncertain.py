@@ -90,8 +90,14 @@ def cautious(candidate: Candidate) -> str:
 
 
 def settled_by(plan: Plan, candidate: Candidate) -> str:
-    """Return the command that turns a load test into a profile of a candidate."""
-    which = f"{candidate.gpu}/{plan.llm}/tp{candidate.tp}"
+    """Return the command that turns a load test into a profile of a candidate.
+
+    Empty for layouts of ranks or whole experts, onto which ``fit`` fits nothing.
+    """
+    layout = f"tp{candidate.tp}"
+    if candidate.layout_name not in (None, layout):
+        return ""
+    which = f"{candidate.gpu}/{plan.llm}/{layout}"
     return f"capplan fit --from sweep.csv --onto {which} --out mine.yaml"
 
 
@@ -103,7 +109,6 @@ def saving(plan: Plan, candidate: Candidate) -> str:
     saved = best.cost.usd_per_month - cost.usd_per_month
     if saved <= 0:
         return ""
-    return (
-        f"; it would save {format_usd(saved)} a month: measure it, then "
-        f"`{settled_by(plan, candidate)}`"
-    )
+    command = settled_by(plan, candidate)
+    then = f", then `{command}`" if command else ""
+    return f"; it would save {format_usd(saved)} a month: measure it{then}"

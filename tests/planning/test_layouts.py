@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from capplan.deployment.configuration import Configuration
+from capplan.deployment.configuration import UNBACKED, Configuration
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.engine_defaults import graph_sizes
 from capplan.deployment.pools import Deployment, Pool
@@ -73,6 +73,20 @@ def test_layouts_are_held_to_fleets_of_their_kind_that_were_served():
     assert (plain["tp8-ep8"].is_unmeasured, plain["dp8"].is_unmeasured) == (False, True)
     # They were measured, however far apart they are.
     assert plain["tp8-ep8"].doubts == ()
+
+
+def test_ranks_without_a_benchmark_are_planned_cautiously_by_other_families():
+    kimi = {"llm": "Kimi-K2.5-NVFP4", "gpu": "B200"}
+    found = able(**kimi)
+    tp, ranks = found["tp4"], found["dp4-ep4"]
+
+    # Sweeps of Kimi with TP alone tell less of ranks than they do of TP.
+    assert tp.is_measured
+    assert not ranks.is_measured
+    assert ranks.capacity_ratio[0] < tp.capacity_ratio[0]
+    assert 0 < ranks.cautious_share == ranks.capacity_ratio[0] < 1
+    assert ranks.doubts == (UNBACKED,)
+    assert not able(**kimi, engine_overhead="none")["dp4-ep4"].is_unbacked
 
 
 def test_two_pools_are_held_to_served_fleets_of_two_pools():

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -9,6 +10,7 @@ from capplan.fleet.price import Price
 from capplan.planning.cost import usd_per_month
 from capplan.planning.result import Assumption
 from capplan.report.pages.plan import grouped, plan_page
+from capplan.report.uncertain import settled_by
 from capplan.units import format_usd
 from tests.deployments import changed
 
@@ -178,3 +180,9 @@ def test_each_simulated_count_has_its_cost_of_a_month(plan):
     for probe in table.rows:
         pools = run.deployment.with_replicas(probe.replica_count).pools
         assert usd.text(probe) == format_usd(usd_per_month(pools))
+
+
+def test_no_command_is_proposed_that_fits_nothing_onto_ranks(doubted):
+    ranks = SimpleNamespace(gpu="B200-SXM", tp=1, layout_name="dp4-ep4")
+
+    assert settled_by(doubted, ranks) == ""

@@ -281,11 +281,12 @@ def _older(plan: Plan, best: Candidate) -> str:
 
 def _load_test(plan: Plan, best: Candidate) -> Section:
     """Return the command that settles a count whose latency is in doubt."""
-    if best.cautious is None:
+    command = "" if best.cautious is None else uncertain.settled_by(plan, best)
+    if not command:
         return Section()
     return Section(
         "After a load test, plan with what it measured (--profiles mine.yaml)",
-        command=uncertain.settled_by(plan, best),
+        command=command,
     )
 
 
