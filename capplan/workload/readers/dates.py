@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 _ISO = re.compile(r"\d{4}-\d\d(?:-\d\d|$)|\d{8}T")
 _NGINX = "%d/%b/%Y:%H:%M:%S %z"
 _DAYS = ("%m/%d/%Y", "%d/%m/%Y", "%d.%m.%Y")
-_TIMES = ("%H:%M", "%H:%M:%S", "%H:%M:%S.%f", "%I:%M %p", "%I:%M:%S %p")
+_TIMES = ("%H:%M", "%H:%M:%S", "%H:%M:%S.%f", "%I:%M %p")
+_TIMES += ("%I:%M:%S %p", "%I:%M:%S.%f %p")
 _FORMS = (
     "%d/%b/%Y:%H:%M:%S %z",
     *(f"{day} {time}" for day in _DAYS for time in _TIMES),
@@ -41,7 +42,7 @@ def dates(cells: "pd.Series") -> tuple["pd.Series", float]:
     most = max(stamps.count() for stamps in likely)
     likely = [stamps for stamps in likely if stamps.count() == most]
     first = pd.to_datetime(texts.iloc[:1], format=forms[0], errors="coerce").iloc[0]
-    ahead = first.utcoffset()
+    ahead = None if pd.isna(first) else first.utcoffset()
     sure = likely[0].where(likely[0] == likely[-1]).reindex(cells.index)
     return sure, 0.0 if ahead is None else ahead.total_seconds()
 

@@ -428,6 +428,7 @@ def test_sniffing_names_the_tool(tmp_path):
         ["09/11/2026 08:00:00 PM", "09/14/2026 08:00:00 AM"],
         ["11/09/2026, 08:00:00", "14/09/2026, 08:00:00"],
         ["01.02.2026 08:00:00.0", "01.02.2026 08:00:01.5"],
+        ["10/16/2026, 8:00:02.204 AM", "10/16/2026, 8:00:03.204 AM"],
     ],
 )
 @pytest.mark.parametrize("name", ["timestamp", "time_local", "time"])
@@ -438,6 +439,27 @@ def test_dates_of_servers_and_spreadsheets_are_read(read, stamps, name):
     trace = read(rows)
 
     assert trace.arrival_s.tolist() == [0, apart_s.get(stamps[0][:5], 1)]
+
+
+@pytest.mark.parametrize(
+    "stamp",
+    [
+        "2026-10-16 08:00:02:204",
+        "2026-10-16 08:00:02 CEST",
+        "2026-10-16, 8:00:02.204 AM",
+        "2026-10-16T24:00:00Z",
+        "0000-00-00 00:00:00",
+    ],
+)
+@pytest.mark.parametrize("further", ["2026-10-16T08:00:02Z", None])
+def test_a_first_date_of_a_wrong_form_is_refused_by_its_value(read, stamp, further):
+    rows = [
+        {"timestamp": at, "input_tokens": 5, "output_tokens": 6}
+        for at in (stamp, further or stamp)
+    ]
+
+    with pytest.raises(InputError, match=f"timestamp is {stamp}; .* a date such as"):
+        read(rows)
 
 
 def test_dates_whose_month_is_not_sure_are_refused_with_the_command(read, tmp_path):

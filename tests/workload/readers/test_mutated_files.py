@@ -59,6 +59,11 @@ VALUES += [[], {}, [1], {"a": [{"b": 2}]}, "2026-01-01T10:00:00+02:00", "2026-01
 VALUES += ["0,5", "1,317", "1.317", "09/14/2026 8:00:00 AM", "14.09.2026 08:00"]
 VALUES += ["[10/Oct/2025:13:55:36 +0000]", '{"input": 5, "output": 6}']
 VALUES += [1_780_000_000, 1_780_000_000_000, "1780000000000000000", "01/02/2026 10:00"]
+DAYS = ["2026-10-16", "0000-00-00", "2026-02-30", "20261016", "2026-W42-5", "2026-290"]
+DAYS += ["9999-12-31", "0001-01-01", "1677-01-01", "16/10/2026", "16 Oct 2026"]
+CLOCKS = ["08:00:02:204", "08:00:02 CEST", "8:00:02.204 AM", "24:00:00Z", "00:00:00"]
+CLOCKS += ["08:00:60Z", "08:00:02+25:00", "08:00:02 UTC", "08:00:02.2 -0700", "", "x"]
+DATES = [f"{day}{by}{clock}" for day in DAYS for by in " T," for clock in CLOCKS]
 LEFT_OUT = re.compile(r"([\d,]+) of [\d,]+ (?:rows|requests) |([\d,]+) lines go on")
 SALVAGED = re.compile(r"after ([\d,]+) whole records, which are kept")
 READ = re.compile(r"requests from ([\d,]+) conversations")
@@ -88,7 +93,8 @@ def mutate(rows, rng):
     rows = [json.loads(json.dumps(row)) for row in rows]
     for _ in range(rng.randrange(4)):
         key = rng.choice(sorted({key for row in rows for key in row}) or ["a"])
-        value, change = copy.deepcopy(rng.choice(VALUES)), rng.randrange(6)
+        values = DATES if rng.random() < 0.25 else VALUES
+        value, change = copy.deepcopy(rng.choice(values)), rng.randrange(6)
         factor = rng.choice([1e-3, 1e3, 1e6, 1e9])
         one_row = rng.randrange(len(rows)) if rng.random() < 0.5 else None
         for k, row in enumerate(rows):
