@@ -215,6 +215,8 @@ def promises(found: Sequence[Found], errors: "Errors") -> str:
             for loop in one.loops
         ]
         low += users([one._replace(loops=tuple(slower))]).tolist()
+    if not found:
+        return "none"
     told = [np.mean(np.array(each) > FAR) for each in (low, middle)]
     return f"{told[0]:.0%} of {len(low)}; the median's {told[1]:.0%}"
 
