@@ -132,12 +132,15 @@ def page(path: str | Path) -> str:
         tops = list(islice(_json(path), 2)) if form(path) == "json" else []
         if len(tops) == 1:
             told = {k.replace("_", "").lower(): v for k, v in flat(tops[0][1]).items()}
-            told |= {k.removeprefix("meta."): v for k, v in told.items()}
+            told |= {re.sub(r"^(meta|resultinfo)\.", "", k): v for k, v in told.items()}
             page, pages = told.get("page"), told.get("totalpages")
+            each, total = told.get("perpage"), told.get("totalcount")
+            if type(each) is type(total) is int and each > 0 and pages is None:
+                pages = -(-total // each)
             if type(page) is type(pages) is int and pages > 1:
                 return f"is page {page:,} of {pages:,}: the rest is not in it"
-            if told.get("hasmore") is True:
-                return "is a page of several (has_more): the rest is not in it"
+            if told.get("hasmore") is True or told.get("page.after"):
+                return "is a page of several: the rest is not in it"
     return ""
 
 

@@ -7,6 +7,7 @@ arrivals of n requests; to add one, write it and list it in ``ARRIVALS``.
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from shlex import quote
 from typing import NamedTuple
 
 import numpy as np
@@ -260,7 +261,7 @@ def no_times(trace: Trace) -> str:
         first = trace.unread_columns[0]
         text += (
             f"; columns not read: {', '.join(trace.unread_columns)}: if one holds them "
-            f"name it, as in --columns arrival_s={first}; else"
+            f"name it, as in --columns {quote(f'arrival_s={first}')}; else"
         )
     else:
         text += ";"

@@ -10,7 +10,8 @@ from capplan.workload.described import Tally
 from capplan.workload.readers import PLAIN, reader, requests, sniffed
 from capplan.workload.readers.columns import Columns
 from capplan.workload.readers.ordering import Notes, ordered_trace, say_left_out
-from capplan.workload.readers.outcomes import outcomes, refuse_sums
+from capplan.workload.readers.outcomes import outcomes
+from capplan.workload.readers.parts import by_totals
 from capplan.workload.readers.stamps import Stamps, arrivals
 from capplan.workload.readers.table import Table, iterate_tables
 from capplan.workload.trace import Trace
@@ -56,13 +57,13 @@ def iterate_trace(
     broken, fields = Notes(path), requests.wanted(read)
     for table in iterate_tables(broken, chunk_requests, fields, salvage=salvage):
         notes = Notes(path)
-        refuse_sums(table, read)
         right, left_out = outcomes(table, read)
         tally.left_out += left_out
         all_rows += len(right)
         if not right.any():
             continue
         table = table.select(right)
+        read = by_totals(table, read)
         if timed is None and read.note:
             notes.add(read.note)
         stamps, arrival_s = arrivals(table, read), None

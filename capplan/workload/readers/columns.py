@@ -12,6 +12,7 @@ from shlex import quote
 from typing import Any
 
 from capplan.errors import InputError, nearest
+from capplan.workload.readers import parts
 from capplan.workload.readers.dates import is_date
 from capplan.workload.readers.wrong_header import (
     NEEDED,
@@ -72,7 +73,7 @@ _GUESSES = {
     "arrival_s": (
         _STARTS,
         "timestamp ts tstamp datetime date_time created created_at created_time "
-        "time_local time_iso8601 created_at_date",
+        "time_local time_iso8601 created_at_date time_generated time_generated_utc",
         "time",
     ),
     "prompt_tokens": (
@@ -83,6 +84,7 @@ _GUESSES = {
         "gen_ai_usage_input_tokens gen_ai_usage_prompt_tokens llm_input_token "
         "usage_input input_usage usage_prompt_tokens usage_input_tokens input_token "
         "usage_details_input",
+        "req_units",
     ),
     "output_tokens": (
         "native_tokens_completion",
@@ -92,7 +94,8 @@ _GUESSES = {
         "tokens_out tokens_completion tokens_output token_count_completion "
         "genai_tokens_output gen_ai_usage_output_tokens gen_ai_usage_completion_tokens "
         "llm_output_token usage_output output_usage usage_completion_tokens "
-        "usage_output_tokens output_token usage_details_output",
+        "usage_output_tokens output_token usage_details_output candidates_token_count",
+        "res_units",
     ),
     "class": (
         "class",
@@ -107,7 +110,7 @@ _GUESSES = {
     ),
     "error": ("error error_type error_code error_message exception_type",),
     "kind": ("run_type operation_name operation span_kind call_type observation_type",),
-    "cache_hit": ("cache_hit",),
+    "cache_hit": ("cache_hit cache_status cached cache_reference_id",),
     "requests": (
         "requests api_requests n_requests count_traces count_observations "
         "total_requests",
@@ -126,15 +129,10 @@ _UNITS = {
 }
 """Words behind the name of a stamp that say its unit."""
 
-_FIRST_OF_SEVERAL = ("class", "session", "status", "error", "kind", "requests")
-"""Columns of which several guesses may stand in a file: the first is taken."""
-
-_CACHED = tuple(
-    f"cache_{kind}_input_{counted}"
-    for kind in ("read", "creation", "write")
-    for counted in ("tokens", "token_count")
+_FIRST_OF_SEVERAL = frozenset(
+    ("class", "session", "status", "error", "kind", "cache_hit", "requests")
 )
-"""Tokens that Anthropic and Bedrock count beside ``input_tokens``, not in it."""
+"""Columns of which several guesses may stand in a file: the first is taken."""
 
 EPOCH_S = 1e8
 """Arrivals beyond this are stamps since 1970. [s]"""
@@ -154,6 +152,10 @@ class Columns:
     is_sized: bool = False  # the unit of arrivals is told by their size
     times: tuple[str, ...] = ()  # of ``unread`` that may be the arrivals, of which
     # there are no others
+    details: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # names of
+    # tokens that may be beside
+    total: str = ""  # name of the total that shows which are
+    traced: tuple[str, ...] = ()  # names of a call's id and of its parent's
 
     @property
     def arrival(self) -> str | None:
@@ -247,15 +249,31 @@ def columns_among(
     if wrong:
         arrival = next((name for name in PER_S if name in names), "arrival_s")
         raise InputError(refusal(source, wrong, arrival, names, header, first))
-    beside = {column: _beside(names.get(column, ""), header) for column in NEEDED}
-    beside = {column: added for column, added in beside.items() if added}
+    counted = {column: names[column] for column in NEEDED if column in names}
+    beside = parts.found(parts.beside, counted, header)
+    details = parts.found(parts.details, counted, header) | beside
+    prompt = counted.get("prompt_tokens", "")
+    total = parts.sibling(prompt, header, parts.TOTALS) if details else ""
+    asked = parts.sibling(prompt, header, ("requests",))
+    if asked and "requests" not in settled:
+        names.setdefault("requests", asked)
     read = {*names.values(), *chain(*beside.values())}
     unread = tuple(name for name in header if name not in read)
     is_timed = bool({*names, *settled} & set(PER_S))
     times = [
         name for name in unread if not is_timed and _is_time(name, first.get(name))
     ]
-    return Columns(names, tuple(guessed), unread, beside, sized, tuple(times))
+    return Columns(
+        names,
+        tuple(guessed),
+        unread,
+        beside,
+        sized,
+        tuple(times),
+        details,
+        total,
+        parts.traced(header),
+    )
 
 
 def _path(name: str, header: Collection[str]) -> str:
@@ -342,19 +360,3 @@ def _endings(name: str) -> list[str]:
     """
     parts = name.split(".")
     return [plain("_".join(parts[k:])) for k in range(len(parts))]
-
-
-def _beside(counted: str, header: Iterable[str]) -> tuple[str, ...]:
-    """Return the columns of tokens that a column of prompts or outputs leaves out.
-
-    Anthropic's ``input_tokens`` and Bedrock's ``inputTokenCount`` leave cached tokens
-    out, Langfuse's ``usageDetails`` all that it details; OpenAI's and OpenTelemetry's
-    include them.
-    """
-    parent, _, last = counted.rpartition(".")
-    inside = [name for name in header if name.rpartition(".")[0] == parent]
-    if plain(parent) == "usage_details" and last in ("input", "output"):
-        return tuple(name for name in inside if name.startswith(f"{counted}_"))
-    if plain(last) not in ("input_tokens", "input_token_count") or "gen_ai" in counted:
-        return ()
-    return tuple(name for name in inside if plain(name.rpartition(".")[2]) in _CACHED)

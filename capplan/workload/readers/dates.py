@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 _ISO = re.compile(r"\d{4}-\d\d(?:-\d\d|$)|\d{8}T")
 _NGINX = "%d/%b/%Y:%H:%M:%S %z"
 _DAYS = ("%m/%d/%Y", "%d/%m/%Y", "%d.%m.%Y")
-_TIMES = ("%H:%M", "%H:%M:%S", "%H:%M:%S.%f", "%I:%M %p")
+_TIMES: tuple[str, ...] = ("%H:%M", "%H:%M:%S", "%H:%M:%S.%f", "%I:%M %p")
 _TIMES += ("%I:%M:%S %p", "%I:%M:%S.%f %p")
 _FORMS = (
     "%d/%b/%Y:%H:%M:%S %z",

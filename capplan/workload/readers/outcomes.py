@@ -26,17 +26,39 @@ _NO_REQUEST = (
 )
 """Kinds of rows that are no request of an LLM."""
 _FIRST_CODE_OF_FAILURE = 400
+_ANSWERED = r"true|(?:.*[ _-])?hit|(?!0{8}-0{4}-0)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-.*"
+"""What gateways say of an answer of their cache; Helicone has the id it repeats."""
+_MOST_BETWEEN = 16
 
 
-def refuse_sums(table: Table, columns: Columns) -> None:
-    """Refuse rows that are the sum of several requests."""
+def _sums(table: Table, columns: Columns) -> np.ndarray:
+    """Return which rows repeat the counts of the calls below them, shape (n,), bool.
+
+    Refuse rows that are the sum of several requests that are not in the table.
+    """
+    import pandas as pd
+
+    sums = np.zeros(len(table), bool)
+    if columns.traced:
+        own, parent = (_words(table, name) for name in columns.traced)
+        counts = pd.DataFrame(
+            {at: parsed(table.frame[columns.names[at]], whole=True) for at in NEEDED}
+        )
+        has = counts.notna().all(axis=1)
+        above = dict(zip(own[~has], parent[~has], strict=True))
+        for _ in range(_MOST_BETWEEN):  # calls without counts stand between others
+            parent = parent.map(lambda at: above.get(at, at))
+        below = has & (parent != own) & (parent != "")
+        of_calls = counts[below].groupby(parent[below]).sum().reindex(own)
+        sums = (of_calls.to_numpy() == counts.to_numpy()).all(axis=1)
     if (name := columns.names.get("requests")) is not None:
         expected = (
             "at most 1: the row is a sum of requests, whose own lengths and times it "
             "does not have; expected a row for each request"
         )
         counted = parsed(table.frame[name], whole=True)
-        table.require(~(counted > 1).to_numpy(), name, expected)
+        table.require(sums | ~(counted > 1).to_numpy(), name, expected)
+    return sums
 
 
 def outcomes(table: Table, columns: Columns) -> tuple[np.ndarray, Counter[str]]:
@@ -44,8 +66,8 @@ def outcomes(table: Table, columns: Columns) -> tuple[np.ndarray, Counter[str]]:
 
     Those that failed, by columns of statuses and errors: words of failure, codes from
     400 on or below 0, no success, or any error. Those that are no request of an LLM:
-    of another kind, such as a tool's span, answered from a gateway's cache, or without
-    token counts. And those without output tokens.
+    of another kind, such as a tool's span, answered from a gateway's cache, sums of
+    calls that have rows, or without token counts. And those without output tokens.
     """
     names = columns.names
     failed = np.zeros(len(table), bool)
@@ -66,7 +88,9 @@ def outcomes(table: Table, columns: Columns) -> tuple[np.ndarray, Counter[str]]:
         for kind in kinds[kinds.str.fullmatch(_NO_REQUEST)].unique():
             rows[f"of kind {kind}"] = (kinds == kind).to_numpy()
     if (name := names.get("cache_hit")) is not None:
-        rows["answered from a cache"] = (_words(table, name) == "true").to_numpy()
+        hit = _words(table, name).str.fullmatch(_ANSWERED)
+        rows["answered from a cache"] = hit.to_numpy(bool)
+    rows["sums of the calls below"] = _sums(table, columns)
     counts = table.frame[[names[name] for name in NEEDED]]
     rows["without token counts"] = np.array(counts.isna().all(axis=1))
     output = parsed(table.frame[names["output_tokens"]], whole=True)

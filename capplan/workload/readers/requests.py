@@ -22,7 +22,8 @@ from capplan.workload.readers.columns import Columns, columns_among
 from capplan.workload.readers.hashed_blocks import refuse_too_large, shared_prefixes
 from capplan.workload.readers.options import ReadOptions
 from capplan.workload.readers.ordering import Notes, ordered_trace, say_left_out
-from capplan.workload.readers.outcomes import outcomes, refuse_sums
+from capplan.workload.readers.outcomes import outcomes
+from capplan.workload.readers.parts import by_totals
 from capplan.workload.readers.sessions import column_sessions
 from capplan.workload.readers.stamps import Stamps, arrivals
 from capplan.workload.readers.table import (
@@ -80,10 +81,10 @@ def of_table(
     """Return the requests of a table with the columns of a trace."""
     if known.tidy:
         table = known.tidy(table, notes)
-    refuse_sums(table, columns)
     right, left_out = outcomes(table, columns)
     say_left_out(notes, left_out, len(table))
     table = table.select(right)
+    columns = by_totals(table, columns)
     if not _are_few(table, columns):
         columns = columns.without_guess("class")
     try:
@@ -204,10 +205,15 @@ def columns_of(
 
 def wanted(columns: Columns) -> dict[str, str | None]:
     """Return the columns to read and their dtypes."""
-    return {
-        name: "category" if column in _TEXTS else None
-        for column, name in columns.names.items()
-    } | dict.fromkeys(chain(*columns.beside.values()))
+    counted = chain(*columns.details.values(), [columns.total] * bool(columns.total))
+    return (
+        dict.fromkeys(counted)
+        | dict.fromkeys(columns.traced, "category")
+        | {
+            name: "category" if column in _TEXTS else None
+            for column, name in columns.names.items()
+        }
+    )
 
 
 def counts(

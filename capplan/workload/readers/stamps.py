@@ -1,11 +1,13 @@
 """Arrivals of a table: dates, or numbers in a unit that is named or told by size."""
 
+from pathlib import Path
 from shlex import quote
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 
 from capplan.errors import InputError
+from capplan.records import form
 from capplan.workload.readers.columns import EPOCH_S, PER_S, Columns
 from capplan.workload.readers.dates import is_date
 from capplan.workload.readers.table import Table, is_numeric
@@ -14,6 +16,10 @@ from capplan.workload.trace import MOST_EPOCH_S
 _FIRST_SURE_S, _LAST_SURE_S = 946_684_800, 4_102_444_800
 """Years 2000 and 2100: a number between them is a stamp in the unit that puts it there;
 in another unit it is thousands of years away. [s]"""
+_FIRST_EXCEL_D, _LAST_EXCEL_D = 40_000, 60_000
+"""Days of 2009 and 2064 since 1900."""
+_MOST_RATE_PER_S = 100
+"""Beyond which numbers between them are no seconds. [requests/s]"""
 _DATE = "a date such as 2026-11-22T18:15:46.68Z"
 _WORDS = {
     "arrival_s": "seconds",
@@ -71,12 +77,30 @@ def arrivals(table: Table, columns: Columns) -> Stamps | None:
                 f"{table.path}: {name} counts from no known begin: {told}; say "
                 f"--columns {ways}"
             )
+        span = numbers.max() - numbers.min()
+        days = _FIRST_EXCEL_D < numbers.min() < numbers.max() < _LAST_EXCEL_D
+        if days and rate > _MOST_RATE_PER_S and span < 366 and (numbers % 1).any():
+            _refuse_days(table.path, name, rate)
         unit = sure or unit
     late = np.abs(numbers / PER_S[unit]) > MOST_EPOCH_S
     if late.any():
         row = int(np.argmax(late))
         table.refuse(row, name, _question(float(numbers[row]), name, unit))
     return Stamps(numbers, PER_S[unit])
+
+
+def _refuse_days(path: str | Path, name: str, rate: float) -> NoReturn:
+    """Refuse days since 1900 as Excel counts them, with what makes them dates."""
+    code = (
+        f"import pandas; t = pandas.read_csv({str(path)!r}, sep=None, engine='python');"
+        f" t[{name!r}] = pandas.to_datetime(t[{name!r}], unit='D', origin='1899-12-30')"
+        "; t.to_csv('new.csv', index=False)"
+    )
+    do = f", python -c {quote(code)}," * (form(path) == "csv")
+    raise InputError(
+        f"{path}: {name} has days as Excel counts them, or {rate:,.3g} requests/s; "
+        f"make them dates{do} or say --columns {quote(f'arrival_s={name}')}"
+    )
 
 
 def by_unit(stamps: np.ndarray) -> tuple[float, str]:
@@ -96,5 +120,6 @@ def _question(value: float, name: str, unit: str) -> str:
     asked = ""
     for other, per_s in PER_S.items():
         if EPOCH_S < value / per_s < MOST_EPOCH_S:
-            asked = f": is it {_WORDS[other]} since 1970? then --columns {other}={name}"
+            said = quote(f"{other}={name}")
+            asked = f": is it {_WORDS[other]} since 1970? then --columns {said}"
     return f"{_WORDS[unit]}, by which it is the year {shown}{asked}"

@@ -5,11 +5,13 @@ Names are those of the tools' own sources or documentation; the rows are made up
 
 import json
 import subprocess
+import sys
 import warnings
 
 import pytest
 
 from capplan.errors import InputError, TraceWarning
+from capplan.workload.arrivals import no_times
 from capplan.workload.readers import read_trace, sniffed
 
 AT = "2026-09-14T08:00:0{}Z"
@@ -50,7 +52,13 @@ def csv_text(rows):
     [
         ({"page": 1, "page_size": 2, "total_pages": 30}, "is page 1 of 30: the rest"),
         ({"meta": {"page": 2, "totalPages": 400}}, "is page 2 of 400: the rest"),
-        ({"has_more": True}, "is a page of several (has_more): the rest"),
+        (
+            {"result_info": {"page": 1, "per_page": 9, "total_count": 19}},
+            "is page 1 of 3: the rest",
+        ),
+        ({"result_info": {"page": 2, "total_pages": 4}}, "is page 2 of 4: the rest"),
+        ({"meta": {"page": {"after": "x"}}}, "is a page of several: the rest"),
+        ({"has_more": True}, "is a page of several: the rest"),
         ({"page": 1, "total_pages": 1, "has_more": False}, None),
         ({"page": "x" * 99, "total_pages": 30}, None),
         ({"a.b": 1, "a": {"b": 2}, "page": 1, "total_pages": 30}, None),
@@ -530,3 +538,155 @@ def test_spans_of_openinference_and_datadog_are_read(read):
     datadog["metrics"] = {"input_tokens": 5, "output_tokens": 6}
 
     assert lengths(read([phoenix])) == lengths(read([datadog])) == [(5, 6)]
+
+
+# Counts within others, sums of calls, answers of a cache
+
+
+def counted(total_of, **parts):
+    """Return rows with a total of some of their parts."""
+    rows = [{k: v * n for k, v in parts.items()} for n in (1, 2, 3)]
+    return [
+        {"time": AT.format(k), **row, "total_tokens": sum(row[at] for at in total_of)}
+        for k, row in enumerate(rows)
+    ]
+
+
+@pytest.mark.parametrize("cached_is_beside", [True, False])
+@pytest.mark.parametrize("name", ["input_tokens", "prompt_tokens"])
+def test_totals_show_whether_cached_tokens_are_in_the_prompt(
+    read, name, cached_is_beside
+):
+    of = [name, "output_tokens"] + ["cache_read_input_tokens"] * cached_is_beside
+    parts = {name: 50, "cache_read_input_tokens": 20, "output_tokens": 7}
+
+    trace = read(counted(of, **parts))
+
+    assert lengths(trace)[0] == (70 if cached_is_beside else 50, 7)
+
+
+@pytest.mark.parametrize("is_beside", [True, False])
+@pytest.mark.parametrize(
+    ("output", "reasoned"),
+    [
+        ("candidatesTokenCount", "thoughtsTokenCount"),
+        ("completion_tokens", "reasoning_tokens"),
+    ],
+)
+def test_totals_show_whether_reasoning_is_in_the_output(
+    read, output, reasoned, is_beside
+):
+    of = ["prompt_tokens", output] + [reasoned] * is_beside
+    parts = {"prompt_tokens": 50, output: 7, reasoned: 3}
+
+    trace = read(counted(of, **parts))
+
+    assert lengths(trace)[0] == (50, 10 if is_beside else 7)
+
+
+def test_gemini_without_a_total_counts_its_thoughts(read):
+    usage = {"promptTokenCount": 50, "candidatesTokenCount": 7, "thoughtsTokenCount": 3}
+
+    trace = read([{"time": AT.format(k), "usageMetadata": usage} for k in (0, 1)])
+
+    assert lengths(trace) == [(50, 10)] * 2
+
+
+def call(own, parent, tokens=None, **more):
+    usage = {} if tokens is None else dict(zip(KINDS, tokens, strict=True))
+    about = {"trace_id": "t", "id": own, "parent_id": parent, "start": AT.format(1)}
+    return {**about, "usage": {"m": {**usage, **more}}}
+
+
+KINDS = "prompt_tokens", "completion_tokens"
+CALLS = [call("a", "agent", [5, 6]), call("b", "step", [7, 8])]
+STEP = call("step", "agent")
+
+
+@pytest.mark.parametrize("agent", [{}, {"requests": 2}])
+def test_a_call_that_repeats_the_counts_of_those_below_is_left_out(read, agent):
+    trace = read([call("agent", None, [12, 14], **agent), *CALLS, STEP])
+
+    assert lengths(trace) == [(5, 6), (7, 8)]
+    assert trace.left_out["sums of the calls below"] == 1
+
+
+def test_a_call_with_counts_of_its_own_above_others_is_a_request(read):
+    assert len(read([call("agent", None, [20, 14]), *CALLS, STEP])) == 3
+
+
+def test_turns_with_a_parent_but_no_trace_are_no_sums(read):
+    rows = [call("b", "a", [5, 6]), call("a", None, [5, 6])]
+    for row in rows:
+        del row["trace_id"]
+
+    assert len(read(rows)) == 2
+
+
+def test_a_sum_whose_calls_are_not_in_the_file_is_refused(read):
+    rows = [call("agent", None, [12, 14], requests=2), *CALLS[:1]]
+
+    with pytest.raises(InputError, match="requests is 2; expected at most 1"):
+        read(rows)
+
+
+NO_ID = "00000000-0000-0000-0000-000000000000"
+
+
+@pytest.mark.parametrize(
+    ("column", "hit", "misses"),
+    [
+        ("cached", True, [False, None, 267]),
+        ("cache_hit", "True", ["False", "None", ""]),
+        ("cache_status", "HIT", ["MISS", "DISABLED", "REFRESH"]),
+        ("cache_status", "SEMANTIC HIT", ["SEMANTIC MISS", None, ""]),
+        ("cache_reference_id", "1" + NO_ID[1:], [NO_ID, None, "default"]),
+    ],
+)
+def test_answers_of_a_gateways_cache_are_left_out(read, column, hit, misses):
+    rows = [
+        {"time": AT.format(k), "prompt_tokens": 5, "output_tokens": 6, column: told}
+        for k, told in enumerate([hit, *misses])
+    ]
+
+    trace = read(rows)
+
+    assert len(trace) == 3
+    assert trace.left_out == {"answered from a cache": 1}
+
+
+# Stamps that are asked about
+
+
+def test_days_of_excel_are_refused_with_the_command_that_makes_dates(read, tmp_path):
+    days = [46311.25 + k / 86_400 for k in range(5)]
+    rows = [{"timestamp": day, "prompt_tokens": 5, "output_tokens": 6} for day in days]
+
+    with pytest.raises(InputError, match="days as Excel counts them") as refused:
+        read(csv_text(rows))
+
+    command = str(refused.value).partition("dates, ")[2].rpartition(", or say")[0]
+    command = f"{sys.executable} {command.removeprefix('python ')}"
+    subprocess.run(command, shell=True, check=True, cwd=tmp_path)
+    trace = read((tmp_path / "new.csv").read_text())
+    assert trace.arrival_s == pytest.approx(range(5), abs=1e-3)
+    seconds = read(csv_text(rows), columns={"arrival_s": "timestamp"})
+    assert seconds.arrival_s.tolist() == days
+
+
+def test_an_azure_export_is_read_with_its_time(read):
+    rows = [
+        {"TimeGenerated [UTC]": f'"10/16/2026, 8:00:0{k}.204 AM"', **TOKENS}
+        for k in (2, 3)
+    ]
+
+    assert read(csv_text(rows)).arrival_s.tolist() == [0, 1]
+
+
+TOKENS = {"PromptTokens": 5, "CompletionTokens": 6}
+
+
+def test_a_proposed_column_with_blanks_is_quoted(read):
+    trace = read(csv_text([{"Ort [x]": 1, **TOKENS}, {"Ort [x]": 2, **TOKENS}]))
+
+    assert "--columns 'arrival_s=Ort [x]'" in no_times(trace)
