@@ -43,9 +43,9 @@ _BINARY = {
     ),
     "a zip archive": (b"PK\x03\x04", "unzip {}"),
     "text in UTF-16": (b"\xff\xfe|\xfe\xff", "iconv -f UTF-16 -t UTF-8 {} > utf8.csv"),
-    "compressed by zstd": (rb"\x28\xb5\x2f\xfd", "unzstd {}"),
-    "compressed by bzip2": (b"BZh", "bunzip2 -k {}"),
-    "compressed by xz": (b"\xfd7zXZ", "unxz -k {}"),
+    "compressed by zstd": (rb"\x28\xb5\x2f\xfd", "unzstd --rm {}"),
+    "compressed by bzip2": (b"BZh", "bunzip2 {}"),
+    "compressed by xz": (b"\xfd7zXZ", "unxz {}"),
     "an Avro file": (b"Obj\x01", "write it as Parquet"),
     "an ORC file": (b"ORC", "write it as Parquet"),
     "a tar archive": (b".{257}ustar", "tar xf {}"),
@@ -179,7 +179,9 @@ def _lines(path: str | Path) -> Iterator[tuple[str, Any]]:
                     break  # its objects may take several lines each
                 if not any(map(bytes.strip, lines)):
                     raise  # the last line
-                only = "" if raw.startswith(b"{") else f"; {_only_json(path)}"
+                keep = "; {} > rows.jsonl keeps the lines that are whole"
+                jq = keep.format(f"zcat -f {quote(str(path))} | jq -cR 'fromjson?'")
+                only = jq if raw.startswith(b"{") else f"; {_only_json(path)}"
                 raise InputError(f"{wrong}{only}") from None
             is_first = False
             yield f":{number}", value

@@ -106,7 +106,7 @@ def test_what_is_wrong_is_said_with_its_place(write, content, message):
             "an Excel workbook; .*: save its sheet as",
         ),
         (b"a.csv".ljust(257, b"\0") + b"ustar", "a tar archive; .*: tar xf "),
-        (b"BZh91", "compressed by bzip2; .*: bunzip2 -k "),
+        (b"BZh91", "compressed by bzip2; .*: bunzip2 "),
         (b"SQLite format 3\0", "an SQLite database"),
         (b"ARROW1\0\0", "an Arrow file"),
         ("a,b\n".encode("utf-16"), "text in UTF-16; .*: iconv -f UTF-16 "),

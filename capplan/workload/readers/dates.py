@@ -9,15 +9,18 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _ISO = re.compile(r"\d{4}-\d\d(?:-\d\d|$)|\d{8}T")
-_NGINX = "%d/%b/%Y:%H:%M:%S %z"
 _DAYS = ("%m/%d/%Y", "%d/%m/%Y", "%d.%m.%Y")
 _TIMES: tuple[str, ...] = ("%H:%M", "%H:%M:%S", "%H:%M:%S.%f", "%I:%M %p")
 _TIMES += ("%I:%M:%S %p", "%I:%M:%S.%f %p")
 _FORMS = (
     "%d/%b/%Y:%H:%M:%S %z",
     *(f"{day} {time}" for day in _DAYS for time in _TIMES),
+    *(f"%Y-%m-%d {time}" for time in ("%H:%M:%S:%f", *_TIMES[3:])),
+    *("%b %d %Y @ %H:%M:%S.%f", "%a %d %b %Y %H:%M:%S GMT"),
+    *("%a %b %d %H:%M:%S UTC %Y", "%a %b %d %H:%M:%S GMT %Y"),
 )
-"""Of nginx and Apache, and of spreadsheets, where the month may stand first."""
+"""Of nginx and Apache; of spreadsheets, where the month may stand first, and portals
+and SQL Server; of Kibana, HTTP and Java."""
 
 
 def is_date(text: object) -> bool:

@@ -29,6 +29,8 @@ _FIRST_CODE_OF_FAILURE = 400
 _ANSWERED = r"true|(?:.*[ _-])?hit|(?!0{8}-0{4}-0)[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-.*"
 """What gateways say of an answer of their cache; Helicone has the id it repeats."""
 _MOST_BETWEEN = 16
+_MOST_MISSING = 0.1
+"""Part of the rows that may lack a time or a count; of more the column is wrong."""
 
 
 def _sums(table: Table, columns: Columns) -> np.ndarray:
@@ -67,7 +69,8 @@ def outcomes(table: Table, columns: Columns) -> tuple[np.ndarray, Counter[str]]:
     Those that failed, by columns of statuses and errors: words of failure, codes from
     400 on or below 0, no success, or any error. Those that are no request of an LLM:
     of another kind, such as a tool's span, answered from a gateway's cache, sums of
-    calls that have rows, or without token counts. And those without output tokens.
+    calls that have rows, or without token counts, one of them or a time, where few are.
+    And those without output tokens.
     """
     names = columns.names
     failed = np.zeros(len(table), bool)
@@ -93,6 +96,10 @@ def outcomes(table: Table, columns: Columns) -> tuple[np.ndarray, Counter[str]]:
     rows["sums of the calls below"] = _sums(table, columns)
     counts = table.frame[[names[name] for name in NEEDED]]
     rows["without token counts"] = np.array(counts.isna().all(axis=1))
+    for name in filter(None, (names.get(columns.arrival or ""), *counts)):
+        missing = table.frame[name].isna().to_numpy()
+        if 0 < missing.sum() <= _MOST_MISSING * len(table):  # else refused by the first
+            rows[f"without {name}"] = missing
     output = parsed(table.frame[names["output_tokens"]], whole=True)
     rows["without output tokens"] = (output == 0).to_numpy()
     right, left_out = np.ones(len(table), bool), Counter[str]()

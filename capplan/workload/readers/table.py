@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _BLOCK_BYTES = 2**20
 _MAX_LINE_BYTES = 2**26
-_MISSING = ["", "-", "NA", "N/A", "NaN", "nan", "NULL", "null", "None"]
+_MISSING = ["", "-", "NA", "N/A", "n/a", "NaN", "nan", "NaT", "NULL", "null", "None"]
 """Texts of a number that is missing; a class may be called so."""
 _ROWS_AT_ONCE = 100_000
 _FIRST_ROWS = 1000
@@ -43,6 +43,7 @@ _GROUPED = r"\s*-?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?\s*"
 _GROUPED_BY_POINTS = r"[1-9]\d{0,2}(?:\.\d{3})+"
 _SLASHED = r"\d\d?/\d\d?/\d{4}\b.*"
 _MONTH_FIRST = r"s#([0-9]+)/([0-9]+)/([0-9]{4})#\3-\1-\2#"
+_ONE_DAY = r's/(^|[,;|\t"])([0-9]{2}:[0-9]{2}:[0-9]{2})/\12000-01-01 \2/'
 _TOO_MANY = (
     "{path}: more than {most:,} requests, the most that are held at once; expected "
     "fewer, or capplan simulate --stream"
@@ -124,6 +125,8 @@ def _better(path: str | Path, value: str, expected: str) -> str:
     edited = f"sed -E '{{}}' {quote(str(path))} > new.csv"
     if re.fullmatch(_SLASHED, value):
         return f"; where the month stands first: {edited.format(_MONTH_FIRST)}"
+    if re.fullmatch(r"\d\d:\d\d:\d\d.*", value):
+        return f"; where it is the time of one day: {edited.format(_ONE_DAY)}"
     if re.fullmatch(_GROUPED_BY_POINTS, value) and "whole" in expected:
         return ", without points between thousands"
     if not re.fullmatch(_DECIMAL_COMMA, value):
@@ -376,6 +379,7 @@ def _refusals(path: str | Path) -> Iterator[None]:
             raise InputError(longer or f"{path}: not a CSV ({error})") from None
         except UnicodeDecodeError as error:
             raise InputError(
-                f"{path}: byte {error.object[error.start]:#04x} is not UTF-8; "
-                "expected text in UTF-8"
+                f"{path}: byte {error.object[error.start]:#04x} is not UTF-8; expected "
+                "text in UTF-8; where it is of Windows: "
+                f"iconv -f WINDOWS-1252 -t UTF-8 {quote(str(path))} > utf8.csv"
             ) from None

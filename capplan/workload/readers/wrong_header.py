@@ -43,6 +43,7 @@ _SUMS = {
 """Columns that only sums of many requests have."""
 _OF_MANY = re.compile(r"\s*(?:sum|count|avg|mean|rate|irate|increase)\s*\(", re.I)
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|\d{4}-\d\d-\d\d.*")
+_COUNTS = re.compile(r"""(?s)\s*\{.*token\w*["']?\s*:\s*\d""", re.I)
 _COUNT = re.compile(r"\s*\d|$")
 _NAME = re.compile(r"(?:\S{1,40}[ ]?){1,4}")
 _MOST_SHOWN = 60
@@ -102,7 +103,8 @@ def refuse_no_requests(
         if len(values) > 1 and 2 * len(values) >= len(header):
             raise InputError(
                 f"{place}: looks like values: no header; expected names above them, "
-                "such as arrival_s,prompt_tokens,output_tokens"
+                "as (echo arrival_s,prompt_tokens,output_tokens; cat "
+                f"{quote(place[:-2])}) > new.csv writes, in the order of the file"
             )
 
 
@@ -137,12 +139,30 @@ def refusal(
     has = f"{place}: {'; '.join([*hints, *wrong])}; the file has {listed(header)}"
     if hints:
         return has
+    if not counts and (nest := _text_of_counts(first)):
+        return (
+            f"{has}; JSON is a text in {nest[0]}: {nest[1]} {quote(place)} > rows.json"
+        )
     if len(counts) < len(NEEDED):
         none = "" if counts else ": no token counts"
         return f"{has}{none}; --columns says which, if some are meant"
     named = (f"{column}={name}" for column, name in said.items() if name)
     command = quote(",".join(named))
     return f"{has}: say which are which, as with --columns {command}"
+
+
+def _text_of_counts(first: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return where the JSON of token counts is a text, and what makes it JSON."""
+    at = '.. | objects | .["{}"] | strings | select(startswith("{{"))'
+    for name, value in first.items():
+        is_list = isinstance(value, list) and re.fullmatch(r"[\w.]+", name) is not None
+        row = next(iter(value), None) if is_list else {name: value}
+        for key, text in row.items() if isinstance(row, dict) else ():
+            is_key = re.fullmatch(r"[\w @-]+", key) is not None
+            if is_key and isinstance(text, str) and _COUNTS.match(text):
+                inside = f".{name}[] | " if is_list else ""
+                return key, f"jq -c '{inside}({at.format(key)}) |= fromjson'"
+    return None
 
 
 def listed(names: Sequence[str], most: int = 20) -> str:

@@ -4,6 +4,8 @@ Names are those of the tools' own sources or documentation; the rows are made up
 """
 
 import json
+import math
+import shutil
 import subprocess
 import sys
 import warnings
@@ -437,6 +439,11 @@ def test_sniffing_names_the_tool(tmp_path):
         ["11/09/2026, 08:00:00", "14/09/2026, 08:00:00"],
         ["01.02.2026 08:00:00.0", "01.02.2026 08:00:01.5"],
         ["10/16/2026, 8:00:02.204 AM", "10/16/2026, 8:00:03.204 AM"],
+        ["2026-10-16, 8:00:02.204 AM", "2026-10-16, 8:00:03.204 AM"],
+        ["2026-10-16 08:00:02:204", "2026-10-16 08:00:03:204"],
+        ["Oct 16, 2026 @ 08:00:02.204", "Oct 16, 2026 @ 08:00:03.204"],
+        ["Fri, 16 Oct 2026 08:00:02 GMT", "Fri, 16 Oct 2026 08:00:03 GMT"],
+        ["Fri Oct 16 08:00:02 UTC 2026", "Fri Oct 16 08:00:03 UTC 2026"],
     ],
 )
 @pytest.mark.parametrize("name", ["timestamp", "time_local", "time"])
@@ -452,9 +459,7 @@ def test_dates_of_servers_and_spreadsheets_are_read(read, stamps, name):
 @pytest.mark.parametrize(
     "stamp",
     [
-        "2026-10-16 08:00:02:204",
         "2026-10-16 08:00:02 CEST",
-        "2026-10-16, 8:00:02.204 AM",
         "2026-10-16T24:00:00Z",
         "0000-00-00 00:00:00",
     ],
@@ -690,3 +695,94 @@ def test_a_proposed_column_with_blanks_is_quoted(read):
     trace = read(csv_text([{"Ort [x]": 1, **TOKENS}, {"Ort [x]": 2, **TOKENS}]))
 
     assert "--columns 'arrival_s=Ort [x]'" in no_times(trace)
+
+
+# Files that are refused with what makes them readable
+
+
+@pytest.fixture
+def remedy(read, tmp_path):
+    """Return a function that runs the command of a refusal and reads its output."""
+
+    def run(rows, begin, end, **options):
+        with pytest.raises(InputError) as refused:
+            read(rows)
+        command = str(refused.value).partition(begin)[2].partition(end)[0]
+        subprocess.run(begin + command, shell=True, check=True, cwd=tmp_path)
+        out = next(p for p in tmp_path.iterdir() if p.name != "log")
+        return read(out.read_text(), **options)
+
+    return run
+
+
+LOGGED = json.dumps(
+    {"time": AT.format(1), "usage": dict(zip(KINDS, (5, 6), strict=True))}
+)
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        [{"log": LOGGED + "\n", "stream": "stdout"}] * 2 + [{"log": "begins"}],
+        json.dumps({"events": [{"id": k, "message": LOGGED} for k in (1, 2)]}),
+        json.dumps([{"it's": 1, "full response": LOGGED}] * 2),
+    ],
+)
+@pytest.mark.skipif(not shutil.which("jq"), reason="needs jq")
+def test_json_in_a_text_is_refused_with_the_command_that_opens_it(remedy, rows):
+    assert lengths(remedy(rows, "jq -c", "; nothing")) == [(5, 6)] * 2
+
+
+@pytest.mark.skipif(not shutil.which("jq"), reason="needs jq")
+def test_a_line_cut_off_in_the_middle_is_refused_with_the_command_for_the_rest(remedy):
+    lines = [LOGGED, LOGGED[:40], LOGGED]
+
+    trace = remedy("\n".join(lines), "zcat", " keeps")
+
+    assert lengths(trace) == [(5, 6)] * 2
+
+
+def test_times_of_a_day_are_refused_with_the_command_that_dates_them(remedy):
+    rows = [{"time": f"00:00:0{k}.5", **TOKENS} for k in (1, 3)]
+
+    trace = remedy(csv_text(rows), "sed", "; nothing")
+
+    assert trace.arrival_s.tolist() == [0, 2]
+
+
+def test_values_without_names_are_refused_with_the_command_that_adds_them(remedy):
+    trace = remedy("0.5,5,6\n1.5,5,6\n", "(echo", " writes")
+
+    assert lengths(trace) == [(5, 6)] * 2
+
+
+def test_text_of_windows_is_refused_with_the_command_that_converts_it(tmp_path):
+    path = tmp_path / "log.csv"
+    path.write_bytes(
+        "time,prompt_tokens,output_tokens,class\n0,5,6,Köln\n".encode("cp1252")
+    )
+
+    with pytest.raises(InputError, match=r"iconv -f WINDOWS-1252 -t UTF-8 .*log.csv >"):
+        read_trace(path)
+
+
+@pytest.mark.parametrize("column", ["time", "PromptTokens", "CompletionTokens"])
+@pytest.mark.parametrize("missing", [None, math.nan])
+def test_few_rows_without_a_value_are_left_out_and_counted(read, column, missing):
+    rows = [{"time": AT.format(k), **TOKENS} for k in range(10)]
+    rows[4][column] = missing
+
+    trace = read(rows)
+
+    assert len(trace) == 9
+    assert trace.left_out == {f"without {column}": 1}
+    with pytest.raises(InputError, match=f"{column} is (None|nan|empty)"):
+        read(rows[3:6])
+
+
+@pytest.mark.parametrize("text", ["", "N/A", "n/a", "NaN", "NaT", "null"])
+def test_few_cells_without_a_date_are_left_out_and_counted(read, text):
+    rows = [{"time": AT.format(k), **TOKENS} for k in range(10)]
+    rows[0]["time"] = text
+
+    assert read(csv_text(rows)).left_out == {"without time": 1}

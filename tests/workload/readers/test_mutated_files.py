@@ -51,6 +51,26 @@ TEXTS = {
             "usageDetails": {"input": 5, "output": 6, "input_cached_tokens": 7},
         }
     ),
+    "gemini": json.dumps(
+        {
+            "time": "2026-01-01T10:00:00Z",
+            "cache_status": "MISS",
+            "usageMetadata": {
+                **{"promptTokenCount": 5, "candidatesTokenCount": 6},
+                **{"thoughtsTokenCount": 7, "totalTokenCount": 18},
+            },
+        }
+    ),
+    "calls": "\n".join(
+        json.dumps(
+            {
+                **{"trace_id": "t", "id": own, "parent_id": parent},
+                "start": "2026-01-01T10:00:00Z",
+                "usage": {"requests": 1, "prompt_tokens": 5, "completion_tokens": 6},
+            }
+        )
+        for own, parent in (("agent", None), ("call", "agent"), ("other", None))
+    ),
     "sheet": "time;prompt_tokens;output_tokens\n0,5;1,317;5\n1,25;2,001;1,024\n",
     "nginx": "time_local,prompt_tokens,output_tokens\n10/Oct/2025:13:55:36 +0000,5,6\n",
 }
