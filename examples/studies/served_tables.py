@@ -139,10 +139,13 @@ def goals(
         f"≤ × 1.45, Blackwell ≤ × 3.5 | {told} |"
     )
     heavy = np.array(ratios(nvidia(found), "heavy_tokens"))
-    share = np.mean(np.abs(heavy - 1) <= 0.2) if len(heavy) else float("nan")
+    told = "none"
+    if len(heavy):
+        share = np.mean(np.abs(heavy - 1) <= 0.2)
+        told = f"{share:.0%}, median {np.median(heavy):.2f}"
     yield (
         f"| prompt-heavy tokens/s within 20 %, groups left out ({len(heavy)}) | 75 % | "
-        f"{share:.0%}, median {np.median(heavy):.2f} |"
+        f"{told} |"
     )
     yield (
         f"| counts within one of 7 | 7 of 8; new LLMs 7 of 10 | {counts(ours)}; "
@@ -198,6 +201,8 @@ def factor(found: Sequence[Found]) -> str:
 
 def counts(found: Sequence[Found]) -> str:
     """Return how many counts are within one of 7 replicas that the measured need."""
+    if not found:
+        return "none"
     its = np.ceil(7 / users(found) - 1e-9)
     return f"{np.mean(np.abs(its - 7) <= 1):.0%} of {len(its)}"
 
