@@ -207,7 +207,7 @@ class Candidate:
 
     @property
     def cautious(self) -> Deployment | None:
-        """The fleet nine of ten engines do with; None without doubt, of served pools."""
+        """The fleet that nine of ten engines do with; None: no doubt, served pools."""
         if self.run is None or (self.pools and self.capacity_ratio is not None):
             return None
         if self.cautious_count is not None:
