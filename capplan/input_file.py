@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from io import BufferedReader
 from pathlib import Path
+from shlex import quote
 from typing import Any, cast
 
 from capplan.errors import InputError
@@ -134,7 +135,10 @@ def read_text(path: str | Path, most_bytes: int = MOST_TEXT_BYTES) -> str:
     try:
         return b"".join(blocks).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise InputError(f"{path}: not UTF-8 text at byte {error.start}") from None
+        do = f"iconv -f WINDOWS-1252 -t UTF-8 {quote(str(path))} > utf8.txt"
+        raise InputError(
+            f"{path}: not UTF-8 text at byte {error.start}; of Windows: {do}"
+        ) from None
 
 
 def printable(text: str) -> str:

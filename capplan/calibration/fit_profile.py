@@ -172,7 +172,18 @@ def _fit_sweep(path: Path, settings: FitSettings, onto: str) -> "SweepProfile":
     target = Target(onto, model, at.name, tp, asked, settings.force)
     sweep = read_sweep(path, tp, settings.where, target)
     stated = {aspect: value for aspect, (_, value) in sweep.stated.items()}
-    kv = settings.kv_dtype if "kv_dtype" in settings.model_fields_set else base.kv_dtype
+    is_given = "kv_dtype" in settings.model_fields_set
+    kv = settings.kv_dtype if is_given else base.kv_dtype
+    kv_said = stated.get("kv_cache_dtype", "auto").replace("auto", kv)
+    if KV_BYTES[check_kv_dtype(kv_said)] != KV_BYTES[check_kv_dtype(kv)]:
+        of = "--kv-dtype" if is_given else f"the kernels of {onto}"
+        kv = kv if is_given else kv_said
+        warnings.warn(
+            f"the load tests have a KV cache in {kv_said}, unlike {of}; calibrated "
+            f"as {kv}; --kv-dtype {check_kv_dtype(kv_said)} says that this is meant",
+            CapplanWarning,
+            stacklevel=2,
+        )
     engine_said = engine_in(stated.get("engine", ""))
     if not asked and engine_said not in ("", base.engine):
         warnings.warn(

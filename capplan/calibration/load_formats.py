@@ -140,7 +140,7 @@ _TABLE = (
 FORMATS = (
     Format(
         "SGLang's bench_serving",
-        ("total_output_tokens_retokenized", "total_input_tokens", "completed"),
+        ("mean_e2e_latency_ms", "total_input_tokens", "completed"),
         _VLLM,
         at_once=True,
         again="--max-concurrency 1, then 32",
@@ -181,6 +181,7 @@ FORMATS = (
             "output_tokens_per_s": _METRIC.format("output_tokens_per_second"),
             "done_per_s": _METRIC.format("requests_per_second"),
             "requests": "metrics.request_totals.total",
+            "completed": "metrics.request_totals.successful",
             "failed": "metrics.request_totals.errored",
         },
         prepare=_guidellm,
@@ -202,6 +203,7 @@ FORMATS = (
             ),
             "done_per_s": _SUCCESSFUL.format("Server Throughput", "Requests/Sec"),
             "requests": "Request Counts.Total",
+            "completed": "Request Counts.Successful",
             "failed": "Request Counts.Errored",
         },
         prepare=_guidellm_row,
@@ -226,6 +228,7 @@ FORMATS = (
             "done_per_s": "request_throughput.avg",
             "requests": "request_count.avg",
             "failed": "error_request_count.avg",
+            "cancelled": "was_cancelled",
         },
         prepare=_aiperf,
         no_load="the JSON beside it, or a folder named …-concurrency8",
@@ -233,7 +236,7 @@ FORMATS = (
     ),
     Format(
         "inference-perf",
-        (_LATENCY.format("request_latency"), "successes.count"),
+        ("load_summary.count", "successes.count"),
         {
             "isl": "successes.prompt_tokens.mean|successes.prompt_len.mean",
             "osl": "successes.output_len.mean",
@@ -244,6 +247,7 @@ FORMATS = (
             "output_tokens_per_s": _RATE.format("output_tokens"),
             "done_per_s": _RATE.format("requests"),
             "requests": "load_summary.count",
+            "completed": "successes.count",
             "failed": "failures.count",
         },
         prepare=_inference_perf,
@@ -297,6 +301,7 @@ _OTHERS = {
     "the file of --save-result beside it",
     "queued_ts": "LLMServingSim's single requests; leave --onto out",
     "error_type": "the report of a failed run",
+    "error_request_count.avg": "of a run that completed none of its requests",
     "metrics.http_req_duration.avg": "k6's summary, which counts no tokens; run vllm "
     "bench serve, GuideLLM or AIPerf",
     "Average Content Size": "locust's table, which counts no tokens; run vllm bench "
@@ -315,11 +320,15 @@ def format_of(fields: Fields) -> Format | None:
     return next((f for f in FORMATS if all(mark in fields for mark in f.marks)), None)
 
 
+def known_other(fields: Fields) -> str:
+    """Return what a record is that tools write beside load tests; else nothing."""
+    return next((f"is {what}" for of, what in _OTHERS.items() if of in fields), "")
+
+
 def unknown(fields: Fields) -> str:
     """Return what is said of a record that is no load test."""
-    for mark, what in _OTHERS.items():
-        if mark in fields:
-            return f"is {what}"
+    if what := known_other(fields):
+        return what
     near = max(FORMATS, key=lambda f: sum(mark in fields for mark in f.marks))
     lacks = [mark for mark in near.marks if mark not in fields]
     shown = listed([str(name) for name in fields], 8) or "nothing"

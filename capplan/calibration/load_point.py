@@ -1,7 +1,6 @@
 """Make a load test's point of what its file states; collect what is wrong with it."""
 
 import math
-import re
 from typing import Any
 
 from capplan.calibration.load_formats import NAMED, Fields, Format
@@ -21,6 +20,7 @@ _SATURATED = 0.9
 """Completed over asked rate below which a backlog grew."""
 _LITTLE = (0.7, 1.25)
 """Requests in the system by Little's law over the users, that are taken as the same."""
+_MOST_FAILED = 0.1  # share of a test's requests
 _FULL = 4  # requests per seat from which a test whose cap is reached is one of users
 _TOTALS = {"isl": "prompt_tokens", "osl": "output_tokens"}
 _MAY_BE_0 = ("failed", "done_per_s")
@@ -34,6 +34,7 @@ class PointReader:
         self.row: dict[str, Any] = dict(kind.fixed)
         self.remarks: list[str] = []  # how the test is taken
         self.has_no_load = False
+        self.unusable = ""  # why the run it is of gave no means
         self._kind, self._named = kind, dict[str, str]()
         for name, paths in kind.paths.items():
             tried = paths.split("|")
@@ -53,6 +54,10 @@ class PointReader:
             return None
         if name == "process":
             return str(value).lower()
+        if name == "cancelled":
+            if str(value).lower() == "true":
+                self.unusable = f"was cancelled before its end ({self._named[name]})"
+            return None
         try:
             is_number = not isinstance(value, bool) and "_" not in str(value)
             number = float(value) if is_number else math.nan
@@ -60,8 +65,10 @@ class PointReader:
             number = math.nan
         if name in ("rate_per_s", "burstiness") and number == math.inf:
             return number if name == "burstiness" else None  # all at once, or users
-        if re.fullmatch(r"-?\d+,\d+", str(value)):
-            self._wrong(name, "has a comma in a number; expected a decimal point")
+        if name in ("requests", "completed") and number == 0:
+            self.unusable = "none of its requests completed"
+        elif str(value).lower() == "nan":
+            self.unusable = self.unusable or f"{self._named[name]} is NaN"
         elif math.isnan(number):
             self._wrong(name, f"is {str(value)[:40]!r}; expected a number")
         elif abs(number) > _LARGEST:
@@ -195,6 +202,13 @@ class PointReader:
             return point._replace(rate_per_s=None, burstiness=1.0), ""
         seen = f"{done_per_s:.3g} of {rate_per_s:.4g} requests/s answered"
         return point, f"{seen}: saturated"
+
+
+def failures(row: dict[str, Any]) -> str:
+    """Return which share of a test's requests failed, where its load was another."""
+    failed = row.get("failed", 0.0)
+    share = failed / max(failed + row.get("completed", row.get("requests", 0.0)), 1)
+    return f"{share:.0%} of its requests failed" if share > _MOST_FAILED else ""
 
 
 def contradiction(point: SweepPoint, tp: int) -> str:

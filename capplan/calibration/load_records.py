@@ -1,17 +1,20 @@
 """Read the records of load tests, whatever the form of their file."""
 
+import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 
 from capplan.calibration.load_formats import Fields, format_of
-from capplan.csv_file import read_cells, too_long
+from capplan.csv_file import read_cells, separator, too_long
 from capplan.errors import InputError
 from capplan.input_file import parse_yaml, read_text
 from capplan.latency.importers.identity import Stated, stated_in
 from capplan.latency.measurement_file import as_written, table_rows
 from capplan.records import flat, form, records
 
+_COMMA = re.compile(r"-?\d[\d.]*,[\d.,]*\d$")
 _REQUESTS = ("itls", "requests.successful")
 """Fields of single requests, which vLLM and GuideLLM may save beside means."""
 
@@ -68,5 +71,27 @@ def _table(path: Path, where: Mapping[str, str]) -> Iterator[tuple[str, Fields]]
     elif format_of(head := dict.fromkeys(lines[0][1] if lines else (), "")) is None:
         yield f"{path}:1", dict(head)
     else:
-        for line, fields in table_rows(path, (), where):
+        rows = table_rows(path, (), where)
+        _read_commas(path, rows)
+        for line, fields in rows:
             yield f"{path}:{line}", dict(fields)
+
+
+def _read_commas(path: Path, rows: Sequence[tuple[int, dict[str, str]]]) -> None:
+    """Put decimal points for commas where the numbers of the table show which."""
+    at = [(line, row, k) for line, row in rows for k in row if _COMMA.match(row[k])]
+    if not at:
+        return
+    import pandas as pd
+
+    from capplan.workload.readers.table import parsed
+
+    numbers = parsed(pd.Series([row[name] for _, row, name in at])).tolist()
+    for (line, row, name), number in zip(at, numbers, strict=True):
+        if math.isnan(number):
+            do = f": where it is the decimal one sed 's/,/./g' {quote(str(path))}"
+            raise InputError(
+                f"{path}:{line}: {name} is {row[name]}; expected a decimal point and "
+                f"no comma{f'{do} > new.csv' * (separator(path) != ',')}"
+            )
+        row[name] = repr(number)

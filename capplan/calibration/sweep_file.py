@@ -6,30 +6,31 @@ load are runs of one point.
 """
 
 import re
-from collections import Counter
+import warnings
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from shlex import quote
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from capplan.calibration.load_formats import Format, format_of, unknown
-from capplan.calibration.load_point import PointReader, contradiction
+from capplan.calibration.load_formats import Format, format_of, known_other, unknown
+from capplan.calibration.load_point import PointReader, contradiction, failures
 from capplan.calibration.load_records import read_tests
 from capplan.calibration.load_test import SweepPoint
 from capplan.calibration.target import Target
 from capplan.csv_file import refuse_outliers
-from capplan.errors import InputError
+from capplan.errors import CapplanWarning, InputError
+from capplan.input_file import BrokenFileError
 from capplan.latency.importers.identity import Stated, engine_in, stated_in
 from capplan.latency.measurement_file import as_written
 
 _SUFFIXES = {".json", ".jsonl", ".csv", ".yaml", ".yml"}
 _SHARED = ("tpot_ms", "tpot_s", "ttft_ms", "ttft_s", "output_tokens_per_s")
 
-_MEANS, _COUNTS = (
-    ("tpot_s", "ttft_s", "output_tokens_per_s"),
-    ("isl", "osl", "requests"),
-)
+_MEANS = ("tpot_s", "ttft_s", "output_tokens_per_s")
+_COUNTS = ("isl", "osl", "requests")
 _ALIKE = 0.02  # relative difference of lengths within which runs are of one point
 _REPEATS = 1.25
 """Longest over shortest time of runs of one point, beyond which they are of none."""
@@ -57,6 +58,7 @@ class Test(NamedTuple):
     stated: Stated
     row: tuple[tuple[str, Any], ...]  # what was read: two of the same are copies
     server: Mapping[str, str]  # settings of the server by their names
+    fields: Mapping[str, str]  # by which it may be chosen
 
 
 class Sweep(NamedTuple):
@@ -74,8 +76,8 @@ class _Told(NamedTuple):
     left_out: list[tuple[str, str]]
     remarks: list[tuple[str, str]]  # how tests are taken
     kinds: list[Format]
-    unused: list[str]
-    others: list[Stated]  # what tests of another system state
+    unused: list[tuple[str, str]]
+    others: list[str]  # places of tests of another system
 
 
 def read_sweep(
@@ -93,11 +95,16 @@ def read_sweep(
         try:
             found += _tests(file, tp, where, target, told, is_alone=files == [path])
         except InputError as error:
-            told.wrong.append(("", str(error)))
+            is_cut_off = isinstance(error, BrokenFileError) and (
+                found or len(files) > 1
+            )
+            (told.left_out if is_cut_off else told.wrong).append(("", str(error)))
     if told.wrong:
-        raise InputError(_joined(told.wrong) + _choice(found, told.others))
+        choice = _choice(found, told.others, where) if told.others else ""
+        choose = f"; or {choice} chooses tests of {target.name if target else ''}"
+        raise InputError(_joined(told.wrong) + choose * bool(choice))
     tests = list({test.row: test for test in found}.values())
-    _refuse_mixed(path, found)
+    _refuse_mixed(path, found, where)
     for name in _SHARED:
         seen = [(test.place, dict(test.row).get(name)) for test in tests]
         refuse_outliers(name, [(place, x) for place, x in seen if x is not None])
@@ -120,6 +127,10 @@ def read_sweep(
         stated[aspect] = (name, " and ".join(dict.fromkeys(values)))
     notes = (*_notes(found, tests, groups, told), _system(stated))
     points.sort(key=lambda point: (point.isl, point.osl, *point.load))
+    used = ((test.place, failures(dict(test.row))) for runs in groups for test in runs)
+    if failed := [pair for pair in used if pair[1]]:
+        less = f"{_joined(failed)}; the server was under less load than is stated"
+        warnings.warn(less, CapplanWarning, stacklevel=3)
     return Sweep(points, stated, notes)
 
 
@@ -143,15 +154,8 @@ def _sentences(told: _Told) -> list[str]:
     """Return what was left out, remarked and not used."""
     out = {place for place, _ in told.left_out}
     remarks = [pair for pair in told.remarks if pair[0] not in out]
-    said = [
-        f"{what}: {_joined(reasons)}"
-        for what, reasons in (("left out", told.left_out), ("note", remarks))
-        if reasons
-    ]
-    names = Counter(told.unused)
-    some = _some([f"{name} ({n})" if n > 1 else name for name, n in names.items()])
-    files = f", {len(told.unused)} files" if len(told.unused) > 1 else ""
-    return said + [f"not used{files}: {some}"] * bool(names)
+    kinds = ("left out", told.left_out), ("note", remarks), ("not used", told.unused)
+    return [f"{what}: {_joined(reasons)}" for what, reasons in kinds if reasons]
 
 
 def _files(path: Path, told: _Told) -> list[Path]:
@@ -166,9 +170,11 @@ def _files(path: Path, told: _Told) -> list[Path]:
         and file.is_file()
     ]
     copies = [
-        f for f in files if f.suffix != ".json" and f.with_suffix(".json") in files
+        file
+        for file in files
+        if {file.with_suffix(".json"), file.with_suffix("")} & ({*files} - {file})
     ]
-    told.unused.extend(f"{file.name} beside its JSON" for file in copies)
+    told.unused.extend((f"{file}", "beside its JSON") for file in copies)
     if not files:
         raise InputError(
             f"{path}: holds no .json, .jsonl, .csv or .yaml file of a load test"
@@ -191,7 +197,13 @@ def _tests(
         kind = format_of(fields)
         if kind is None:
             if number == 0 and not is_alone:
-                told.unused.append(path.name)
+                told.unused.append(
+                    (
+                        f"{path}",
+                        known_other(fields)
+                        or ("no load test" if fields else "holds no record"),
+                    )
+                )
             else:
                 told.wrong.append((place, unknown(fields)))
             if number == 0:  # none of its records is a test
@@ -211,13 +223,16 @@ def _tests(
                 target.compare(place, stated)
             except InputError as error:
                 told.wrong.append((place, str(error).removeprefix(f"{place}: ")))
-                told.others.append(stated)
+                told.others.append(place)
         if not is_alone and reader.has_no_load and kind.no_load:
             # a sum, or a copy, of the tests beside it
-            told.unused.append(f"{path.name} (without users and rate)")
+            told.unused.append((f"{path}", "without users and rate"))
+            continue
+        told.kinds.append(kind)
+        if reader.unusable:
+            told.left_out.append((place, reader.unusable))
             continue
         told.wrong.extend((place, reason) for reason in reader.problems.values())
-        told.kinds.append(kind)
         if point is None:
             continue
         if why:
@@ -232,9 +247,10 @@ def _tests(
         stated = {**stated, **{name: (name, value) for name, value in server.items()}}
         name, engine = stated.get("engine", ("", ""))
         server |= {name: engine} if engine_in(engine) else {}
-        yield Test(place, kind, point, stated, row, server)
+        texts = {k: str(v) for k, v in fields.items() if not isinstance(v, list)}
+        yield Test(place, kind, point, stated, row, server, texts)
     if number < 0:
-        told.unused.append(path.name)
+        told.unused.append((f"{path}", "holds nothing"))
 
 
 def _is_chosen(fields: Mapping[str, Any], where: Mapping[str, str]) -> bool:
@@ -249,27 +265,46 @@ def _is_chosen(fields: Mapping[str, Any], where: Mapping[str, str]) -> bool:
     )
 
 
-def _refuse_mixed(path: Path, tests: Sequence[Test]) -> None:
+def _refuse_mixed(path: Path, tests: Sequence[Test], where: dict[str, str]) -> None:
     """Refuse tests of two engines, or of a server under two settings."""
     for name in dict.fromkeys(name for test in tests for name in test.server):
         seen = [test.server[name] for test in tests if name in test.server]
         values = {engine_in(value) or value: value for value in reversed(seen)}
         if len(values) > 1:
+            choice = _choice(tests, (), where)
             raise InputError(
                 f"{path}: {name} is {' and '.join(reversed(values.values()))}; "
-                f"expected tests of one server, chosen with --where {name}={seen[0]}"
+                "expected tests of one server, "
+                + (f"chosen with {choice}" if choice else "at 2 or more loads")
             )
 
 
-def _choice(found: Sequence[Test], others: Sequence[Stated]) -> str:
-    """Return how to choose the tests of the right system; nothing without such."""
-    right = [test.stated for test in found if test.stated not in others]
-    for name, value in right[0].values() if right and others else ():
-        if all((name, value) in stated.values() for stated in right) and not any(
-            (name, value) in stated.values() for stated in others
-        ):
-            return f"; or --where {name}={value} chooses the others"
-    return ""
+def _choice(tests: Sequence[Test], others: Sequence[str], where: dict[str, str]) -> str:
+    """Return the choice that leaves most loads of one server; nothing without one."""
+    servers = defaultdict[tuple[Any, ...], list[Test]](list)
+    for test in tests:
+        if test.place not in others:
+            pairs = {(k, engine_in(v) or v) for k, v in test.server.items()}
+            servers[tuple(sorted(pairs))].append(test)
+    loads = {key: {t.point.load for t in of} for key, of in servers.items()}
+    key = max(loads, key=lambda key: len(loads[key]), default=())
+    if len(loads.get(key, ())) < 2:
+        return ""
+    right, chosen = servers[key], dict(where)
+    rest = [test for test in tests if test not in right]
+    may_choose = [
+        dict([pair])
+        for pair in right[0].stated.values()
+        if all(_is_chosen(test.fields, dict([pair])) for test in right)
+    ]
+    while rest:
+        left = [[t for t in rest if _is_chosen(t.fields, by)] for by in may_choose]
+        least = min(left, key=len, default=rest)
+        if len(least) == len(rest):
+            return ""
+        chosen |= may_choose[left.index(least)]
+        rest = least
+    return " ".join(f"--where {quote(f'{k}={v}')}" for k, v in chosen.items())
 
 
 def _runs(tests: Sequence[Test]) -> list[list[Test]]:
@@ -348,12 +383,6 @@ def _system(stated: Stated) -> str:
         return "The files do not state what was measured."
     unsaid = f"; they do not state {silent}" if silent else ""
     return f"The files state {', '.join(said)}{unsaid}."
-
-
-def _some(names: Sequence[str]) -> str:
-    """Return the first names, and how many more there are."""
-    more = len(names) - _MOST_TOLD
-    return ", ".join(names[:_MOST_TOLD]) + (f" and {more} more" if more > 0 else "")
 
 
 def _joined(reasons: Sequence[tuple[str, str]]) -> str:

@@ -1,5 +1,6 @@
 """Calibrate a profile with load tests that state means per number of users or rate."""
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -10,7 +11,7 @@ from capplan.calibration.load_test import SweepPoint
 from capplan.calibration.sweep_fit import Served, SweepFit, fit_engine_time
 from capplan.calibration.sweep_score import score, served_error
 from capplan.deployment.engine import EngineSettings
-from capplan.errors import InputError
+from capplan.errors import CapplanWarning, InputError
 from capplan.latency.engine_time import EngineTime, ServedError
 from capplan.latency.profile import Profile
 from capplan.latency.terms import tables
@@ -24,6 +25,9 @@ _FARTHEST = 8.0
 
 _NEAR = 0.5
 """Median relative error of the fitted times above which nothing was fitted."""
+
+_MISFIT = 0.3
+"""Median relative error of the fitted times of a pair of lengths to warn of."""
 
 
 class SweepProfile(NamedTuple):
@@ -71,11 +75,30 @@ def fit_sweep(
             "not change with their load as a batch does; expected means per number "
             "of users or rate, up to a full batch"
         )
+    _warn_of_misfit(points, fit.ratio, source)
     time = fit.time.model_copy(
         update={"source": source, "served": _error(points, held_out)}
     )
     fit = fit._replace(time=time)
     return SweepProfile(calibrated(base, time), points, fit, held_out)
+
+
+def _warn_of_misfit(
+    points: Sequence[SweepPoint], ratio: np.ndarray, source: str
+) -> None:
+    """Warn of lengths whose times the fitted engine does not have."""
+    for shape in dict.fromkeys(point.curve for point in points):
+        rows = [at for at, point in enumerate(points) if point.curve == shape]
+        off = float(np.median(np.abs(ratio[rows] - 1)))
+        if off > _MISFIT:
+            isl, osl, *_ = shape
+            warnings.warn(
+                f"{source}: with {isl:,} + {osl:,} tokens the fitted times are off by "
+                f"{off:.0%} in the median; are the lengths, users and times those of "
+                "one engine?",
+                CapplanWarning,
+                stacklevel=3,
+            )
 
 
 def _check_units(

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from capplan.errors import CapplanWarning, InputError
 from capplan.fleet.catalog import gpu as find_gpu
+from capplan.latency.catalog import full_gpu_name, known_profile
 from capplan.latency.importers.identity import GPU_NAMES, Stated, engine_in
 from capplan.llm.architecture import Architecture
 from capplan.llm.catalog import llm as find_llm
@@ -44,7 +45,8 @@ class Target(NamedTuple):
         )
         told = f"{place}: is not of {self.name}: {others}"
         if others and not self.is_forced:
-            raise InputError(f"{told}; --force calibrates with it all the same")
+            onto = self._fitting(stated)
+            raise InputError(f"{told}; {onto}--force calibrates with it all the same")
         if others:
             warnings.warn(f"{told}; taken by --force", CapplanWarning, stacklevel=2)
         elif "llm" in stated and named_llm(stated["llm"][1]) is None:
@@ -54,6 +56,19 @@ class Target(NamedTuple):
                 CapplanWarning,
                 stacklevel=2,
             )
+
+    def _fitting(self, stated: Stated) -> str:
+        """Return the profile that tests are of, where there is one; else nothing."""
+        said = {aspect: value for aspect, (_, value) in stated.items()}
+        llm = named_llm(said.get("llm", self.llm.name))
+        gpu = full_gpu_name(GPU_NAMES.get(name := said.get("gpu", self.gpu), name))
+        tp = said.get("tp", "").removesuffix(".0") or str(self.tp)
+        if llm is None or not tp.isdecimal() or not known_profile(llm, gpu, int(tp)):
+            return ""
+        other = self._replace(
+            name=f"{gpu}/{llm.name}/tp{tp}", llm=llm, gpu=gpu, tp=int(tp)
+        )
+        return "" if any(other._others(stated)) else f"--onto {other.name} fits; "
 
     def _others(self, stated: Stated) -> Iterator[tuple[str, str]]:
         """Yield each aspect that is stated otherwise, and what is expected."""

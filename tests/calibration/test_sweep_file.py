@@ -12,7 +12,7 @@ import yaml
 from capplan.calibration.load_test import SweepPoint
 from capplan.calibration.sweep_file import read_sweep
 from capplan.calibration.target import Target
-from capplan.errors import InputError
+from capplan.errors import CapplanWarning, InputError
 from capplan.llm.catalog import llm
 
 HEAD = "isl,osl,concurrency,tpot_ms,ttft_ms,output_tokens_per_s\n"
@@ -38,6 +38,7 @@ SGLANG = {
     **VLLM,
     "backend": "sglang",
     "request_rate": math.inf,
+    "mean_e2e_latency_ms": 2540.0,
     "concurrency": 7.7,  # the mean that was measured, not the setting
     "total_output_tokens_retokenized": 80 * 199,
     "server_info": {"model_path": "meta-llama/Llama-3.1-8B", "version": "0.5.9"},
@@ -409,10 +410,13 @@ def test_folders_of_aiperf_are_read_without_what_lies_beside_and_hidden(tmp_path
     sweep = read_sweep(tmp_path, 1, {})
 
     assert [point.concurrency for point in sweep.points] == [8, 16]
-    assert (
-        "Not used, 6 files: profile_export_aiperf.csv beside its JSON (2), inputs.json "
-        "(2), profile_export.jsonl (2)." in sweep.notes
-    )
+    assert sweep.notes[1].startswith("Not used: ")
+    for said in (
+        "profile_export_aiperf.csv and 1 more: beside its JSON",
+        "inputs.json and 1 more: no load test",
+        "profile_export.jsonl and 1 more: is AIPerf's single requests",
+    ):
+        assert said in sweep.notes[1]
 
 
 @pytest.mark.parametrize(
@@ -459,9 +463,7 @@ def test_stages_of_inference_perf_are_points_and_their_summary_is_none(tmp_path)
     sweep = read_sweep(tmp_path, 1, {})
 
     assert [p.rate_per_s for p in sweep.points] == [1.0, 2.0]
-    assert sweep.notes[1].startswith(
-        "Not used, 2 files: config.yaml, summary_lifecycle_metrics.json (without"
-    )
+    assert "summary_lifecycle_metrics.json: without users and rate" in sweep.notes[1]
     with pytest.raises(InputError, match=r"stage_N_lifecycle_metrics\.json beside it"):
         read_sweep(summary, 1, {})
 
@@ -552,7 +554,7 @@ def test_tests_of_another_tp_degree_are_left_by_the_choice_that_is_named(tmp_pat
     path.write_text(json.dumps(tests))
     target = Target("here", llm("Llama-3.1-8B"), "H100-SXM", 1)
 
-    with pytest.raises(InputError, match=r"tp is 8 .*; or --where tp=1 chooses the"):
+    with pytest.raises(InputError, match=r"tp is 8 .*; or --where tp=1 chooses"):
         read_sweep(path, 1, {}, target)
 
     assert len(read_sweep(path, 1, {"tp": "1"}, target).points) == 2
@@ -585,7 +587,7 @@ def test_a_file_of_two_settings_of_the_server_asks_for_one_of_them(form, tmp_pat
 
 
 def test_tests_of_two_engines_are_refused(tmp_path):
-    with pytest.raises(InputError, match=r"backend is .* --where backend="):
+    with pytest.raises(InputError, match=r"backend is .* of one server, at 2 or more"):
         read(tmp_path, VLLM, changed(SGLANG, 16))
 
 
@@ -739,7 +741,10 @@ def test_the_same_fault_of_many_tests_is_said_once(tmp_path):
         (json.dumps({**INFERENCEMAX, "tp": "two"}), "tp is 'two'; expected a number"),
         (json.dumps({**INFERENCEMAX, "mean_tpot": "x"}), "mean_tpot is 'x'; expected"),
         (json.dumps({**INFERENCEMAX, "mean_tpot": True}), "mean_tpot is 'True'"),
-        (json.dumps({**VLLM, "completed": 0}), "completed is 0; expected more than 0"),
+        (
+            json.dumps({**VLLM, "completed": 0}),
+            "left out: .* none of its requests completed",
+        ),
         (json.dumps({**VLLM, "request_rate": "trace"}), "request_rate is 'trace'"),
         (json.dumps({**GUIDELLM, "metrics": 5}), "is no load test of a known format"),
         (
@@ -799,14 +804,81 @@ def test_whatever_lies_beside_load_tests_is_named_and_not_used(name, text, tmp_p
     sweep = read(tmp_path, *(changed(VLLM, users) for users in (8, 16)))
 
     assert len(sweep.points) == 2
-    assert f"Not used: {name}." in sweep.notes
+    assert f"{name}: " in " ".join(n for n in sweep.notes if n.startswith("Not used"))
 
 
-def test_a_load_test_that_is_cut_off_is_refused_among_others(tmp_path):
+def test_a_load_test_that_is_cut_off_is_left_out_among_others(tmp_path):
     (tmp_path / "x.json").write_text(json.dumps(VLLM)[:100])
 
-    with pytest.raises(InputError, match=r"x\.json:1: not JSON"):
-        read(tmp_path, *(changed(VLLM, users) for users in (8, 16)))
+    sweep = read(tmp_path, *(changed(VLLM, users) for users in (8, 16)))
+
+    assert len(sweep.points) == 2
+    assert "x.json:1: not JSON" in " ".join(sweep.notes)
+
+
+@pytest.mark.parametrize(
+    ("failed", "why"),
+    [
+        (VLLM | {"completed": 0, "total_input_tokens": 0}, "none of its requests"),
+        (VLLM | {"mean_tpot_ms": math.nan}, "mean_tpot_ms is NaN"),
+        (SGLANG | {"completed": 0, "mean_ttft_ms": 0.0}, "none of its requests"),
+        (AIPERF | {"was_cancelled": True}, "was cancelled before its end"),
+        (
+            INFERENCE_PERF
+            | {"successes": {"count": 0, "latency": {"request_latency": None}}},
+            "none of its requests",
+        ),
+    ],
+    ids=["vllm", "nan", "sglang", "cancelled", "inference-perf"],
+)
+def test_a_run_that_failed_is_left_out_whatever_wrote_it(failed, why, tmp_path):
+    good = AIPERF if "was_cancelled" in failed else VLLM
+
+    sweep = read(tmp_path, changed(good, 8), changed(good, 16), failed)
+
+    assert len(sweep.points) == 2
+    said = next(note for note in sweep.notes if note.startswith("Left out"))
+    assert "2.json:1: " in said
+    assert why in said
+
+
+def test_the_choices_that_are_proposed_together_work(tmp_path):
+    tests = [
+        changed(INFERENCEMAX | {"hw": "h100", "tp": 1} | system, users)
+        | {"output_tput_per_gpu": 80.0 * users}
+        for system in (
+            {"framework": "sglang", "precision": "fp8"},
+            {"framework": "sglang", "precision": "bf16"},
+            {"framework": "vllm", "precision": "bf16"},
+        )
+        for users in (4, 8)
+    ]
+    path = tmp_path / "all.json"
+    path.write_text(json.dumps(tests))
+    target = Target("here", llm("Llama-3.1-8B"), "H100-SXM", 1)
+
+    with pytest.raises(InputError) as error:
+        read_sweep(path, 1, {}, target)
+
+    proposed = dict(re.findall(r"--where (\w+)=(\w+)", str(error.value)))
+    assert len(proposed) == 2
+    assert len(read_sweep(path, 1, proposed, target).points) == 2
+
+
+def test_the_engine_with_enough_loads_is_the_one_that_is_proposed(tmp_path):
+    tests = [changed(SGLANG, 4), changed(VLLM, 8), changed(VLLM, 16)]
+
+    with pytest.raises(InputError, match=r"chosen with --where backend=vllm$"):
+        read(tmp_path, *tests)
+
+    assert len(read_sweep(tmp_path, 1, {"backend": "vllm"}).points) == 2
+
+
+def test_a_tenth_of_failed_requests_is_warned_of_with_the_share(tmp_path):
+    tests = [changed(VLLM, 8), changed(VLLM | {"failed": 120}, 16)]
+
+    with pytest.warns(CapplanWarning, match=r"1\.json:1: \d+% of its requests failed"):
+        read(tmp_path, *tests)
 
 
 @pytest.mark.parametrize(
@@ -835,13 +907,15 @@ def test_a_load_test_alone_says_what_to_run(test, command, tmp_path):
         read(tmp_path, test)
 
 
-def test_decimal_commas_are_named_by_their_column(tmp_path):
+def test_decimal_commas_are_read_where_the_numbers_show_them(tmp_path):
     path = tmp_path / "means.csv"
-    path.write_text("isl;osl;concurrency;tpot_ms\n1024;256;4;12,5\n1024;256;8;13,25\n")
+    head = "isl;osl;concurrency;tpot_ms\n"
+    path.write_text(f"{head}1024;256;4;12,5\n1024;256;8;13,250\n")
 
-    with pytest.raises(
-        InputError, match="2 and 1 more: tpot_ms has a comma in a number; expected a de"
-    ):
+    assert [p.tpot_s for p in read_sweep(path, 1, {}).points] == [0.0125, 0.01325]
+
+    path.write_text(f"{head}1024;256;4;12,500\n1024;256;8;13,250\n")
+    with pytest.raises(InputError, match=r"tpot_ms is 12,500; .* sed 's/,/\./g'"):
         read_sweep(path, 1, {})
 
 
@@ -854,6 +928,6 @@ def test_a_folder_without_a_load_test_says_what_it_has(tmp_path):
     (tmp_path / "inputs.json").write_text('{"data": []}')
 
     with pytest.raises(
-        InputError, match=r"no load test to use; not used: inputs\.json"
+        InputError, match=r"no load test to use; not used: .*inputs\.json"
     ):
         read_sweep(tmp_path, 1, {})

@@ -302,3 +302,28 @@ def test_a_profile_that_cannot_be_is_refused(onto, message, sweep, tmp_path, cap
 def test_a_flag_of_another_fit_is_refused(flags, sweep, tmp_path, capsys):
     assert fit(sweep, tmp_path / "mine.yaml", *flags) == 2
     assert f"{flags[0]} is of another fit" in capsys.readouterr().err
+
+
+def test_lengths_that_the_fit_misses_are_warned_of(tmp_path, capsys):
+    times_ms = {2: 6.31, 12: 6.86, 40: 8.4}
+    rows = [f"{isl},256,{n},{ms}" for isl in (1024, 8192) for n, ms in times_ms.items()]
+    path = tmp_path / "means.csv"
+    path.write_text("\n".join(["isl,osl,concurrency,tpot_ms", *rows]) + "\n")
+
+    assert fit(path, tmp_path / "mine.yaml") == 0
+
+    said = " ".join(capsys.readouterr().err.split())
+    assert "with 8,192 + 256 tokens the fitted times are off by" in said
+
+
+def test_kv_in_another_format_is_warned_of(tmp_path, capsys):
+    server = SGLANG["server_info"] | {"kv_cache_dtype": "fp8_e4m3"}
+    tests = [changed(SGLANG | {"server_info": server}, users) for users in (8, 16)]
+    path = tmp_path / "runs.jsonl"
+    path.write_text("\n".join(map(json.dumps, tests)))
+
+    assert fit(path, tmp_path / "mine.yaml") == 0
+
+    said = " ".join(capsys.readouterr().err.split())
+    assert "KV cache in fp8_e4m3" in said
+    assert "--kv-dtype fp8" in said

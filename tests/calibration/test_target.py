@@ -214,3 +214,10 @@ def test_load_tests_without_a_profile_name_the_one_they_state(tmp_path, capsys):
 
     assert code == 2
     assert "named with --onto GPU/Llama-3.1-8B/tp2" in capsys.readouterr().err
+
+
+def test_another_llm_names_the_profile_that_fits(tmp_path):
+    other = SGLANG | {"server_info": {"model_path": "Qwen/Qwen3-32B", "tp_size": 1}}
+
+    with pytest.raises(InputError, match=r"; --onto H100-SXM/Qwen3-32B/tp1 fits; "):
+        read_sweep(sweep(tmp_path, other), 1, {}, target())
