@@ -135,10 +135,15 @@ def read_text(path: str | Path, most_bytes: int = MOST_TEXT_BYTES) -> str:
     try:
         return b"".join(blocks).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        do = f"iconv -f WINDOWS-1252 -t UTF-8 {quote(str(path))} > utf8.txt"
         raise InputError(
-            f"{path}: not UTF-8 text at byte {error.start}; of Windows: {do}"
+            f"{path}: not UTF-8 text at byte {error.start}; of Windows: "
+            f"{from_windows(path, 'utf8.txt')}"
         ) from None
+
+
+def from_windows(path: str | Path, to: str) -> str:
+    """Return the command that writes a text of Windows in UTF-8."""
+    return f"iconv -f WINDOWS-1252 -t UTF-8 {quote(str(path))} > {to}"
 
 
 def printable(text: str) -> str:

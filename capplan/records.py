@@ -8,9 +8,8 @@ OpenTelemetry writes attributes, is such an object.
 
 import json
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
-from itertools import islice
 from pathlib import Path
 from shlex import quote
 from typing import IO, Any, NamedTuple
@@ -96,14 +95,18 @@ def records(
     wrappers: Collection[str] = WRAPPERS,
     *,
     around: bool = False,
+    tops: list[dict[str, Any]] | None = None,
 ) -> Iterator[Record]:
     """Yield the rows of a JSON or Parquet file, plain or gzipped.
 
     ``wanted`` are the fields to keep, all by default. Keys of ``wrappers`` that hold
     a list of objects are opened; with ``around`` their rows have its other keys too.
+    The first two objects of a JSON file are added to ``tops``, as they stand there.
     """
-    read = _parquet(path, wanted) if form(path) == "parquet" else _json(path)
-    for place, item in read:
+    is_parquet = form(path) == "parquet"
+    for place, item in _parquet(path, wanted) if is_parquet else _json(path):
+        if tops is not None and len(tops) < 2 and not is_parquet:
+            tops.append(item)
         for where, row in _rows(place, item, wrappers, around):
             try:
                 fields = flat(row)
@@ -126,21 +129,20 @@ def _json(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
         yield place, value
 
 
-def page(path: str | Path) -> str:
-    """Return which page of an API's answer a file is; empty where it is none."""
-    with suppress(InputError, KeyError):  # said when the rows are read
-        tops = list(islice(_json(path), 2)) if form(path) == "json" else []
-        if len(tops) == 1:
-            told = {k.replace("_", "").lower(): v for k, v in flat(tops[0][1]).items()}
-            told |= {re.sub(r"^(meta|resultinfo)\.", "", k): v for k, v in told.items()}
-            page, pages = told.get("page"), told.get("totalpages")
-            each, total = told.get("perpage"), told.get("totalcount")
-            if type(each) is type(total) is int and each > 0 and pages is None:
-                pages = -(-total // each)
-            if type(page) is type(pages) is int and pages > 1:
-                return f"is page {page:,} of {pages:,}: the rest is not in it"
-            if told.get("hasmore") is True or told.get("page.after"):
-                return "is a page of several: the rest is not in it"
+def page(tops: Sequence[dict[str, Any]]) -> str:
+    """Return which page of an API's answer the objects of a file are; empty: none."""
+    if len(tops) != 1:
+        return ""
+    told = {k.replace("_", "").lower(): v for k, v in flat(tops[0]).items()}
+    told |= {re.sub(r"^(meta|resultinfo)\.", "", k): v for k, v in told.items()}
+    page, pages = told.get("page"), told.get("totalpages")
+    each, total = told.get("perpage"), told.get("totalcount")
+    if type(each) is type(total) is int and each > 0 and pages is None:
+        pages = -(-total // each)
+    if type(page) is type(pages) is int and pages > 1:
+        return f"is page {page:,} of {pages:,}: the rest is not in it"
+    if told.get("hasmore") is True or told.get("page.after"):
+        return "is a page of several: the rest is not in it"
     return ""
 
 

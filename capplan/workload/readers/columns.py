@@ -265,14 +265,14 @@ def columns_among(
     ]
     return Columns(
         names,
-        tuple(guessed),
-        unread,
-        beside,
-        sized,
-        tuple(times),
-        details,
-        total,
-        parts.traced(header),
+        guessed=tuple(guessed),
+        unread=unread,
+        beside=beside,
+        is_sized=sized,
+        times=tuple(times),
+        details=details,
+        total=total,
+        traced=parts.traced(header),
     )
 
 

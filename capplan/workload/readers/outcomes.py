@@ -49,7 +49,10 @@ def _sums(table: Table, columns: Columns) -> np.ndarray:
         has = counts.notna().all(axis=1)
         above = dict(zip(own[~has], parent[~has], strict=True))
         for _ in range(_MOST_BETWEEN):  # calls without counts stand between others
-            parent = parent.map(lambda at: above.get(at, at))
+            between = parent.isin(above)
+            if not between.any():
+                break
+            parent = parent.where(~between, parent.map(above))
         below = has & (parent != own) & (parent != "")
         of_calls = counts[below].groupby(parent[below]).sum().reindex(own)
         sums = (of_calls.to_numpy() == counts.to_numpy()).all(axis=1)

@@ -8,7 +8,7 @@ import json
 import re
 import warnings
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -20,7 +20,7 @@ import numpy as np
 
 from capplan.csv_file import cell, header, longer_than_header, separator, texts
 from capplan.errors import InputError
-from capplan.input_file import BrokenFileError, opened
+from capplan.input_file import BrokenFileError, from_windows, opened
 from capplan.records import Record, first_values, flat, form, page, records
 from capplan.workload.readers.dates import dates
 from capplan.workload.readers.ordering import Notes
@@ -213,13 +213,14 @@ def whole_records(
     notes: Notes, salvage: bool, wanted: Collection[str] | None = None
 ) -> Iterator[Record]:
     """Yield the records of a file, of a broken one with ``salvage`` those before."""
-    count = 0
+    count, tops = 0, list[dict[str, Any]]()
     try:
-        for record in records(notes.path, wanted):
-            if not count and (said := page(notes.path)):
-                notes.add(said)
+        for record in records(notes.path, wanted, tops=tops):
             yield record
             count += 1
+        with suppress(KeyError):  # a key that stands twice is none of a page
+            if said := page(tops):
+                notes.add(said)
     except BrokenFileError as broken:
         said = f"{broken}, after {count:,} whole records"
         if not salvage or not count:
@@ -381,5 +382,5 @@ def _refusals(path: str | Path) -> Iterator[None]:
             raise InputError(
                 f"{path}: byte {error.object[error.start]:#04x} is not UTF-8; expected "
                 "text in UTF-8; where it is of Windows: "
-                f"iconv -f WINDOWS-1252 -t UTF-8 {quote(str(path))} > utf8.csv"
+                f"{from_windows(path, 'utf8.csv')}"
             ) from None
