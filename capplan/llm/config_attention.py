@@ -156,8 +156,7 @@ def _index(kind: str, fields: Fields) -> SparseIndex:
             query_width=fields.whole("q_lora_rank"),
             weighted=True,
         )
-    nested = fields.get("sparse_attention_config")
-    sparse = Fields(nested if isinstance(nested, Mapping) else {}, fields.source)
+    sparse = fields.inside("sparse_attention_config")
     indexed = sparse.several("sparse_attention_freq").count(1)
     return SparseIndex(
         layers=indexed,
@@ -291,9 +290,9 @@ def _other_windows(fields: Fields, layers: int) -> dict[str, Any]:
 
 def _more_heads(fields: Fields) -> dict[str, Any]:
     """Return what Step has beside windows: other query heads there, gates of heads."""
-    other = fields.get("attention_other_setting")
-    others = Fields(other if isinstance(other, Mapping) else {}, fields.source)
-    gated = fields.flag("use_head_wise_attn_gate", other is not None)
+    others = fields.inside("attention_other_setting")
+    has_others = fields.get("attention_other_setting") is not None
+    gated = fields.flag("use_head_wise_attn_gate", has_others)
     return {"sliding_heads": others.whole("num_attention_heads", 0), "head_gate": gated}
 
 

@@ -20,6 +20,11 @@ class Fields:
         """Return a field as it is; None where it is missing."""
         return self._config.get(name)
 
+    def inside(self, name: str) -> "Fields":
+        """Return the fields of an object; none where it is missing."""
+        nested = self._config.get(name)
+        return Fields(nested if isinstance(nested, Mapping) else {}, self.source)
+
     def flag(self, name: str, otherwise: bool) -> bool:
         """Return whether a field holds."""
         value = self._config.get(name)
