@@ -161,8 +161,7 @@ class Configuration:
         Where its latency is in doubt: an estimate, or of an LLM without a benchmark.
         """
         ratio = self.capacity_ratio
-        is_guess = self.latency_source == "estimate"
-        in_doubt = is_guess or self.is_unbacked or self.is_unmeasured
+        in_doubt = self.latency_source == "estimate" or self.is_unmeasured
         return ratio[0] if in_doubt and ratio is not None else None
 
     @property

@@ -22,8 +22,6 @@ from capplan.report.columns import (
 from capplan.report.columns import plural as plural
 from capplan.report.page import Fact
 from capplan.report.uncertain import cautious
-from capplan.report.uncertain import doubts as doubts
-from capplan.report.uncertain import engines as engines
 from capplan.report.window_sentences import window
 from capplan.units import format_duration, format_usd
 

@@ -13,7 +13,7 @@ from capplan.latency.engine_time import ENGINES
 from capplan.planning.configuration import only_configuration
 from capplan.planning.plan import plan
 from capplan.planning.settings import PlanSettings
-from capplan.report import sentences
+from capplan.report import uncertain
 from capplan.report.pages.plan import plan_page
 from capplan.report.render.terminal import print_page
 from tests.deployments import rated
@@ -45,8 +45,8 @@ def test_the_count_says_how_many_replicas_engines_need(usual):
     assert usual.configuration.latency_source == "kernel-sum"
     assert low <= usual.replica_count <= high
     assert low < high
-    assert f"{low} to {high} replicas" in sentences.engines(usual)
-    assert f"({usual.configuration.sweep_count} benchmark sweeps)" in sentences.engines(
+    assert f"{low} to {high} replicas" in uncertain.engines(usual)
+    assert f"({usual.configuration.sweep_count} benchmark sweeps)" in uncertain.engines(
         usual
     )
 
@@ -57,7 +57,7 @@ def test_kernels_alone_promise_more(usual):
     assert alone.replica_count <= usual.replica_count
     assert alone.bound.replica_count <= usual.bound.replica_count
     assert alone.replica_count_range is None
-    assert sentences.engines(alone) == ""
+    assert uncertain.engines(alone) == ""
 
 
 GPT_OSS = {"llm": "gpt-oss-120b", "gpu": "H100-SXM", "tp": 2}
@@ -193,9 +193,9 @@ def test_a_range_below_the_bound_says_why(usual):
     assert below.replica_count_range[0] < bound.replica_count
     assert (
         "fewer than the lower bound, which holds for the times assumed here"
-        in sentences.engines(below)
+        in uncertain.engines(below)
     )
-    assert "lower bound" not in sentences.engines(rated(usual, (0.9, 1.0)))
+    assert "lower bound" not in uncertain.engines(rated(usual, (0.9, 1.0)))
 
 
 def test_engines_that_differ_by_a_factor_of_two_have_their_range_and_are_in_doubt(
@@ -214,8 +214,8 @@ def test_engines_that_differ_by_a_factor_of_two_have_their_range_and_are_in_doub
     low, high = found.replica_count_range
     assert low <= found.replica_count < high
     assert found.cautious is None
-    assert sentences.doubts(found) == "real engines of it differ by a factor of two"
-    assert sentences.engines(found).startswith(
+    assert uncertain.doubts(found) == "real engines of it differ by a factor of two"
+    assert uncertain.engines(found).startswith(
         "reached 60% to 130% of the predicted load (9 benchmark sweeps): "
     )
 

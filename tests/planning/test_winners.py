@@ -13,7 +13,7 @@ from capplan.planning.plan import plan
 from capplan.planning.prospects import Prospect, price_of
 from capplan.planning.settings import PlanSettings
 from capplan.planning.tunings import tunings
-from capplan.report import sentences
+from capplan.report import sentences, uncertain
 from tests.deployments import candidate_of, rated
 
 TRAFFIC = "synthetic:prompt=300,output=lognormal(median=80,sigma=0.6),n=1500"
@@ -88,7 +88,7 @@ def test_a_guessed_price_does_not_take_the_headline(tmp_path):
     assert both.best_estimated.configuration.price.is_guess
     # With nothing else to answer, the headline says what it rests on.
     assert alone.best.gpu == "H200-SXM"
-    assert sentences.doubts(alone.best).startswith("its price is a guess")
+    assert uncertain.doubts(alone.best).startswith("its price is a guess")
 
 
 def test_budgets_are_tuned_against_the_best_of_those_without_doubts():
@@ -113,7 +113,7 @@ def test_the_uncertain_one_is_said_with_its_cautious_count():
     sure, doubt = configuration(), configuration("estimate")
 
     estimate = rated(candidate_of(doubt, 5), (0.52, 1.0))
-    assert sentences.doubts(estimate) == (
+    assert uncertain.doubts(estimate) == (
         "its latency is an estimate: load-test before you buy"
     )
     assert estimate.cautious_replica_count == 10
@@ -123,11 +123,11 @@ def test_the_uncertain_one_is_said_with_its_cautious_count():
     )
     # A range of a factor of two is none.
     unmeasured = rated(candidate_of(sure, 5), (0.27, 1.0))
-    assert sentences.doubts(unmeasured) == (
+    assert uncertain.doubts(unmeasured) == (
         "no engine of this kind was measured: load-test before you buy"
     )
     measured = rated(candidate_of(sure, 5), (0.9, 1.0))
-    assert sentences.doubts(measured) == ""
+    assert uncertain.doubts(measured) == ""
     assert measured.cautious is None
 
 

@@ -9,7 +9,8 @@ import pytest
 from capplan.fleet.price import Price
 from capplan.planning.cost import usd_per_month
 from capplan.planning.result import Assumption
-from capplan.report.pages.plan import grouped, plan_page
+from capplan.report.pages.assumptions import grouped
+from capplan.report.pages.plan import plan_page
 from capplan.report.uncertain import settled_by
 from capplan.units import format_usd
 from tests.deployments import changed

@@ -22,7 +22,6 @@ from capplan.report.page import FILES, Fact, Page, Section, Table, Tile, about
 from capplan.report.pages import purchase
 from capplan.report.pages.apart import apart_sections, one_fewer, verdict
 from capplan.report.pages.assumptions import assumption_sections
-from capplan.report.pages.assumptions import grouped as grouped
 from capplan.report.pages.candidates import COLUMNS, candidate_values, plan_columns
 from capplan.report.pages.classes import classes_section, classes_table
 from capplan.report.pages.mix import mix_sections, mix_sentence
@@ -170,7 +169,7 @@ def _lead(plan: Plan) -> str:
     serve = "serves" if best.gpu_count == 1 else "serve"
     gpus = sentences.plural(best.gpu_count, f"{best.gpu} GPU")
     kept = window_sentences.held(plan), sentences.sustained(plan)
-    doubt = sentences.doubts(best) if best.cautious is not None else ""
+    doubt = uncertain.doubts(best) if best.cautious is not None else ""
     doubt = f"{doubt[:1].upper()}{doubt[1:]}." if doubt else ""
     texts = doubt, *kept, verdict(plan), mix_sentence(plan)
     more = "".join(f" {text}" for text in texts if text)
@@ -238,7 +237,7 @@ def _of_best(plan: Plan, best: Candidate, run: Run) -> list[Section]:
         ("older engine", _older(plan, best)),
         ("drafts", drafts.worth(plan)),
         ("drafts tried", drafts.tried(plan)),
-        *((("uncertain", sentences.doubts(best)),) if best.cautious is None else ()),
+        *((("uncertain", uncertain.doubts(best)),) if best.cautious is None else ()),
         ("attained by", sentences.attained(run.judgement, plan.attainment_text)),
         *window_sentences.windows(run.judgement, best.probes),
         ("load", sentences.load(run.judgement)),
@@ -246,7 +245,7 @@ def _of_best(plan: Plan, best: Candidate, run: Run) -> list[Section]:
         ("GPU time", sentences.gpu_time(run)),
         ("API or own", sentences.api_or_own(plan.api)),
         ("one fewer", one_fewer(best) if best.pools else sentences.proof(best)),
-        ("real engines", sentences.engines(best)),
+        ("real engines", uncertain.engines(best)),
         ("binds", best.binding or ""),
         ("prefix cache", sentences.caching(plan)),
         ("lower bound", sentences.lower_bound(best)),
@@ -257,7 +256,7 @@ def _of_best(plan: Plan, best: Candidate, run: Run) -> list[Section]:
     if fewest is not None and fewest.gpu_count != best.gpu_count:
         facts.append(("fewest GPUs", _priced(fewest)))
     if estimate is not None and estimate is not best:
-        doubts = sentences.doubts(estimate) + uncertain.saving(plan, estimate)
+        doubts = uncertain.doubts(estimate) + uncertain.saving(plan, estimate)
         facts.append(("uncertain", f"{_priced(estimate)}: {doubts}"))
     return [
         Section(notes=[_SPELT_OUT], only=FILES),
@@ -367,7 +366,7 @@ def _candidates(plan: Plan) -> Section:
         return "best" if row is best else "" if row.status == "feasible" else "fail"
 
     remarks: list[Fact] = [
-        (str(row), f"uncertain: {sentences.doubts(row)}{_beside(row)}")
+        (str(row), f"uncertain: {uncertain.doubts(row)}{_beside(row)}")
         for row in plan.candidates
         if row.run is not None and row.is_in_doubt
     ]
