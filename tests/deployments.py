@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.pools import Deployment
+from capplan.planning.candidate import Candidate
 from capplan.planning.cost import cost
-from capplan.planning.result import Candidate
 from capplan.planning.run import Run
 from capplan.simulator.schedulers import parse_scheduler
 

@@ -19,19 +19,14 @@ from capplan.latency.contract import LatencyTables
 from capplan.llm.architecture import Architecture
 from capplan.llm.layout import Layout
 from capplan.llm.memory import MemoryBudget
+from capplan.planning.candidate import Candidate
 from capplan.planning.classes import ClassResult
 from capplan.planning.cost import Cost, CostLine, NodeCount
 from capplan.planning.draws import Draw, DrawnInput
 from capplan.planning.mix_result import KindCapacity, Mix, MixBand, MixPool
+from capplan.planning.probe import Probe
 from capplan.planning.purchase_result import CountCost, Purchase, Way
-from capplan.planning.result import (
-    Assumption,
-    Candidate,
-    DraftsTried,
-    DraftsWorth,
-    Plan,
-    Probe,
-)
+from capplan.planning.result import Assumption, DraftsTried, DraftsWorth, Plan
 from capplan.planning.risk_result import (
     CountShare,
     DrawnPlan,

@@ -1,8 +1,9 @@
 """What an API that bills by the token would ask for a plan's requests."""
 
-from capplan.planning.api_price import ApiBill, ApiPrice
+from capplan.fleet.api_price import ApiBill, ApiPrice
+from capplan.planning.candidate import Candidate
 from capplan.planning.cost import HOURS_PER_MONTH
-from capplan.planning.result import Candidate, Plan
+from capplan.planning.result import Plan
 
 
 def usd_per_request(plan: Plan, best: Candidate, price: ApiPrice) -> float:

@@ -11,9 +11,10 @@ from capplan.fleet.price import GIVEN, Price
 from capplan.fleet.prices import catalog_offers
 from capplan.latency.engine_time import ENGINES
 from capplan.llm.memory import SHARE_OF
+from capplan.planning.candidate import Candidate
 from capplan.planning.excluded import Excluded
 from capplan.planning.layout_settings import LayoutSettings
-from capplan.planning.result import Assumption, Candidate
+from capplan.planning.result import Assumption
 from capplan.planning.scheduling import engine_of, scheduling
 from capplan.planning.setting_groups import ConfigurationSettings, PriceSettings
 from capplan.planning.settings import PlanSettings

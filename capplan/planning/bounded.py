@@ -3,13 +3,13 @@
 from dataclasses import replace
 
 from capplan.deployment.configuration import Configuration
+from capplan.planning.candidate import Candidate
 from capplan.planning.candidates import cannot_serve
 from capplan.planning.excluded import Excluded
 from capplan.planning.executors import side_by_side
 from capplan.planning.inputs import PlanInputs, Progress
 from capplan.planning.proof import bound_of
 from capplan.planning.prospects import NOT_BOUNDED, Prospect, cheapest_first
-from capplan.planning.result import Candidate
 from capplan.planning.saturation import saturation
 from capplan.simulator.checks import check_engine
 

@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from capplan.deployment.configuration import Configuration
-from capplan.deployment.pools import Deployment
 from capplan.errors import HostFullError
+from capplan.planning.candidate import Candidate
 from capplan.planning.cautions import extrapolations
 from capplan.planning.configuration import with_budget
 from capplan.planning.deployments import one_pool
@@ -24,17 +24,14 @@ from capplan.planning.inputs import PlanInputs
 from capplan.planning.probe import Probe
 from capplan.planning.prospects import MOST_REPLICAS, Prospect
 from capplan.planning.quota import over_quota
-from capplan.planning.result import Candidate
 from capplan.planning.run import (
-    BUDGET_REQUESTS,
-    OF_FEW,
-    THOROUGH,
     Run,
-    judged_run,
+    run_of,
 )
 from capplan.planning.scheduling import is_vllm, widest_alone
 from capplan.planning.setting_groups import BUDGETS
-from capplan.planning.unbatched import too_slow, unbatched
+from capplan.planning.too_slow import too_slow
+from capplan.planning.unbatched import unbatched
 from capplan.simulator.checks import oversized, refusal
 
 _SURER = (1.5, 2.25, 4.0)
@@ -60,33 +57,6 @@ def cannot_serve(inputs: PlanInputs, configuration: Configuration) -> str | None
 def pruned(prospect: Prospect, reason: str) -> Candidate:
     """Return the candidate of a configuration that is not worth simulating."""
     return replace(prospect.candidate("pruned"), pruned_reason=reason)
-
-
-def run_of(
-    inputs: PlanInputs,
-    deployment: Deployment,
-    *,
-    thorough: bool = False,
-    metrics: tuple[str, ...] = ("ttft_s", "tpot_s", "e2e_s"),
-    only_whether: bool = False,
-) -> Run:
-    """Simulate a deployment and judge it.
-
-    Of several configurations each count gets fewer samples, unless ``thorough``. Raises
-    Interrupted when the plan is to stop.
-    """
-    few = OF_FEW if inputs.candidate_count <= 2 else 1
-    return judged_run(
-        inputs.load,
-        inputs.slo,
-        deployment,
-        seed=inputs.settings.seed,
-        metrics=metrics,
-        budget_requests=BUDGET_REQUESTS * (THOROUGH if thorough else few),
-        stopped=inputs.stopped,
-        only_whether=only_whether or inputs.only_price,
-        simulate_with=inputs.simulate_with,
-    )
 
 
 def _run_with(

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from capplan.latency.engine_time import LEAST_USERS
-from capplan.planning.result import Candidate
+from capplan.planning.candidate import Candidate
 from capplan.planning.run import FILLING, Run
 
 

@@ -37,7 +37,6 @@ from capplan.planning.gpu_choices import (
 )
 from capplan.planning.images import with_images
 from capplan.planning.iteration_time import (
-    folders,
     own_profile,
     profile_of,
     quantile_of,
@@ -63,7 +62,11 @@ from capplan.planning.pipeline import (
     with_own_time,
 )
 from capplan.planning.scheduling import engine_of, scheduled
-from capplan.planning.setting_groups import ConfigurationSettings, PriceSettings
+from capplan.planning.setting_groups import (
+    ConfigurationSettings,
+    PriceSettings,
+    folders,
+)
 from capplan.planning.since import check_since
 from capplan.planning.sized_replica import is_of, sized_replica
 from capplan.planning.speculation import speculating

@@ -9,9 +9,9 @@ from capplan.deployment.configuration import Configuration
 from capplan.deployment.pools import Pool
 from capplan.errors import InputError
 from capplan.placement.demand_law import OF_LAW, DemandLaw, fit_demand_law
+from capplan.planning.candidate import Candidate
 from capplan.planning.inputs import Progress, part_of, unseen
 from capplan.planning.plan import plan
-from capplan.planning.result import Candidate
 from capplan.planning.settings import DemandSettings, PlanSettings
 from capplan.planning.shown import Shown
 from capplan.planning.speculation import is_searched, with_drafts

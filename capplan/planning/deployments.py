@@ -30,11 +30,12 @@ from capplan.planning.fleet_settings import (
     LossSettings,
     OrderSettings,
 )
-from capplan.planning.inputs import DEFAULT_ROUTER
 from capplan.planning.settings import FleetSettings, PlanSettings, SimulateSettings
 from capplan.simulator.autoscalers import parse_autoscaler
 from capplan.units import format_duration
 from capplan.workload.trace import Trace
+
+DEFAULT_ROUTER = "jsq"
 
 Apart = TypeVar("Apart", SimulateSettings, PlanSettings)
 _MANY_LOSSES = 10

@@ -7,28 +7,21 @@ from functools import partial
 
 from capplan.deployment.configuration import Configuration
 from capplan.errors import CapplanWarning
-from capplan.planning.candidates import run_of
+from capplan.planning.candidate import Candidate, Disaggregation
 from capplan.planning.cautions import extrapolations
 from capplan.planning.excluded import Excluded
 from capplan.planning.executors import Interrupted, executor
-from capplan.planning.fewest_pools import (
-    Counts,
-    FewestPools,
-    attained,
-    fewest_pools,
-    one_fewer,
-)
+from capplan.planning.fewest_pools import FewestPools, attained, fewest_pools
 from capplan.planning.fewest_replicas import binding_limit
 from capplan.planning.inputs import PlanInputs, Progress
 from capplan.planning.launch import launch
 from capplan.planning.pairs import Pair, pairs_of
-from capplan.planning.pool_parts import Part
+from capplan.planning.pool_parts import Counts, Part, one_fewer
 from capplan.planning.probe import Probe
 from capplan.planning.proof import bound_held
 from capplan.planning.prospects import CENTS, Prospect, feasible_of, price_of
-from capplan.planning.result import Candidate, Disaggregation
-from capplan.planning.run import Run
-from capplan.planning.speculation_worth import accepting
+from capplan.planning.run import Run, run_of
+from capplan.planning.speculation import accepting
 
 BY_TURNS = "round-robin"
 """Router that does not send prompt after prompt to replicas whose link is busy, as the

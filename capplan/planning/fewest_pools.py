@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 from capplan.planning.executors import Interrupted
 from capplan.planning.fewest_replicas import BAND_ABOVE
+from capplan.planning.pool_parts import Counts, one_fewer
 from capplan.planning.run import Run
 from capplan.planning.setting_groups import MOST_REPLICAS
 
-Counts = tuple[int, ...]
-"""Replicas for prompts, and for decoding."""
 Price = tuple[float, int]
 """$/h, infinite without a price, and GPUs."""
 
@@ -276,13 +275,6 @@ def attained(run: Run) -> float:
     """Return the share of requests that meet the SLO; 0 where none counts."""
     attainment = run.judgement.attainment
     return 0.0 if attainment is None else attainment.share
-
-
-def one_fewer(counts: Counts) -> list[Counts]:
-    """Return counts with one replica fewer of either pool, where one is left."""
-    prompts, decoding = counts
-    fewer: list[Counts] = [(prompts - 1, decoding), (prompts, decoding - 1)]
-    return [each for each in fewer if min(each) > 0]
 
 
 def _above(counts: Counts) -> list[Counts]:

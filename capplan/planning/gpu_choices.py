@@ -15,11 +15,11 @@ from capplan.fleet.price import Price
 from capplan.fleet.prices import Market, offers, planned_offers, price, since
 from capplan.latency.catalog import own_profiles
 from capplan.planning.fleet_settings import flag_given
-from capplan.planning.iteration_time import folders
 from capplan.planning.setting_groups import (
     ConfigurationSettings,
     MarketSettings,
     PriceSettings,
+    folders,
 )
 from capplan.today import current_day
 

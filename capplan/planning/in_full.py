@@ -8,7 +8,7 @@ from capplan.deployment.configuration import Configuration
 from capplan.errors import HostFullError
 from capplan.planning.api_bill import api_bill
 from capplan.planning.beyond_peak import beyond_peak
-from capplan.planning.candidates import run_of
+from capplan.planning.candidate import Candidate
 from capplan.planning.cost import fitting
 from capplan.planning.disaggregated import pools_accepting
 from capplan.planning.excluded import Excluded
@@ -23,8 +23,9 @@ from capplan.planning.proof import certificate_of
 from capplan.planning.prospects import Prospect
 from capplan.planning.purchase import purchase
 from capplan.planning.replica_load import carried
-from capplan.planning.result import Candidate, Plan
+from capplan.planning.result import Plan
 from capplan.planning.risk import risk_of
+from capplan.planning.run import run_of
 from capplan.planning.spare_nodes import spares_of
 from capplan.planning.speculation_worth import (
     drafts_worth,

@@ -10,10 +10,14 @@ from capplan.deployment.configuration import Configuration
 from capplan.errors import InputError
 from capplan.placement.solvers import SOLVERS
 from capplan.planning.configuration import configurations, runnable
+from capplan.planning.deployments import (
+    DEFAULT_ROUTER,
+    of_prompts,
+)
 from capplan.planning.excluded import Excluded
 from capplan.planning.known_runs import Simulate
 from capplan.planning.load import Load
-from capplan.planning.prefix_caching import with_caching_as_used
+from capplan.planning.prefix_caching import with_caching_as_used, without_states
 from capplan.planning.quota import check_quota
 from capplan.planning.settings import PlanSettings
 from capplan.planning.traffic import judged_traffic
@@ -48,7 +52,6 @@ def part_of(progress: Progress, done: int, count: int, what: str = "") -> Progre
     return show
 
 
-DEFAULT_ROUTER = "jsq"
 _THETAS = (0.5, 0.4, 0.3, 0.2)
 _ALL_ROUTERS = ("jsq", "best-fit:theta=0.5", "best-fit:theta=0.4", "power-of-two")
 
@@ -164,3 +167,31 @@ def configuration_of(
         if isinstance(configuration, Configuration) and configuration.key == key:
             return configuration
     raise InputError(f"{key[0]}, {key[1]}: not among the configurations of the plan")
+
+
+def prefilling(
+    inputs: PlanInputs, decoding: list[Configuration]
+) -> list[Configuration]:
+    """Return the configurations of replicas for prompts."""
+    if inputs.settings.prefill_tp is None:
+        return decoding
+    shares = bool(inputs.load.base.prefix_tokens.any())
+    return [
+        without_states(
+            with_caching_as_used(each, inputs.settings, shares), inputs.settings, shares
+        )
+        for each in _of_prefill_tp(inputs.settings)
+    ]
+
+
+def _of_prefill_tp(settings: PlanSettings) -> list[Configuration]:
+    """Return the configurations of the degree that the user gave; none: not given.
+
+    Raises
+    ------
+    InputError
+        When it fits no GPU.
+    """
+    if settings.prefill_tp is None:
+        return []
+    return runnable(list(configurations(of_prompts(settings))))

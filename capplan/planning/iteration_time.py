@@ -15,15 +15,14 @@ from capplan.llm.architecture import Architecture
 from capplan.llm.catalog import twins
 from capplan.llm.dtypes import KV_BYTES
 from capplan.planning.layout_settings import LayoutSettings
-from capplan.planning.setting_groups import ConfigurationSettings, ServerSettings
+from capplan.planning.setting_groups import (
+    ConfigurationSettings,
+    ServerSettings,
+    folders,
+)
 
 MEDIAN = 0.5
 """Quantile of the engines' times that a plan takes by default."""
-
-
-def folders(settings: ConfigurationSettings) -> list[Path]:
-    """Return the user's folders of profiles."""
-    return [Path(settings.profiles)] if settings.profiles else []
 
 
 def own_profile(settings: ConfigurationSettings) -> Profile | None:

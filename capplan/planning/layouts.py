@@ -18,15 +18,9 @@ from capplan.llm.architecture import Architecture
 from capplan.llm.layout import Layout
 from capplan.planning.context_parallel import shared_kv_tables
 from capplan.planning.fleet_settings import OF_TP_ALONE, PLACING, flag_given
-from capplan.planning.iteration_time import (
-    folders,
-    own_profile,
-    quantile_of,
-    served,
-    timed,
-)
+from capplan.planning.iteration_time import own_profile, quantile_of, served, timed
 from capplan.planning.layout_settings import DEEPEP, DEFAULT_BACKEND, LayoutSettings
-from capplan.planning.setting_groups import ConfigurationSettings
+from capplan.planning.setting_groups import ConfigurationSettings, folders
 from capplan.settings import Settings
 from capplan.simulator.checks import check_own_rules
 from capplan.simulator.group_state import check_ranks

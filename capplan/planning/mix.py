@@ -8,6 +8,7 @@ replicas are added and taken away until the SLO is met by no more than it takes.
 
 import math
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -17,6 +18,7 @@ from capplan.deployment.configuration import Configuration
 from capplan.deployment.split import Split, bands_of
 from capplan.errors import CapplanWarning
 from capplan.placement.mix import allocate_mix
+from capplan.planning.candidate import Candidate
 from capplan.planning.cost import usd_per_replica_h
 from capplan.planning.excluded import Excluded
 from capplan.planning.executors import Interrupted
@@ -42,7 +44,6 @@ from capplan.planning.mix_pairs import (
 )
 from capplan.planning.mix_result import Kind, KindCapacity, Mix, MixBand
 from capplan.planning.prospects import MOST_REPLICAS, price_of
-from capplan.planning.result import Candidate, Plan
 from capplan.workload.slo import base_classes
 
 BANDS = ((6, 4), (6, 2), (4, 2), (3, 1), (1, 1))
@@ -68,16 +69,19 @@ _KEPT_BYTES = 2**28
 def mix_of(
     inputs: PlanInputs,
     tried: list[Configuration | Excluded],
-    result: Plan,
+    candidates: Sequence[Candidate],
+    bests: tuple[Candidate | None, Candidate | None],
     progress: Progress,
 ) -> Mix:
     """Return the cheapest mix that was found, and whether it is offered.
+
+    ``bests`` are the best candidate without doubts and the best of those in doubt.
 
     Kinds in doubt, whose latency or price may be far off, are looked at where those
     without doubts have none to offer; then it says so.
     """
     gain = inputs.settings.mix_gain
-    kinds = _kinds(tried, result)
+    kinds = _kinds(tried, candidates)
     sure = [kind for kind in kinds if not kind.is_estimated]
     if len(kinds) < 2:
         return Mix(
@@ -87,14 +91,14 @@ def mix_of(
     found: Mix | None = None
     try:
         if len(sure) > 1:
-            found = _Search(inputs, sure, result.best, result, progress).mix()
+            found = _Search(inputs, sure, bests[0], candidates, progress).mix()
         if (found is None or not found.offered) and len(sure) < len(kinds):
             single = min(
-                (row for row in (result.best, result.best_estimated) if row),
+                (row for row in bests if row),
                 key=price_of,
                 default=None,
             )
-            among = _Search(inputs, kinds, single, result, progress).mix()
+            among = _Search(inputs, kinds, single, candidates, progress).mix()
             found = among if found is None or among.offered else found
     except Interrupted:
         return found or Mix(False, "interrupted before a mix was found", gain)
@@ -102,9 +106,11 @@ def mix_of(
     return found
 
 
-def _kinds(tried: list[Configuration | Excluded], result: Plan) -> list[Configuration]:
+def _kinds(
+    tried: list[Configuration | Excluded], candidates: Sequence[Candidate]
+) -> list[Configuration]:
     """Return what a mix may have replicas of: as tuned by the plan, where they were."""
-    by_name = {str(row): row.configuration for row in result.candidates}
+    by_name = {str(row): row.configuration for row in candidates}
     return [
         by_name.get(str(row)) or row
         for row in tried
@@ -120,11 +126,11 @@ class _Search:
         inputs: PlanInputs,
         kinds: list[Configuration],
         best: Candidate | None,
-        result: Plan,
+        candidates: Sequence[Candidate],
         progress: Progress,
     ) -> None:
         self._inputs, self._kinds, self._progress = inputs, kinds, progress
-        self._plan = result
+        self._candidates = candidates
         self._best = best  # of single types
         self._base = inputs.load.base
         classes = len(base_classes(self._base.class_names)[0])
@@ -329,7 +335,7 @@ class _Search:
         assert run.cost is not None
         assert judged.attainment is not None
         self._progress("bounding what any mix costs")
-        bound = bound_of_mix(self._inputs, self._kinds, self._plan.candidates)
+        bound = bound_of_mix(self._inputs, self._kinds, self._candidates)
         rows = zip(self._bands, self._shares, fleet.split.parts, strict=True)
         return replace(
             known,

@@ -12,9 +12,9 @@ from capplan.bounds.lower_bound import (
     ranked_pricings,
 )
 from capplan.deployment.configuration import Configuration
+from capplan.planning.candidate import Candidate
 from capplan.planning.inputs import PlanInputs
 from capplan.planning.proof import BOUND_SAMPLES, MIX, bound_inputs, group_targets
-from capplan.planning.result import Candidate
 from capplan.planning.scheduling import widest_of_replica
 
 

@@ -8,7 +8,6 @@ import numpy as np
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.pools import Deployment, Pool
 from capplan.deployment.split import Split
-from capplan.planning.candidates import run_of
 from capplan.planning.cost import usd_per_h, usd_per_replica_h
 from capplan.planning.deployments import one_pool
 from capplan.planning.inputs import PlanInputs
@@ -16,7 +15,7 @@ from capplan.planning.launch import launch
 from capplan.planning.mix_result import Kind, MixPool
 from capplan.planning.prospects import MOST_REPLICAS
 from capplan.planning.quota import over_quota
-from capplan.planning.run import Run
+from capplan.planning.run import Run, run_of
 from capplan.units import format_usd
 
 MIN_REPLICAS = 2

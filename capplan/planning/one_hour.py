@@ -3,11 +3,10 @@
 from contextlib import suppress
 
 from capplan.errors import HostFullError
-from capplan.planning.candidates import run_of
+from capplan.planning.candidate import Candidate
 from capplan.planning.executors import Interrupted
 from capplan.planning.inputs import PlanInputs, Progress
-from capplan.planning.result import Candidate
-from capplan.planning.run import Run
+from capplan.planning.run import Run, run_of
 from capplan.planning.worst_windows import WithoutWindow
 
 

@@ -9,22 +9,22 @@ import numpy as np
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.pools import DECODE, PREFILL, Deployment, Pool
 from capplan.errors import InputError
-from capplan.planning.configuration import configurations, runnable
-from capplan.planning.deployments import link_gb_per_s, of_prompts, two_pools
+from capplan.planning.candidate import Candidate, Degrees, PoolPlan, degrees
+from capplan.planning.deployments import link_gb_per_s, two_pools
 from capplan.planning.excluded import Excluded
 from capplan.planning.executors import side_by_side
-from capplan.planning.fewest_pools import Counts, Price
+from capplan.planning.fewest_pools import Price
 from capplan.planning.fleet_settings import DEFAULT_HAND_OFF
-from capplan.planning.inputs import PlanInputs
-from capplan.planning.pool_parts import Part
-from capplan.planning.prefix_caching import with_caching_as_used, without_states
+from capplan.planning.inputs import PlanInputs, _of_prefill_tp, prefilling
+from capplan.planning.pool_parts import Counts, Part
+from capplan.planning.prefix_caching import without_states
 from capplan.planning.proof import bound_of
 from capplan.planning.prospects import Prospect, price_of_pools
-from capplan.planning.result import Candidate, Degrees, PoolPlan, degrees
 from capplan.planning.saturation import replica_saturations
 from capplan.planning.scheduling import widest_alone
 from capplan.planning.settings import PlanSettings
-from capplan.planning.unbatched import Unbatched, too_slow, unbatched
+from capplan.planning.too_slow import too_slow
+from capplan.planning.unbatched import Unbatched, unbatched
 from capplan.simulator.between import PULLS
 from capplan.simulator.checks import oversized
 from capplan.simulator.group_state import no_ranks_apart
@@ -135,38 +135,10 @@ def pairs_of(
     return sorted(found, key=lambda each: _cheapest_first(each[0]))
 
 
-def prefilling(
-    inputs: PlanInputs, decoding: list[Configuration]
-) -> list[Configuration]:
-    """Return the configurations of replicas for prompts."""
-    if inputs.settings.prefill_tp is None:
-        return decoding
-    shares = bool(inputs.load.base.prefix_tokens.any())
-    return [
-        without_states(
-            with_caching_as_used(each, inputs.settings, shares), inputs.settings, shares
-        )
-        for each in _of_prefill_tp(inputs.settings)
-    ]
-
-
 def _no_ranks(settings: PlanSettings) -> str:
     """Return why pools have no ranks that step together; empty where they may."""
     hand_off = settings.hand_off or DEFAULT_HAND_OFF
     return no_ranks_apart(hand_off, settings.prefill_schedule_interval or 1)
-
-
-def _of_prefill_tp(settings: PlanSettings) -> list[Configuration]:
-    """Return the configurations of the degree that the user gave; none: not given.
-
-    Raises
-    ------
-    InputError
-        When it fits no GPU.
-    """
-    if settings.prefill_tp is None:
-        return []
-    return runnable(list(configurations(of_prompts(settings))))
 
 
 def check_pools(

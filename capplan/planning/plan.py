@@ -10,6 +10,7 @@ from capplan.errors import CapplanWarning, collected_warnings
 from capplan.input_file import named_sha256
 from capplan.planning.assumptions import assumptions
 from capplan.planning.bounded import bounded, with_bounds
+from capplan.planning.candidate import Candidate
 from capplan.planning.candidates import (
     evaluate,
     insisted,
@@ -45,7 +46,7 @@ from capplan.planning.prospects import (
     price_of,
     without_doubts,
 )
-from capplan.planning.result import Candidate, Plan
+from capplan.planning.result import Plan
 from capplan.planning.settings import PlanSettings
 from capplan.planning.speculation import SEARCHED, is_searched, with_drafts
 from capplan.planning.speculation_worth import (
@@ -151,7 +152,9 @@ def _searched(
     with collected_warnings() as texts:
         result = planned(inputs, tried, progress)
         if inputs.settings.mix and not (result.interrupted or inputs.best_only):
-            result = replace(result, mix=mix_of(inputs, tried, result, progress))
+            bests = result.best, result.best_estimated
+            mix = mix_of(inputs, tried, result.candidates, bests, progress)
+            result = replace(result, mix=mix)
     return _Search(inputs, tried, result, [*texts_of_inputs, *texts], texts_of_inputs)
 
 

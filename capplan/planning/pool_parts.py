@@ -52,3 +52,14 @@ class Part:
 
 
 WHOLE = Part()
+
+
+Counts = tuple[int, ...]
+"""Replicas for prompts, and for decoding."""
+
+
+def one_fewer(counts: Counts) -> list[Counts]:
+    """Return counts with one replica fewer of either pool, where one is left."""
+    prompts, decoding = counts
+    fewer: list[Counts] = [(prompts - 1, decoding), (prompts, decoding - 1)]
+    return [each for each in fewer if min(each) > 0]

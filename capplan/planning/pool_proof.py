@@ -13,12 +13,15 @@ from capplan.bounds.pools_certificate import (
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.pools import DECODE, PREFILL
 from capplan.errors import CapplanWarning
-from capplan.planning.candidates import run_of
+from capplan.planning.candidate import Candidate
 from capplan.planning.deployments import two_pools
-from capplan.planning.fewest_pools import Counts, one_fewer
-from capplan.planning.inputs import PlanInputs, configuration_of, plan_inputs
-from capplan.planning.pairs import prefilling
-from capplan.planning.pool_parts import Part
+from capplan.planning.inputs import (
+    PlanInputs,
+    configuration_of,
+    plan_inputs,
+    prefilling,
+)
+from capplan.planning.pool_parts import Counts, Part, one_fewer
 from capplan.planning.proof import (
     MIX,
     bound_inputs,
@@ -29,7 +32,7 @@ from capplan.planning.proof import (
     settings_of,
     target_of,
 )
-from capplan.planning.result import Candidate
+from capplan.planning.run import run_of
 
 
 def pools_certificate_of(inputs: PlanInputs, best: Candidate) -> dict[str, Any]:

@@ -15,12 +15,12 @@ from capplan.deployment.engine import EngineSettings
 from capplan.errors import CapplanWarning
 from capplan.latency.contract import LatencyTables
 from capplan.llm.layout import Layout
-from capplan.planning.candidates import run_of
+from capplan.planning.candidate import Candidate
 from capplan.planning.deployments import one_pool
 from capplan.planning.excluded import Excluded
 from capplan.planning.inputs import PlanInputs, configuration_of, plan_inputs
 from capplan.planning.pool_parts import WHOLE, Columns, Part
-from capplan.planning.result import Candidate
+from capplan.planning.run import run_of
 from capplan.planning.scheduling import widest_alone, widest_of_replica
 from capplan.planning.setting_groups import MOST_REPLICAS
 from capplan.planning.settings import PlanSettings

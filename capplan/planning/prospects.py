@@ -9,8 +9,8 @@ from typing import Any
 from capplan.bounds.lower_bound import Bound
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.pools import Pool
+from capplan.planning.candidate import Candidate, Degrees, degrees
 from capplan.planning.cost import usd_per_h
-from capplan.planning.result import Candidate, Degrees, degrees
 
 CENTS = 6
 """Digits of $/h by which prices differ: sums over one and two pools round apart."""

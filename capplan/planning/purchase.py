@@ -7,6 +7,7 @@ import numpy as np
 
 from capplan.errors import InputError, collected_warnings
 from capplan.planning.bill import Held, Rent, month_bill
+from capplan.planning.candidate import Candidate
 from capplan.planning.commitments import Hours
 from capplan.planning.cost import (
     HOURS_PER_MONTH,
@@ -27,7 +28,6 @@ from capplan.planning.purchase_result import (
     Way,
 )
 from capplan.planning.purchase_texts import DEFAULT_COMMITMENTS, parse_commit
-from capplan.planning.result import Candidate
 from capplan.planning.setting_groups import PriceSettings
 from capplan.planning.spot import INTERRUPTION_PER_MONTH, availability
 from capplan.units import format_usd

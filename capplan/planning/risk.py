@@ -10,13 +10,13 @@ import numpy as np
 
 from capplan.deployment.pools import Deployment
 from capplan.errors import CapplanWarning
+from capplan.planning.candidate import Candidate
 from capplan.planning.cost import node_count, nodes_of
 from capplan.planning.drawn_plan import Shared, drawn_plan
 from capplan.planning.draws import FULL_WEEK, draws_of
 from capplan.planning.executors import Interrupted, executor
 from capplan.planning.inputs import PlanInputs, Progress
 from capplan.planning.load import OpenLoad
-from capplan.planning.result import Candidate
 from capplan.planning.risk_result import CountShare, DrawnPlan, Risk, RiskLevel
 from capplan.planning.swings import swings, worth_of_knowing
 

@@ -15,6 +15,7 @@ from capplan.planning.configuration import only_configuration
 from capplan.planning.cost import Cost, cost
 from capplan.planning.deployments import of_pools, simulated
 from capplan.planning.executors import Interrupted
+from capplan.planning.inputs import PlanInputs
 from capplan.planning.judged_windows import with_windows
 from capplan.planning.judgement import (
     Judgement,
@@ -380,4 +381,31 @@ def _kept(
         first=simulation,
         stopped=stopped,
         by_then=True,
+    )
+
+
+def run_of(
+    inputs: PlanInputs,
+    deployment: Deployment,
+    *,
+    thorough: bool = False,
+    metrics: tuple[str, ...] = ("ttft_s", "tpot_s", "e2e_s"),
+    only_whether: bool = False,
+) -> Run:
+    """Simulate a deployment and judge it.
+
+    Of several configurations each count gets fewer samples, unless ``thorough``. Raises
+    Interrupted when the plan is to stop.
+    """
+    few = OF_FEW if inputs.candidate_count <= 2 else 1
+    return judged_run(
+        inputs.load,
+        inputs.slo,
+        deployment,
+        seed=inputs.settings.seed,
+        metrics=metrics,
+        budget_requests=BUDGET_REQUESTS * (THOROUGH if thorough else few),
+        stopped=inputs.stopped,
+        only_whether=only_whether or inputs.only_price,
+        simulate_with=inputs.simulate_with,
     )

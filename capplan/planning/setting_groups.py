@@ -1,5 +1,6 @@
 """Groups of settings: a command reads those that its own settings inherit."""
 
+from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field
@@ -392,3 +393,8 @@ class OutputSettings(Settings):
         "DIR",
         "Folder for the JSON, CSV, HTML and Markdown files.",
     )
+
+
+def folders(settings: ConfigurationSettings) -> list[Path]:
+    """Return the user's folders of profiles."""
+    return [Path(settings.profiles)] if settings.profiles else []

@@ -6,9 +6,9 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator
 
 from capplan.errors import InputError
+from capplan.fleet.api_price import ApiPrice, parse_api_price
 from capplan.fleet.gpu_file import GpuFileSettings
 from capplan.fleet.prices import parse_kind
-from capplan.planning.api_price import ApiPrice, parse_api_price
 from capplan.planning.fleet_settings import (
     MOVING,
     DisaggregationSettings,

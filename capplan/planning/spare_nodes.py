@@ -8,9 +8,9 @@ import numpy as np
 from capplan.deployment.changes import Absence, busiest_s, outage
 from capplan.deployment.pools import Deployment
 from capplan.errors import InputError
+from capplan.planning.candidate import Candidate
 from capplan.planning.cost import HOURS_PER_MONTH
 from capplan.planning.inputs import PlanInputs, Progress
-from capplan.planning.result import Candidate
 from capplan.planning.run import BUDGET_REQUESTS, judged_run
 from capplan.planning.spare_result import NodesGone, SpareNodes
 from capplan.planning.spares import failures_per_node_day, spares_at

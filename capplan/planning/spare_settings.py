@@ -4,7 +4,7 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator
 
-from capplan.planning.spares import FAILURES_PER_1000_NODE_DAYS, REPAIR_H
+from capplan.fleet.node_failures import FAILURES_PER_1000_NODE_DAYS, REPAIR_H
 from capplan.setting_values import path_text
 from capplan.settings import SettingError, Settings, setting, validated_with
 from capplan.units import parse_duration_s

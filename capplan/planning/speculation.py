@@ -5,6 +5,7 @@ import warnings
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.policy import VLLM_V1
 from capplan.deployment.speculation import (
@@ -266,3 +267,11 @@ def with_drafts(settings: Drafting, drafts: int) -> Drafting:
         return settings.model_copy(update=given)
     config = parse_speculative_config(settings.speculative_config)
     return settings.model_copy(update={"speculative_config": config.launched(drafts)})
+
+
+def accepting(configuration: Configuration, times: float) -> Configuration:
+    """Return a replica of which each rate of acceptance is so many times as high."""
+    engine = configuration.engine
+    assert engine.speculation is not None
+    speculation = engine.speculation.accepting(times)
+    return replace(configuration, engine=replace(engine, speculation=speculation))

@@ -10,6 +10,7 @@ from capplan.deployment.engine import EngineSettings
 from capplan.deployment.speculation import ACCEPTANCE_ERROR
 from capplan.latency.contract import LatencyTables
 from capplan.latency.rank_bounds import equal
+from capplan.planning.candidate import Candidate
 from capplan.planning.candidates import (
     Tuning,
     cannot_serve,
@@ -20,7 +21,8 @@ from capplan.planning.candidates import (
 from capplan.planning.drafts_result import DraftsTried, DraftsWorth
 from capplan.planning.inputs import PlanInputs
 from capplan.planning.prospects import Prospect
-from capplan.planning.result import Candidate, Plan
+from capplan.planning.result import Plan
+from capplan.planning.speculation import accepting
 
 
 @dataclass(frozen=True)
@@ -117,14 +119,6 @@ def gpus_with(
         tuning = Tuning(prospect, router, candidate.replica_count - 1)
         candidate = tune(inputs, tuning).candidate or candidate
     return candidate.gpu_count
-
-
-def accepting(configuration: Configuration, times: float) -> Configuration:
-    """Return a replica of which each rate of acceptance is so many times as high."""
-    engine = configuration.engine
-    assert engine.speculation is not None
-    speculation = engine.speculation.accepting(times)
-    return replace(configuration, engine=replace(engine, speculation=speculation))
 
 
 def drafts_worth(plan: Plan, configuration: Configuration) -> DraftsWorth | None:

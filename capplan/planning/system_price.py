@@ -5,6 +5,7 @@ from dataclasses import dataclass, field, replace
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
 from capplan.errors import CapplanError, InputError, collected_warnings
+from capplan.planning.candidate import Candidate
 from capplan.planning.compare_settings import CompareSettings
 from capplan.planning.compared_requests import Requests
 from capplan.planning.configuration import configurations, runnable, with_budget
@@ -12,7 +13,7 @@ from capplan.planning.equal_hardware import OperatingPoint
 from capplan.planning.excluded import Excluded
 from capplan.planning.inputs import PlanInputs, Progress, plan_inputs, unseen
 from capplan.planning.plan import planned
-from capplan.planning.result import Candidate, Plan
+from capplan.planning.result import Plan
 from capplan.planning.room import room_tokens
 from capplan.planning.settings import PlanSettings
 from capplan.planning.systems import SYSTEMS, ResolvedSystem, resolve

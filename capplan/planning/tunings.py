@@ -1,5 +1,6 @@
 """Which configurations a smaller token budget may make the best."""
 
+from capplan.planning.candidate import Candidate
 from capplan.planning.candidates import Tuning
 from capplan.planning.inputs import PlanInputs
 from capplan.planning.prospects import (
@@ -9,7 +10,6 @@ from capplan.planning.prospects import (
     price_of,
     without_doubts,
 )
-from capplan.planning.result import Candidate
 
 
 def tunings(

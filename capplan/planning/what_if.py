@@ -12,6 +12,7 @@ from capplan.errors import InputError, collected_warnings
 from capplan.latency.contract import LatencyTables
 from capplan.llm.catalog import llm as find_llm
 from capplan.planning.api_bill import api_bill
+from capplan.planning.candidate import Candidate
 from capplan.planning.cautions import largest_of_alike
 from capplan.planning.configuration import configurations
 from capplan.planning.excluded import Excluded
@@ -24,7 +25,7 @@ from capplan.planning.inputs import (
 )
 from capplan.planning.known_runs import KnownRuns, digest
 from capplan.planning.plan import NOT_IN_THE_RESULT, plan, planned
-from capplan.planning.result import Candidate, Plan
+from capplan.planning.result import Plan
 from capplan.planning.settings import PlanSettings
 from capplan.planning.shown import Shown
 from capplan.planning.traffic import read_requests

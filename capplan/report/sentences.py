@@ -4,13 +4,14 @@ import math
 from collections.abc import Sequence
 
 from capplan.deployment.pools import Deployment
+from capplan.fleet.api_price import ApiBill
 from capplan.latency.engine_time import ENGINES
-from capplan.planning.api_price import ApiBill
+from capplan.planning.candidate import Candidate
 from capplan.planning.classes import own_targets
 from capplan.planning.cost import NodeCount
 from capplan.planning.judgement import Judgement
 from capplan.planning.probe import Probe
-from capplan.planning.result import Candidate, Plan
+from capplan.planning.result import Plan
 from capplan.planning.run import Run
 from capplan.planning.scheduling import rules
 from capplan.report.columns import (

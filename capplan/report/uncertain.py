@@ -2,7 +2,8 @@
 
 from capplan.deployment.configuration import UNMEASURED
 from capplan.latency.capacity import LEVELS
-from capplan.planning.result import Candidate, Plan
+from capplan.planning.candidate import Candidate
+from capplan.planning.result import Plan
 from capplan.report.columns import plural
 from capplan.units import format_usd
 

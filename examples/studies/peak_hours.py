@@ -19,8 +19,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from capplan.planning.candidate import Candidate
 from capplan.planning.plan import plan
-from capplan.planning.result import Candidate
 from capplan.planning.settings import PlanSettings
 from capplan.planning.traffic import read_requests
 from capplan.simulator.metrics import requests_needed

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from capplan.cli.main import exit_code
 from capplan.errors import InputError
+from capplan.fleet.api_price import ApiPrice, parse_api_price
 from capplan.planning.api_bill import api_bill
-from capplan.planning.api_price import ApiPrice, parse_api_price
 from capplan.planning.plan import plan
 from capplan.planning.replica_load import ReplicaLoad
 from capplan.planning.settings import PlanSettings

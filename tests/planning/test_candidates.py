@@ -10,6 +10,7 @@ from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
 from capplan.fleet.price import Price
 from capplan.latency.contract import linear_tables
+from capplan.planning.candidate import Candidate
 from capplan.planning.candidates import (
     Tuning,
     cannot_serve,
@@ -27,7 +28,6 @@ from capplan.planning.prospects import (
     cheapest_first,
     most_to_win,
 )
-from capplan.planning.result import Candidate
 from capplan.planning.settings import PlanSettings
 from capplan.workload.slo import parse_slo
 from capplan.workload.trace import Trace
@@ -214,7 +214,7 @@ def test_the_best_count_gets_the_samples_that_it_wanted(
     monkeypatch, ttft, searched, decided
 ):
     """Else `verify`, which has them, would find another attainment."""
-    monkeypatch.setattr("capplan.planning.candidates.BUDGET_REQUESTS", 2_000)
+    monkeypatch.setattr("capplan.planning.run.BUDGET_REQUESTS", 2_000)
     drawn = drawn_inputs(ttft)
 
     quick, _ = evaluate(drawn, prospect(1))
@@ -227,7 +227,7 @@ def test_the_best_count_gets_the_samples_that_it_wanted(
 
 def test_a_count_is_decided_only_where_the_one_below_was_simulated(monkeypatch):
     """51 replicas were decided; the long run held 50, which nobody had tried."""
-    monkeypatch.setattr("capplan.planning.candidates.BUDGET_REQUESTS", 2_000)
+    monkeypatch.setattr("capplan.planning.run.BUDGET_REQUESTS", 2_000)
     drawn = drawn_inputs("40ms")
     quick, _ = evaluate(drawn, prospect(1))
     gap = tuple(probe for probe in quick.probes if probe.replica_count >= 5)

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from capplan.deployment.pools import Deployment
-from capplan.planning.candidates import run_of
 from capplan.planning.inputs import plan_inputs
 from capplan.planning.plan import plan
+from capplan.planning.run import run_of
 from capplan.planning.settings import PlanSettings
 from capplan.report.columns import at
 from capplan.simulator.sample import sample_of

@@ -9,17 +9,17 @@ import pytest
 
 from capplan.bounds.certificate import check_document, seal
 from capplan.errors import InputError
-from capplan.planning.candidates import run_of
+from capplan.planning.candidate import Disaggregation
 from capplan.planning.configuration import only_configuration
 from capplan.planning.cost import Cost
 from capplan.planning.deployments import of_pools
 from capplan.planning.disaggregated import worth
-from capplan.planning.fewest_pools import one_fewer
 from capplan.planning.inputs import plan_inputs
 from capplan.planning.pairs import pairs_of
 from capplan.planning.plan import plan
+from capplan.planning.pool_parts import one_fewer
 from capplan.planning.pool_proof import reproduce_pools
-from capplan.planning.result import Disaggregation
+from capplan.planning.run import run_of
 from capplan.planning.settings import PlanSettings, SimulateSettings
 from capplan.report.pages.apart import verdict
 from capplan.report.pages.plan import plan_page, plan_values

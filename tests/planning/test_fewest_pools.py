@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capplan.planning.executors import Interrupted
-from capplan.planning.fewest_pools import fewest_pools, one_fewer
+from capplan.planning.fewest_pools import fewest_pools
+from capplan.planning.pool_parts import one_fewer
 
 
 def run(counts, meets):

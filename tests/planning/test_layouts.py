@@ -14,13 +14,13 @@ from capplan.deployment.pools import Deployment, Pool
 from capplan.errors import InputError
 from capplan.fleet.catalog import gpu
 from capplan.planning.autoscale_settings import AutoscaleSettings
+from capplan.planning.candidate import Candidate
 from capplan.planning.configuration import configurations, only_configuration
 from capplan.planning.cost import nodes_of
 from capplan.planning.excluded import Excluded
 from capplan.planning.launch import launch
 from capplan.planning.plan import plan
 from capplan.planning.proof import reproduce
-from capplan.planning.result import Candidate
 from capplan.planning.settings import PlanSettings, SimulateSettings
 
 pytestmark = pytest.mark.filterwarnings("ignore")

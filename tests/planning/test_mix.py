@@ -79,9 +79,14 @@ def planned(given, kinds):
     return SimpleNamespace(candidates=tuple(rows), best=best)
 
 
+def of(plan):
+    """Return what a mix is to know of a plan."""
+    return plan.candidates, (plan.best, None)
+
+
 def found_in(given, *kinds):
     plan = planned(given, kinds)
-    return plan, mix_of(given, list(kinds), plan, unseen)
+    return plan, mix_of(given, list(kinds), *of(plan), unseen)
 
 
 @pytest.fixture(scope="module")
@@ -223,7 +228,7 @@ def test_an_interrupted_search_says_so():
     plan = planned(given, (SMALL, LARGE))
     stopped = replace(given, stopped=lambda: True)
 
-    mix = mix_of(stopped, [SMALL, LARGE], plan, unseen)
+    mix = mix_of(stopped, [SMALL, LARGE], *of(plan), unseen)
 
     assert not mix.offered
     assert "interrupted" in mix.reason
@@ -352,7 +357,7 @@ def test_a_size_that_no_kind_serves_is_named():
     slow = kind("slow", 1e-2, 1.0)  # a long prompt takes 20 s
 
     plan = planned(given, (slow,))
-    mix = mix_of(given, [slow, kind("slower", 2e-2, 1.0)], plan, unseen)
+    mix = mix_of(given, [slow, kind("slower", 2e-2, 1.0)], *of(plan), unseen)
 
     assert "no kind serves requests with prompts of 1" in mix.reason
 
@@ -391,7 +396,7 @@ def test_a_search_that_is_interrupted_answers_with_the_mix_it_knows(case):
 
     stopped = replace(given, stopped=lambda: bool(dividing))
     with pytest.warns(CapplanWarning, match="interrupted: a mix that was not looked"):
-        mix = mix_of(stopped, [SMALL, LARGE], plan, progress)
+        mix = mix_of(stopped, [SMALL, LARGE], *of(plan), progress)
 
     assert mix.offered
     assert mix.cost.usd_per_h >= whole.cost.usd_per_h
@@ -410,7 +415,7 @@ def test_many_classes_have_fewer_bands_each():
     given = replace(inputs(n=10), load=OpenLoad(trace, None))
     plan = planned(given, (SMALL,))
 
-    mix = mix_of(given, [SMALL, kind("slower", 2e-4, 3.0)], plan, unseen)
+    mix = mix_of(given, [SMALL, kind("slower", 2e-4, 3.0)], *of(plan), unseen)
 
     # 20 classes of 300 requests: cut once at most, and 60 are more than 48.
     assert {len(row.requests_per_s) for row in mix.capacities} == {20}

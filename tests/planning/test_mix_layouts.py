@@ -92,9 +92,8 @@ def test_a_mix_of_layouts_costs_no_more_than_the_best_of_them_and_is_named():
         bound, sample = bound_of(given, kind)
         rows.append(evaluate(given, Prospect(kind, bound, sample))[0])
     best = min(feasible_of(rows), key=price_of)
-    plan = SimpleNamespace(candidates=tuple(rows), best=best, best_estimated=None)
 
-    mix = mix_of(given, kinds, plan, unseen)
+    mix = mix_of(given, kinds, rows, (best, None), unseen)
 
     assert mix.offered
     assert mix.cost.usd_per_h <= best.cost.usd_per_h

@@ -9,12 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
 
+from capplan.fleet.node_failures import FAILURES_PER_1000_NODE_DAYS
 from capplan.planning.inputs import plan_inputs, unseen
 from capplan.planning.plan import plan
 from capplan.planning.run import simulate_deployment
 from capplan.planning.settings import PlanSettings, SimulateSettings
 from capplan.planning.spare_nodes import spares_of
-from capplan.planning.spares import FAILURES_PER_1000_NODE_DAYS, spare_nodes
+from capplan.planning.spares import spare_nodes
 from capplan.report.pages.plan import plan_page
 from capplan.settings import SettingError
 from capplan.units import parse_duration_s

@@ -8,12 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capplan.errors import InputError
-from capplan.planning.spares import (
-    FAILURES_PER_1000_NODE_DAYS,
-    failures_per_node_day,
-    spare_nodes,
-    unavailability,
-)
+from capplan.fleet.node_failures import FAILURES_PER_1000_NODE_DAYS
+from capplan.planning.spares import failures_per_node_day, spare_nodes, unavailability
 
 
 def fewest(node_count, away, availability):

@@ -5,8 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from capplan.planning.candidate import Candidate
 from capplan.planning.plan import plan as planned
-from capplan.planning.result import Candidate, Plan
+from capplan.planning.result import Plan
 from capplan.planning.run import Run, simulate_deployment
 from capplan.planning.settings import PlanSettings, SimulateSettings
 

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from capplan.planning.fewest_pools import one_fewer as counts_below
-from capplan.planning.result import Candidate, Plan
+from capplan.planning.candidate import Candidate
+from capplan.planning.pool_parts import one_fewer as counts_below
+from capplan.planning.result import Plan
 from capplan.report import sentences
 from capplan.report.columns import (
     Column,

@@ -4,10 +4,11 @@ from functools import partial
 from typing import Any
 
 from capplan.bounds.certificate import PLAN_SCHEMA, seal
+from capplan.planning.candidate import Candidate
 from capplan.planning.classes import own_targets
 from capplan.planning.cost import HOURS_PER_MONTH, HOURS_PER_YEAR, Cost, CostLine, alike
 from capplan.planning.launch import Launch
-from capplan.planning.result import Candidate, Plan
+from capplan.planning.result import Plan
 from capplan.planning.run import Run
 from capplan.report import drafts, sentences, uncertain, window_sentences
 from capplan.report.columns import (

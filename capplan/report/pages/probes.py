@@ -1,8 +1,8 @@
 """What each simulated replica count of the best candidate attains and costs."""
 
+from capplan.planning.candidate import Candidate
 from capplan.planning.cost import usd_per_month
 from capplan.planning.probe import Probe
-from capplan.planning.result import Candidate
 from capplan.report.columns import (
     Column,
     column,

@@ -3,17 +3,17 @@
 from functools import partial
 from typing import Any
 
+from capplan.fleet.node_failures import (
+    FAILURES_HIGH,
+    FAILURES_LOW,
+    FAILURES_PER_1000_NODE_DAYS,
+    FAILURES_SOURCE,
+)
 from capplan.planning.cost import HOURS_PER_MONTH
 from capplan.planning.share_nodes import JOINT
 from capplan.planning.shared_fleet import (
     SharedFleet,
     total_usd,
-)
-from capplan.planning.spares import (
-    FAILURES_HIGH,
-    FAILURES_LOW,
-    FAILURES_PER_1000_NODE_DAYS,
-    FAILURES_SOURCE,
 )
 from capplan.report import sentences
 from capplan.report.columns import format_share

@@ -8,8 +8,9 @@ from datetime import datetime
 from string import ascii_uppercase
 
 from capplan.fleet.price import Price
+from capplan.planning.candidate import Candidate
 from capplan.planning.cost import HOURS_PER_MONTH, HOURS_PER_YEAR
-from capplan.planning.result import Candidate, Plan
+from capplan.planning.result import Plan
 from capplan.report.columns import Column
 from capplan.report.page import Page
 from capplan.report.pages.candidates import COLUMNS
