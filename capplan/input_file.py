@@ -183,7 +183,7 @@ def parse_json(
         )
     except json.JSONDecodeError as error:
         raise BrokenFileError(
-            f"{path}:{line or error.lineno}: not JSON: {error.msg}"
+            f"{path}:{line or error.lineno}: not JSON: {problem(error)}"
         ) from None
     except UnicodeDecodeError:
         raise BrokenFileError(f"{where}: is not UTF-8 text") from None
@@ -191,6 +191,11 @@ def parse_json(
         raise InputError(f"{where}: not JSON: nested too deeply") from None
     except ValueError as error:  # a number of thousands of digits
         raise InputError(f"{where}: not JSON: {error}") from None
+
+
+def problem(error: json.JSONDecodeError) -> str:
+    """Return what is wrong with a JSON text: "Invalid control character"."""
+    return re.sub("(?: starting)? at$", "", error.msg)
 
 
 def _finite(text: str) -> float:

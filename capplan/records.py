@@ -21,6 +21,7 @@ from capplan.input_file import (
     BrokenFileError,
     opened,
     parse_json,
+    problem,
     read_head,
     read_text,
 )
@@ -33,6 +34,8 @@ WRAPPERS = (
 )
 """Keys of lists that hold the rows of a file, or objects that wrap them."""
 
+UNPACK = {".zst": "unzstd", ".bz2": "bunzip2 -k", ".xz": "unxz -k"}
+"""Commands that unpack files and keep them, by their ending."""
 _BINARY = {
     "an SQLite database": (b"SQLite format 3", "export its table as CSV"),
     "an Arrow file": (b"ARROW1", "write it as Parquet"),
@@ -42,9 +45,9 @@ _BINARY = {
     ),
     "a zip archive": (b"PK\x03\x04", "unzip {}"),
     "text in UTF-16": (b"\xff\xfe|\xfe\xff", "iconv -f UTF-16 -t UTF-8 {} > utf8.csv"),
-    "compressed by zstd": (rb"\x28\xb5\x2f\xfd", "unzstd --rm {}"),
-    "compressed by bzip2": (b"BZh", "bunzip2 {}"),
-    "compressed by xz": (b"\xfd7zXZ", "unxz {}"),
+    "compressed by zstd": (rb"\x28\xb5\x2f\xfd", f"{UNPACK['.zst']} {{}}"),
+    "compressed by bzip2": (b"BZh", f"{UNPACK['.bz2']} {{}}"),
+    "compressed by xz": (b"\xfd7zXZ", f"{UNPACK['.xz']} {{}}"),
     "an Avro file": (b"Obj\x01", "write it as Parquet"),
     "an ORC file": (b"ORC", "write it as Parquet"),
     "a tar archive": (b".{257}ustar", "tar xf {}"),
@@ -219,7 +222,9 @@ def _spread(path: str | Path) -> Iterator[tuple[str, Any]]:
             _, at = json.JSONDecoder().raw_decode(text, start)
         except json.JSONDecodeError as error:
             where = line + text.count("\n", start, error.pos)
-            raise BrokenFileError(f"{path}:{where}: not JSON: {error.msg}") from None
+            raise BrokenFileError(
+                f"{path}:{where}: not JSON: {problem(error)}"
+            ) from None
         except RecursionError:
             raise InputError(f"{path}:{line}: not JSON: nested too deeply") from None
         except ValueError as error:  # a number of thousands of digits

@@ -84,7 +84,7 @@ def _read_commas(path: Path, rows: Sequence[tuple[int, dict[str, str]]]) -> None
         return
     import pandas as pd
 
-    from capplan.workload.readers.table import parsed
+    from capplan.workload.readers.cells import parsed
 
     numbers = parsed(pd.Series([row[name] for _, row, name in at])).tolist()
     for (line, row, name), number in zip(at, numbers, strict=True):

@@ -25,6 +25,7 @@ from capplan.errors import CapplanWarning, InputError
 from capplan.input_file import BrokenFileError
 from capplan.latency.importers.identity import Stated, engine_in, stated_in
 from capplan.latency.measurement_file import as_written
+from capplan.records import UNPACK
 
 _SUFFIXES = {".json", ".jsonl", ".csv", ".yaml", ".yml"}
 _SHARED = ("tpot_ms", "tpot_s", "ttft_ms", "ttft_s", "output_tokens_per_s")
@@ -95,10 +96,8 @@ def read_sweep(
         try:
             found += _tests(file, tp, where, target, told, is_alone=files == [path])
         except InputError as error:
-            is_cut_off = isinstance(error, BrokenFileError) and (
-                found or len(files) > 1
-            )
-            (told.left_out if is_cut_off else told.wrong).append(("", str(error)))
+            is_left_out = isinstance(error, BrokenFileError) and (found or files[1:])
+            (told.left_out if is_left_out else told.wrong).append(("", str(error)))
     if told.wrong:
         choice = _choice(found, told.others, where) if told.others else ""
         choose = f"; or {choice} chooses tests of {target.name if target else ''}"
@@ -164,10 +163,9 @@ def _files(path: Path, told: _Told) -> list[Path]:
         return [path]
     files = [
         file
-        for file in sorted(path.rglob("*"))
+        for file in sorted(filter(Path.is_file, path.rglob("*")))
         if _SUFFIXES & set(file.suffixes[-2:])
-        and not any(part.startswith(".") for part in file.relative_to(path).parts)
-        and file.is_file()
+        and not any(part[0] == "." for part in file.relative_to(path).parts)
     ]
     copies = [
         file
@@ -179,7 +177,14 @@ def _files(path: Path, told: _Told) -> list[Path]:
         raise InputError(
             f"{path}: holds no .json, .jsonl, .csv or .yaml file of a load test"
         )
-    return [file for file in files if file not in copies]
+    files = [file for file in files if file not in copies]
+    if packed := {file.suffix for file in files} & UNPACK.keys():
+        end = min(packed)
+        raise InputError(
+            f"{path}: has files {end}: find {quote(str(path))} -name '*{end}' -exec "
+            f"{UNPACK[end]} {{}} + unpacks them; expected .json, .csv, .yaml or .gz"
+        )
+    return files
 
 
 def _tests(
@@ -197,13 +202,8 @@ def _tests(
         kind = format_of(fields)
         if kind is None:
             if number == 0 and not is_alone:
-                told.unused.append(
-                    (
-                        f"{path}",
-                        known_other(fields)
-                        or ("no load test" if fields else "holds no record"),
-                    )
-                )
+                none = "no load test" if fields else "holds no record"
+                told.unused.append((f"{path}", known_other(fields) or none))
             else:
                 told.wrong.append((place, unknown(fields)))
             if number == 0:  # none of its records is a test

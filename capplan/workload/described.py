@@ -23,7 +23,7 @@ def described(trace: Trace) -> str:
     """
     is_told = "columns not read" in str(trace.notes)
     unread = () if is_told else trace.unread_columns
-    tally = Tally(Counter(trace.left_out), unread)
+    tally = Tally(Counter(trace.left_out), unread, trace.remarks)
     tally.add(trace, trace.clock_s)
     return str(tally)
 
@@ -34,6 +34,7 @@ class Tally:
 
     left_out: Counter[str] = field(default_factory=Counter)
     unread_columns: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
     requests: int = 0
     tokens: tuple[int, int] = (0, 0)  # of prompts and outputs
     first_s: float | None = None
@@ -72,6 +73,7 @@ class Tally:
         of = f"{len(self.sessions):,} session{'s' * (len(self.sessions) != 1)}"
         known = f"{of} (read by --router session alone)"
         text = ", ".join([*parts, known if self.sessions else "no sessions"])
+        text = "; ".join((text, *self.remarks))
         if self.unread_columns:
             text += f"; columns not read: {listed(self.unread_columns)}"
         return text

@@ -107,6 +107,8 @@ class Trace:
         Columns of the source that were not read, for messages.
     left_out
         How many rows of the source were left out, by the reason, for messages.
+    remarks
+        What else is to be known of the source, for messages.
     users
         Users who ask for the requests in their order, each the next when it has been
         answered and has thought; 0 where requests arrive whatever becomes of others.
@@ -147,6 +149,7 @@ class Trace:
     priority: np.ndarray = _DEFAULT
     unread_columns: tuple[str, ...] = ()
     left_out: Mapping[str, int] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
     session: np.ndarray = _DEFAULT
     users: int = 0
     think_s: np.ndarray | None = None

@@ -1,10 +1,12 @@
 """Files of load tests that state means."""
 
+import bz2
 import csv
 import gzip
 import json
 import math
 import re
+import subprocess
 
 import pytest
 import yaml
@@ -394,6 +396,23 @@ def test_the_csv_of_aiperf_takes_its_load_from_the_name_of_its_folder(tmp_path):
 def test_the_csv_of_aiperf_alone_asks_for_the_json(tmp_path):
     with pytest.raises(InputError, match=r"neither users .* give the JSON beside it"):
         read_sweep(aiperf_csv(tmp_path / "c8"), 1, {})
+
+
+def test_a_folder_of_packed_files_is_refused_with_one_command(tmp_path):
+    for users in (8, 16):
+        packed = bz2.compress(json.dumps(changed(VLLM, users)).encode())
+        (tmp_path / f"c{users}.json.bz2").write_bytes(packed)
+
+    with pytest.raises(InputError, match=r"has files \.bz2: find ") as refused:
+        read_sweep(tmp_path, 1, {})
+    command = "find" + str(refused.value).partition("find")[2].partition(" unpacks")[0]
+    subprocess.run(command, shell=True, check=True)
+
+    assert len(list(tmp_path.iterdir())) == 4
+    assert (
+        "16.json.bz2 and 1 more: beside its JSON"
+        in read_sweep(tmp_path, 1, {}).notes[1]
+    )
 
 
 def test_folders_of_aiperf_are_read_without_what_lies_beside_and_hidden(tmp_path):

@@ -13,7 +13,7 @@ from typing import Any
 
 from capplan.errors import InputError, nearest
 from capplan.workload.readers import parts
-from capplan.workload.readers.dates import is_date
+from capplan.workload.readers.cells import is_date
 from capplan.workload.readers.wrong_header import (
     NEEDED,
     TIMES,

@@ -14,12 +14,13 @@ import numpy as np
 
 from capplan.errors import InputError
 from capplan.workload.readers import requests
+from capplan.workload.readers.cells import parsed
 from capplan.workload.readers.columns import NAMES, columns_among
 from capplan.workload.readers.hashed_blocks import arrivals_in_buckets, chat_sessions
 from capplan.workload.readers.options import ReadOptions
 from capplan.workload.readers.ordering import Notes
 from capplan.workload.readers.sessions import listed_sessions
-from capplan.workload.readers.table import Table, parsed
+from capplan.workload.readers.table import Table
 from capplan.workload.trace import Trace
 
 FirstRow = Mapping[str, Any]

@@ -20,6 +20,7 @@ class Notes:
 
     path: str | Path  # of the file, for messages
     texts: list[str] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)  # said of the file at once
 
     def add(self, text: str, *, warn: bool = True) -> None:
         """Keep a note and, by default, warn of it."""
@@ -66,6 +67,7 @@ def ordered_trace(
         class_names=class_names,
         source=str(notes.path),
         notes=tuple(notes.texts),
+        remarks=tuple(notes.remarks),
         **given,
     )
 

@@ -5,8 +5,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from capplan.workload.readers.cells import impossible, parsed
 from capplan.workload.readers.columns import Columns
-from capplan.workload.readers.table import Table, parsed
+from capplan.workload.readers.table import Table
 from capplan.workload.readers.wrong_header import NEEDED
 
 if TYPE_CHECKING:
@@ -99,12 +100,18 @@ def outcomes(table: Table, columns: Columns) -> tuple[np.ndarray, Counter[str]]:
     rows["sums of the calls below"] = _sums(table, columns)
     counts = table.frame[[names[name] for name in NEEDED]]
     rows["without token counts"] = np.array(counts.isna().all(axis=1))
-    for name in filter(None, (names.get(columns.arrival or ""), *counts)):
-        missing = table.frame[name].isna().to_numpy()
-        if 0 < missing.sum() <= _MOST_MISSING * len(table):  # else refused by the first
-            rows[f"without {name}"] = missing
     output = parsed(table.frame[names["output_tokens"]], whole=True)
     rows["without output tokens"] = (output == 0).to_numpy()
+    counted = ~np.any([*rows.values()], axis=0)
+    may_be_0 = "prompt_tokens" in columns.details  # cached tokens stand beside it
+    for name in filter(None, (names.get(columns.arrival or ""), *counts)):
+        least = -np.inf if name not in counts else 0 if may_be_0 else 1
+        for why, those in (
+            (f"without {name}", table.frame[name].isna().to_numpy()),
+            (f"without a possible {name}", impossible(table.frame[name], least)),
+        ):  # of more, the first is refused
+            if 0 < (counted & those).sum() <= _MOST_MISSING * len(table):
+                rows[why] = those
     right, left_out = np.ones(len(table), bool), Counter[str]()
     for why, those in rows.items():
         left_out[why] = int((right & those).sum())

@@ -8,7 +8,8 @@ from itertools import chain, combinations
 from operator import add
 from typing import TYPE_CHECKING
 
-from capplan.workload.readers.table import Table, parsed
+from capplan.workload.readers.cells import parsed
+from capplan.workload.readers.table import Table
 from capplan.workload.readers.wrong_header import NEEDED, plain
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from capplan.csv_file import header
 from capplan.errors import InputError
 from capplan.input_file import opened
 from capplan.records import form
+from capplan.workload.readers.cells import is_numeric, parsed
 from capplan.workload.readers.columns import Columns, columns_among
 from capplan.workload.readers.hashed_blocks import refuse_too_large, shared_prefixes
 from capplan.workload.readers.options import ReadOptions
@@ -29,8 +30,6 @@ from capplan.workload.readers.stamps import Stamps, arrivals
 from capplan.workload.readers.table import (
     Table,
     column_names,
-    is_numeric,
-    parsed,
     read_table,
 )
 from capplan.workload.request_limits import limited_classes
@@ -116,6 +115,10 @@ def _trace(
             str(table.path), class_names, request_class, _limits(table, limited)
         )
     given = counts(table, columns)
+    for column, names in columns.beside.items():
+        added = table.frame[[*names]].apply(parsed, whole=True).sum().sum()
+        mean = f"{added / len(table):,.0f} are of {' and '.join(names)}"
+        notes.remarks.append(f"of {column.replace('_', ' ')} {mean}")
     if known.sessions:
         times = np.zeros(len(table)) if stamps is None else stamps.values
         given["session"] = known.sessions(table, times)

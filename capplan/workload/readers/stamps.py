@@ -8,9 +8,9 @@ import numpy as np
 
 from capplan.errors import InputError
 from capplan.records import form
+from capplan.workload.readers.cells import are_dates
 from capplan.workload.readers.columns import EPOCH_S, PER_S, Columns
-from capplan.workload.readers.dates import is_date
-from capplan.workload.readers.table import Table, is_numeric
+from capplan.workload.readers.table import Table
 from capplan.workload.trace import MOST_EPOCH_S
 
 _FIRST_SURE_S, _LAST_SURE_S = 946_684_800, 4_102_444_800
@@ -60,7 +60,7 @@ def arrivals(table: Table, columns: Columns) -> Stamps | None:
     values = table.frame[name]
     if values.isna().all():
         return None
-    if not is_numeric(values) and is_date(str(values.dropna().iloc[0])):
+    if are_dates(values):
         values_ns, zone_s = table.stamps_ns(name, _DATE)
         return Stamps(values_ns, 1e9, zone_s)
     unit = columns.arrival

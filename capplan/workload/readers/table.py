@@ -22,7 +22,14 @@ from capplan.csv_file import cell, header, longer_than_header, separator, texts
 from capplan.errors import InputError
 from capplan.input_file import BrokenFileError, from_windows, opened
 from capplan.records import Record, first_values, flat, form, page, records
-from capplan.workload.readers.dates import dates
+from capplan.workload.readers.cells import (
+    DECIMAL_COMMA,
+    FIRST_YEAR,
+    LAST_YEAR,
+    dates,
+    in_years,
+    parsed,
+)
 from capplan.workload.readers.ordering import Notes
 from capplan.workload.trace import MAX_TOKENS, MOST_REQUESTS
 
@@ -38,8 +45,7 @@ _FIRST_ROWS = 1000
 _MAY_NEST = re.compile("usage|attributes", re.IGNORECASE)
 _SHOWN = Repr()  # of any depth and length
 _SHOWN.maxstring = 60
-_DECIMAL_COMMA = r"\s*-?\d+,\d+\s*"
-_GROUPED = r"\s*-?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?\s*"
+_MOST_SHOWN = 3
 _GROUPED_BY_POINTS = r"[1-9]\d{0,2}(?:\.\d{3})+"
 _SLASHED = r"\d\d?/\d\d?/\d{4}\b.*"
 _MONTH_FIRST = r"s#([0-9]+)/([0-9]+)/([0-9]{4})#\3-\1-\2#"
@@ -48,8 +54,6 @@ _TOO_MANY = (
     "{path}: more than {most:,} requests, the most that are held at once; expected "
     "fewer, or capplan simulate --stream"
 )
-_FIRST_YEAR, _LAST_YEAR = 1970, 2199
-"""Years that a request may be of."""
 
 
 @dataclass(frozen=True)
@@ -64,11 +68,10 @@ class Table:
         """Return the number of rows."""
         return len(self.frame)
 
-    def numbers(self, column: str, expected: str, *, whole: bool = False) -> np.ndarray:
+    def numbers(self, column: str, expected: str) -> np.ndarray:
         """Return a column of finite numbers, shape (n,), float64 or int64."""
-        array = parsed(self.frame[column], whole=whole).to_numpy()
-        if array.dtype.kind == "f":
-            self.require(np.isfinite(array), column, expected)
+        array = parsed(self.frame[column]).to_numpy()
+        self.require(np.isfinite(array), column, expected)
         return array
 
     def tokens(self, column: str, least: int = 1) -> np.ndarray:
@@ -80,11 +83,9 @@ class Table:
         self, column: str, least: float, most: float, expected: str
     ) -> np.ndarray:
         """Return a column of whole numbers in a range, shape (n,), int64."""
-        values = self.numbers(column, expected, whole=True)
-        right = (values >= least) & (values <= most)
-        if values.dtype.kind == "f":
-            right &= values == np.floor(values)
-        self.require(right, column, expected)
+        values = parsed(self.frame[column], whole=True).to_numpy()
+        right = np.isfinite(values) & (values >= least) & (values <= most)
+        self.require(right & (values == np.floor(values)), column, expected)
         return values.astype(np.int64)
 
     def stamps_ns(self, column: str, expected: str) -> tuple[np.ndarray, float]:
@@ -92,10 +93,9 @@ class Table:
 
         And how far the clock of the first is ahead of UTC. [s]
         """
-        stamps, zone_s = dates(self.frame[column])
-        years = stamps.dt.year.fillna(0).to_numpy()  # int64 overflows at 1677 and 2262
-        right = (years >= _FIRST_YEAR) & (years <= _LAST_YEAR)
-        self.require(right, column, f"{expected}, of {_FIRST_YEAR} to {_LAST_YEAR}")
+        stamps, other, zone_s = dates(self.frame[column])
+        right = (in_years(stamps) & (stamps == other)).to_numpy()
+        self.require(right, column, f"{expected}, of {FIRST_YEAR} to {LAST_YEAR}")
         return stamps.astype("datetime64[ns, UTC]").astype("int64").to_numpy(), zone_s
 
     def select(self, rows: np.ndarray) -> "Table":
@@ -106,22 +106,35 @@ class Table:
         return Table(self.path, frame.assign(**used))
 
     def require(self, right: np.ndarray, column: str, expected: str) -> None:
-        """Raise an InputError for the first row that is not ``right``."""
-        if not right.all():
-            self.refuse(int(np.argmin(right)), column, expected)
+        """Raise an InputError for the first row that is not ``right``, and its like."""
+        if right.all():
+            return
+        wrong = self.frame[column][~right].astype(object).fillna("empty")
+        kinds = {re.sub(r"\d+", "0", text := _text(cell)): text for cell in wrong[::-1]}
+        others = [*kinds.values()][-2::-1][:_MOST_SHOWN]
+        also = f"; in other rows it is {' and '.join(others)}" * bool(others)
+        self.refuse(int(np.argmin(right)), column, expected, also)
 
-    def refuse(self, row: int, column: str, expected: str) -> NoReturn:
+    def refuse(self, row: int, column: str, expected: str, also: str = "") -> NoReturn:
         """Raise an InputError that shows the place and its value."""
         place, value = _cell(self.path, int(self.frame.index[row]), column)
-        shown = " ".join(value.split())[:60] or "empty"
         expected += _better(self.path, value, expected)
         raise InputError(
-            f"{self.path}{place}: {column} is {shown}; expected {expected}"
+            f"{self.path}{place}: {column} is {_text(value) or 'empty'}; expected "
+            f"{expected}{also}"
         )
 
 
-def _better(path: str | Path, value: str, expected: str) -> str:
+def _text(value: Any) -> str:
+    """Return a cell as a short text."""
+    text = value if isinstance(value, str) else _SHOWN.repr(value)
+    return " ".join(text.split())[:60]
+
+
+def _better(path: str | Path, value: Any, expected: str) -> str:
     """Return how a number or date that is not sure would be, and what makes it so."""
+    if not isinstance(value, str):
+        return ""
     edited = f"sed -E '{{}}' {quote(str(path))} > new.csv"
     if re.fullmatch(_SLASHED, value):
         return f"; where the month stands first: {edited.format(_MONTH_FIRST)}"
@@ -129,50 +142,20 @@ def _better(path: str | Path, value: str, expected: str) -> str:
         return f"; where it is the time of one day: {edited.format(_ONE_DAY)}"
     if re.fullmatch(_GROUPED_BY_POINTS, value) and "whole" in expected:
         return ", without points between thousands"
-    if not re.fullmatch(_DECIMAL_COMMA, value):
+    if not re.fullmatch(DECIMAL_COMMA, value):
         return ""
     is_free = form(path) == "csv" and separator(path) != "," and "whole" not in expected
     do = f": where it is the decimal one {edited.format('s/,/./g')}" * is_free
     return f", with a decimal point and no comma{do}"
 
 
-def is_numeric(cells: "pd.Series") -> bool:
-    """Return whether a column was read as numbers."""
-    return cells.dtype.kind in "biuf"
-
-
-def parsed(cells: "pd.Series", *, whole: bool = False) -> "pd.Series":
-    """Return the numbers that cells say, NaN where one says none.
-
-    A comma stands between thousands or for the decimal point where the column shows
-    which: a ``whole`` number has none but zeros behind a point.
-    """
-    import pandas as pd
-
-    if is_numeric(cells) and cells.dtype != bool:
-        return cells
-    texts = cells.astype(str)
-    commas = texts[texts.str.contains(",", regex=False)]
-    if len(commas):
-        grouped = commas.str.fullmatch(_GROUPED)
-        zeros = commas.str.contains(r"^[^,]+,000$") & (len(commas) == cells.count())
-        if grouped.all() and (
-            commas.str.contains(r",.*[,.]").any() or whole > zeros.all()
-        ):
-            texts = texts.str.replace(",", "")
-        elif commas.str.fullmatch(_DECIMAL_COMMA).all() and not grouped.all():
-            texts = texts.str.replace(",", ".")
-    return pd.to_numeric(texts, errors="coerce")
-
-
-def _cell(path: str | Path, row: int, column: str) -> tuple[str, str]:
-    """Return the place and the text of a cell; rows count from 0."""
+def _cell(path: str | Path, row: int, column: str) -> tuple[str, Any]:
+    """Return the place and the value of a cell; rows count from 0."""
     if form(path) == "csv":
         line, text = cell(path, row, _holder(column, header(path)))
         return f":{line}", text
     place, fields = next(islice(records(path, [column]), row, None))
-    value = fields.get(column, "")
-    return place, value if isinstance(value, str) else _SHOWN.repr(value)
+    return place, fields.get(column, "")
 
 
 def column_names(path: str | Path) -> dict[str, Any]:
@@ -221,6 +204,7 @@ def whole_records(
         with suppress(KeyError):  # a key that stands twice is none of a page
             if said := page(tops):
                 notes.add(said)
+                notes.remarks.append(said)
     except BrokenFileError as broken:
         said = f"{broken}, after {count:,} whole records"
         if not salvage or not count:

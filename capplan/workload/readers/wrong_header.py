@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 from shlex import quote
@@ -44,12 +44,16 @@ _SUMS = {
 _OF_MANY = re.compile(r"\s*(?:sum|count|avg|mean|rate|irate|increase)\s*\(", re.I)
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|\d{4}-\d\d-\d\d.*")
 _COUNTS = re.compile(r"""(?s)\s*\{.*token\w*["']?\s*:\s*\d""", re.I)
+_PATH = re.compile(r"[\w.]+")
 _COUNT = re.compile(r"\s*\d|$")
 _NAME = re.compile(r"(?:\S{1,40}[ ]?){1,4}")
 _MOST_SHOWN = 60
 """Characters of a name; what is longer is text of a log or of its users."""
 _OF_SERVEGEN = re.compile(r"chunk-\d+-(?:trace\.csv|dataset\.json)")
-_END = re.compile(r"(?:\.[A-Za-z]\w*)?(?:\.gz)?$")
+_END = re.compile(r"(?:\.[A-Za-z]\w*)?(?:\.(?:gz|zst|bz2|xz))?$")
+_CATS = {"": "cat", ".gz": "zcat", ".zst": "zstdcat", ".bz2": "bzcat", ".xz": "xzcat"}
+_OF_ARRAYS = " | jq -c 'if type == \"array\" then .[] else . end'"
+_ONE_HEADER = " | awk 'NR == 1 {h = $0} NR == 1 || $0 != h'"
 _MOST_FILES = 10_000
 
 
@@ -61,19 +65,21 @@ def refuse_folder(path: Path) -> None:
     if not path.is_dir():
         return
     files = list(islice(filter(Path.is_file, path.rglob("[!.]*")), _MOST_FILES))
+    folder = quote(str(path))
     ends = Counter(_END.findall(file.name)[0] for file in files)
-    end = max(ends, key=lambda end: (ends[end], end[-3:] != ".gz"), default="")
+    end = max(ends, key=lambda end: (ends[end], end.count(".") < 2), default="")
     first = next((file for file in files if file.name.endswith(end)), None)
-    kind, folder = end.removesuffix(".gz"), quote(str(path))
-    command = "cat {} +" if kind == end else "zcat {} +"
+    packed = next((of for of in _CATS if of and end.endswith(of)), "")
+    kind = end.removesuffix(packed)
+    do = f"find {folder} -name '*{end}' -exec {_CATS[packed]} {{}} +"
     if kind == ".csv":
-        command = "awk 'FNR > 1 || NR == 1' {} +"  # one header
-    elif first and read_head(first, 1) == b"[":
-        command = "jq -c '.[]' {} +"
-    do = f"find {folder} -name '*{end}' -exec {command} > all{kind}"
-    if kind != end and not command.startswith("zcat"):
-        do = f"gunzip -kr {folder}, and then the folder again"
-    elif kind == ".parquet":
+        do += _ONE_HEADER
+    elif (kind == ".json" and packed not in ("", ".gz")) or (
+        first and read_head(first, 1) == b"["
+    ):
+        do += _OF_ARRAYS
+    do += f" > all{kind}"
+    if kind == ".parquet":
         code = f"import pandas; all = pandas.read_parquet({str(path)!r}); "
         do = "python -c " + quote(code + "all.to_parquet('all.parquet')")
     many = f"{len(files):,} file{'s' * (len(files) != 1)}"
@@ -139,10 +145,8 @@ def refusal(
     has = f"{place}: {'; '.join([*hints, *wrong])}; the file has {listed(header)}"
     if hints:
         return has
-    if not counts and (nest := _text_of_counts(first)):
-        return (
-            f"{has}; JSON is a text in {nest[0]}: {nest[1]} {quote(place)} > rows.json"
-        )
+    if not counts and (opens := _opens_texts(first)):
+        return f"{has}; JSON is a text in it: {opens} {quote(place)} > rows.jsonl"
     if len(counts) < len(NEEDED):
         none = "" if counts else ": no token counts"
         return f"{has}{none}; --columns says which, if some are meant"
@@ -151,18 +155,26 @@ def refusal(
     return f"{has}: say which are which, as with --columns {command}"
 
 
-def _text_of_counts(first: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return where the JSON of token counts is a text, and what makes it JSON."""
-    at = '.. | objects | .["{}"] | strings | select(startswith("{{"))'
-    for name, value in first.items():
-        is_list = isinstance(value, list) and re.fullmatch(r"[\w.]+", name) is not None
-        row = next(iter(value), None) if is_list else {name: value}
-        for key, text in row.items() if isinstance(row, dict) else ():
-            is_key = re.fullmatch(r"[\w @-]+", key) is not None
-            if is_key and isinstance(text, str) and _COUNTS.match(text):
-                inside = f".{name}[] | " if is_list else ""
-                return key, f"jq -c '{inside}({at.format(key)}) |= fromjson'"
-    return None
+def _opens_texts(first: Mapping[str, Any]) -> str:
+    """Return what opens texts that hold the JSON of token counts; empty without any."""
+    if {"log", "stream"} <= {*first}:
+        return "jq -rj .log"  # Docker cuts a long line into several
+    opens = "walk(fromjson? // .)"
+    of_lists = [at for at, value in first.items() if isinstance(value, list)]
+    for name in (*of_lists, *first):  # rows around a list, as MLflow's, are its sums
+        if any(map(_COUNTS.match, _texts(first[name]))):
+            rows = f".{name}[] | " * (name in of_lists and bool(_PATH.fullmatch(name)))
+            return f"jq -c '{rows}{opens}'"
+    return ""
+
+
+def _texts(value: Any, levels: int = 9) -> Iterator[str]:
+    """Yield the texts in a nest."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list) and levels:
+        for inner in value.values() if isinstance(value, dict) else value:
+            yield from _texts(inner, levels - 1)
 
 
 def listed(names: Sequence[str], most: int = 20) -> str:

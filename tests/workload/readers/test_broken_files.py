@@ -1,5 +1,6 @@
 """Files that are cut off, have text among their rows, or are folders."""
 
+import bz2
 import gzip
 import json
 import shutil
@@ -132,6 +133,8 @@ FOLDERS = {
     "jsonl": HALVES,
     "json": [json.dumps(ROWS[:200]), json.dumps(ROWS[200:], indent=1)],
     "json.gz": [gzip.compress(half.encode()) for half in HALVES],
+    "json.bz2": [bz2.compress(json.dumps(half).encode()) for half in (ROWS, [])],
+    "csv.gz": [gzip.compress(CSV.encode() + b"1,5,6\n" * 200)] * 2,
     "csv": [CSV + "".join(f"{k},5,6\n" for k in part) for part in PARTS],
 }
 
@@ -165,12 +168,6 @@ def test_a_folder_of_parquet_is_made_one_by_a_package_that_reads_it(write, tmp_p
     subprocess.run(run, shell=True, cwd=tmp_path, check=True)
 
     assert len(quietly(tmp_path / "all.parquet")) == 400
-
-
-def test_csv_in_gzip_is_unzipped_first(write, tmp_path):
-    write(gzip.compress(CSV.encode()), "log/a.csv.gz")
-
-    assert refused(tmp_path / "log").endswith("log, and then the folder again")
 
 
 @pytest.mark.parametrize("name", ["", "chunk-3-trace.csv", "chunk-3-dataset.json"])

@@ -14,6 +14,7 @@ import pytest
 
 from capplan.errors import InputError, TraceWarning
 from capplan.workload.arrivals import no_times
+from capplan.workload.described import described
 from capplan.workload.readers import read_trace, sniffed
 
 AT = "2026-09-14T08:00:0{}Z"
@@ -69,8 +70,10 @@ def csv_text(rows):
 def test_a_page_of_an_api_is_named_as_one(read, around, said):
     rows = [{"created_at": AT.format(1), "prompt_tokens": 5, "completion_tokens": 6}]
 
-    notes = read(json.dumps({"data": rows, **around})).notes
+    trace = read(json.dumps({"data": rows, **around}))
 
+    assert bool(said) == (f"; {said}" in described(trace))
+    notes = trace.notes
     assert [note.partition(" is not")[0] for note in notes if " page " in note] == (
         [said] if said else []
     )
@@ -723,14 +726,29 @@ LOGGED = json.dumps(
 @pytest.mark.parametrize(
     "rows",
     [
-        [{"log": LOGGED + "\n", "stream": "stdout"}] * 2 + [{"log": "begins"}],
+        [  # Docker cuts long lines
+            {"log": part, "stream": "stdout"}
+            for part in (LOGGED + "\n", LOGGED[:20], LOGGED[20:] + "\n")
+        ],
+        [
+            {  # MLflow's: its sums around the calls
+                "info": {"tokenUsage": '{"input_tokens": 9, "output_tokens": 9}'},
+                "data": {
+                    "spans": [
+                        {"type": "CHAIN", "tokenUsage": ""},
+                        {"time": AT.format(k), "of": {"usage": LOGGED}},
+                    ]
+                },
+            }
+            for k in (1, 2)
+        ],
         json.dumps({"events": [{"id": k, "message": LOGGED} for k in (1, 2)]}),
         json.dumps([{"it's": 1, "full response": LOGGED}] * 2),
     ],
 )
 @pytest.mark.skipif(not shutil.which("jq"), reason="needs jq")
 def test_json_in_a_text_is_refused_with_the_command_that_opens_it(remedy, rows):
-    assert lengths(remedy(rows, "jq -c", "; nothing")) == [(5, 6)] * 2
+    assert lengths(remedy(rows, "jq -", "; nothing")) == [(5, 6)] * 2
 
 
 @pytest.mark.skipif(not shutil.which("jq"), reason="needs jq")

@@ -164,6 +164,70 @@ def test_a_line_after_rows_left_out_is_named_as_in_the_file(write):
         read_trace(path)
 
 
+ODD = {
+    "arrival_s": ("inf", "-Infinity", "#N/A", "n.d."),
+    "at": ("2026-10-16T08:00:60Z", "2026-02-30T08:00:00Z", "0000-00-00", "9999-12-31"),
+    "prompt_tokens": ("-3", "0", "inf", "unknown"),
+    "output_tokens": ("-1", "nil", "-Infinity"),
+}
+
+
+@pytest.mark.parametrize(
+    ("column", "odd"), [(name, odd) for name in ODD for odd in ODD[name]]
+)
+@pytest.mark.parametrize("is_json", [False, True])
+def test_a_row_of_few_with_an_impossible_value_is_left_out(column, odd, is_json, write):
+    time = "at" if column == "at" else "arrival_s"
+    stamp = "2026-10-16T08:00:{:02}Z" if time == "at" else "{}"
+    rows = [
+        {time: stamp.format(k), "prompt_tokens": 5, "output_tokens": 6}
+        for k in range(20)
+    ]
+    rows[7][column] = odd
+    lines = (
+        map(json.dumps, rows)
+        if is_json
+        else [",".join(rows[0]), *(",".join(map(str, row.values())) for row in rows)]
+    )
+    path = write("\n".join(lines) + "\n")
+
+    with pytest.warns(TraceWarning, match="1 of 20"):
+        trace = read_trace(path, columns={"arrival_s": time})
+
+    assert trace.left_out == {f"without a possible {column}": 1}
+    assert len(trace) == 19
+
+
+@pytest.mark.parametrize("odd", ["1.5", "12 000", "2k", "1e20"])
+def test_a_number_in_a_form_that_is_not_known_is_refused(odd, write):
+    rows = f'5,6\n"{odd}",6\n' + "5,6\n" * 40
+
+    with pytest.raises(InputError, match=f":3: prompt_tokens is {odd}"):
+        read_trace(write("prompt_tokens,output_tokens\n" + rows))
+
+
+def test_all_that_is_wrong_with_a_column_of_many_is_said_at_once(write):
+    rows = "5,6\n-3,6\n-7,6\n1.5,6\noops,6\n5,-2\n5,6\n"
+
+    with pytest.raises(InputError) as refused:
+        read_trace(write("prompt_tokens,output_tokens\n" + rows))
+
+    said = str(refused.value)
+    assert ":3: prompt_tokens is -3; expected a whole number" in said
+    assert "; in other rows it is 1.5 and oops" in said
+    assert ":7: output_tokens is -2" in said
+
+
+def test_dates_of_which_the_month_is_not_sure_are_never_left_out(write):
+    days = ["05/05/2026"] * 30 + ["06/05/2026"]
+    rows = "".join(f"{day} 08:00:00,5,6\n" for day in days)
+
+    path = write("at,prompt_tokens,output_tokens\n" + rows)
+
+    with pytest.raises(InputError, match=":32: at is 06/05/2026"):
+        read_trace(path, columns={"arrival_s": "at"})
+
+
 def test_all_requests_failed_is_refused(write):
     with pytest.raises(InputError, match=r"no request was answered: of 1 rows 1 with"):
         read_trace(write("prompt_tokens,output_tokens\n5,0\n"))
