@@ -1,7 +1,7 @@
 """A configuration: an engine on a GPU type, its iteration time and its price."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from capplan.deployment.cold_start import ColdStart, cold_start
@@ -87,7 +87,7 @@ class Configuration:
         """
         found = []
         if self.is_unbacked:
-            found.append(UNBACKED)
+            found.append(self._unbacked)
         elif self.latency_source == "estimate":
             found.append("its latency is an estimate")
         elif self.is_unmeasured:
@@ -145,6 +145,18 @@ class Configuration:
         return self._left_out == "family" and self.is_unmeasured
 
     @property
+    def _unbacked(self) -> str:
+        """What no benchmark was of: the LLM, or this layout or engine of it."""
+        if self.profile is None or self.latency_source != "calibrated":
+            return UNBACKED
+        if self.layout == Layout(self.tp):
+            return f"no benchmark of {self.profile.llm} with this engine backs it"
+        return (
+            f"no benchmark of this layout of {self.profile.llm} backs it; its TP "
+            "layouts were measured"
+        )
+
+    @property
     def is_measured(self) -> bool:
         """Whether engines of its LLM were measured on such GPUs."""
         return self._left_out == "group" and self.latency_source != "estimate"
@@ -174,6 +186,15 @@ class Configuration:
         if self._left_out == "family":  # planned with the fit in place of the median
             planned /= time.served.slowdown(0.5)
         return max(1.0, time.served.slowdown(0.9) / planned)
+
+    def slowed(self, factor: float) -> "Configuration":
+        """Return it with a factor on the time of every iteration."""
+        ranks = self.rank_tables
+        return replace(
+            self,
+            tables=self.tables.scaled(factor),
+            rank_tables=None if ranks is None else ranks.scaled(factor),
+        )
 
     @property
     def is_unmeasured(self) -> bool:

@@ -97,6 +97,11 @@ class RankTables(NamedTuple):
             + table.attention_s * work.attention
         )
 
+    def scaled(self, factor: float) -> "RankTables":
+        """Return the tables with a factor on the time of every iteration."""
+        shared = {name: factor * getattr(self, name) for name in self._fields[2:6]}
+        return self._replace(rank=self.rank.scaled(factor), **shared)
+
     def folded(self) -> LatencyTables:
         """Return the tables of a single rank, which are those of a TP group.
 

@@ -323,9 +323,9 @@ def _cautious(inputs: PlanInputs, run: Run, router: str) -> int | None:
     """
     configuration, count = run.configuration, run.replica_count
     slowdown, share = configuration.cautious_slowdown, configuration.cautious_share
-    if not slowdown or not share or configuration.rank_tables is not None:
+    if not slowdown or not share:
         return None
-    slower = replace(configuration, tables=configuration.tables.scaled(slowdown))
+    slower = configuration.slowed(slowdown)
     if cannot_serve(inputs, slower):
         return None
     most = max(count, math.ceil(2 * count / share))

@@ -7,12 +7,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from capplan.deployment.configuration import UNBACKED, Configuration
+from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.engine_defaults import graph_sizes
 from capplan.deployment.pools import Deployment, Pool
 from capplan.errors import InputError
 from capplan.fleet.catalog import gpu
+from capplan.latency.rank_tables import RankWork
 from capplan.planning.autoscale_settings import AutoscaleSettings
 from capplan.planning.candidate import Candidate
 from capplan.planning.configuration import configurations, only_configuration
@@ -85,8 +86,31 @@ def test_ranks_without_a_benchmark_are_planned_cautiously_by_other_families():
     assert not ranks.is_measured
     assert ranks.capacity_ratio[0] < tp.capacity_ratio[0]
     assert 0 < ranks.cautious_share == ranks.capacity_ratio[0] < 1
-    assert ranks.doubts == (UNBACKED,)
+    assert ranks.doubts == (
+        "no benchmark of this layout of Kimi-K2.5-NVFP4 backs it; its TP layouts were "
+        "measured",
+    )
+    of_others = able(llm="DeepSeek-V3.2", gpu="B200")
+    assert {row.doubts for row in of_others.values()} == {
+        ("no benchmark of this LLM backs it",)
+    }
     assert not able(**kimi, engine_overhead="none")["dp4-ep4"].is_unbacked
+
+
+def test_the_cautious_count_of_ranks_is_simulated_at_the_times_of_slow_engines():
+    load = "synthetic:prompt=300,output=120,n=400"
+    asked = {"workload": load, "rate": 30.0, "slo": ("ttft=2s,tpot=60ms",)}
+    layout = {"data_parallel_size": "8", "enable_expert_parallel": True, "tp": "1"}
+
+    (found,) = plan(PlanSettings(**R1, **asked, **layout)).candidates
+    configuration = found.configuration
+    slower = configuration.slowed(configuration.cautious_slowdown)
+    work = [RankWork(decoding=4, context=900.0, prefill_tokens=200, attention=2e4)] * 8
+    times_s = [of.rank_tables.iteration_time_s(work) for of in (slower, configuration)]
+
+    assert times_s[0] == pytest.approx(configuration.cautious_slowdown * times_s[1])
+    assert found.cautious_count is not None
+    assert found.cautious.replica_count == found.cautious_count >= found.replica_count
 
 
 def test_two_pools_are_held_to_served_fleets_of_two_pools():
