@@ -117,21 +117,24 @@ def fit_engine_time(
     fixed: Sequence[str] = (),
     start: EngineTime | None = None,
     weights: Sequence[float] | None = None,
+    spread: float = 1.0,
 ) -> SweepFit:
     """Return the engine's time that explains load tests best.
 
     Minimises the relative errors of the times and rates that the tests state, with a
     loss in which outliers weigh little.
     ``prior`` holds what the points do not determine: factors are drawn to it as by an
-    error of 15 % (decoding) and 50 % (prefill), an iteration's time of 0.5 ms, a
-    running request's of 30 µs, a request's of 15 ms and a prompt token's of 10 µs.
-    Names that are ``fixed`` stay. The search begins at ``start``, by default the prior.
+    error of 15 % (decoding) and 50 % (prefill), each times ``spread``, an iteration's
+    time of 0.5 ms, a running request's of 30 µs, a request's of 15 ms and a prompt
+    token's of 10 µs. Names that are ``fixed`` stay. The search begins at ``start``, by
+    default the prior.
     Tests count by their ``weights``, by default alike.
     """
     share = np.sqrt(np.ones(len(served)) if weights is None else weights).tolist()
     drawn_to = np.array([getattr(prior, name) for name in NAMES])
     first = np.array([getattr(start or prior, name) for name in NAMES])
     free = np.array([name not in fixed for name in NAMES])
+    spreads = (_PRIOR_SPREAD * [spread, spread, 1, 1, 1, 1])[free]
 
     @cache
     def simulated(in_loop: tuple[float, ...]) -> list[LoadTest]:
@@ -156,7 +159,7 @@ def fit_engine_time(
 
     def residuals(values: np.ndarray) -> np.ndarray:
         drawn = (values - _SHIFT) * _UNITS[free] - drawn_to[free]
-        drawn /= _PRIOR_SPREAD[free]
+        drawn /= spreads
         tests = zip(served, loops(time_of(values)), share, strict=True)
         errors = [w * error for test, loop, w in tests for error in test.errors(loop)]
         return np.concatenate([errors, drawn])
@@ -175,14 +178,16 @@ def fit_engine_time(
         x_scale=1.0,
         **(_SEARCH_AT_A_RATE if at_a_rate else _SEARCH),
     )
-    errors, determined = _certainty(np.asarray(solution.jac), free)
+    errors, determined = _certainty(np.asarray(solution.jac), free, spreads)
     time = time_of(np.asarray(solution.x))
     pairs = zip(loops(time), served, strict=True)
     ratio = np.array([loop.slower(test.point) for loop, test in pairs])
     return SweepFit(time, errors, determined, ratio)
 
 
-def _certainty(jacobian: np.ndarray, free: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _certainty(
+    jacobian: np.ndarray, free: np.ndarray, spreads: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
     """Return the standard errors, and which values the points alone determine."""
     count = int(free.sum())
     from_points = jacobian[:-count].T @ jacobian[:-count]
@@ -191,5 +196,5 @@ def _certainty(jacobian: np.ndarray, free: np.ndarray) -> tuple[np.ndarray, np.n
     inverse = np.linalg.inv(together)
     errors[free] = np.sqrt(np.diag(inverse)) * _UNITS[free]
     # A value that its prior would hold as well without any point is not determined.
-    determined[free] = errors[free] < 0.5 * _PRIOR_SPREAD[free]
+    determined[free] = errors[free] < 0.5 * spreads
     return errors, determined

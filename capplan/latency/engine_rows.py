@@ -75,6 +75,8 @@ class EngineRow(EngineTime):
     # engines fuse, so that higher degrees take less than their sum
     tp_power: Annotated[float, Field(ge=-2, le=2)] = 0.0
     since: str = ""  # first version that it holds for; the first fitted to when empty
+    # of bursts: its prefill factor alone holds, beside the times of another row
+    prompts_only: bool = False
 
     def fits(self, of: Basis, gpu: str, llm: str, experts: bool) -> bool:
         """Return whether the row is of such a profile."""
@@ -178,9 +180,28 @@ def choose(
     those of its kind, then those that name fewer GPUs. Where no engine is ``wanted``
     vLLM's are before others, unless another alone was measured with the LLM. Of the
     nearest the newest is taken: by default, and for a version that is newer than all;
-    for an older one than all the first.
+    for an older one than all the first. It takes the prefill factor that bursts of the
+    LLM on the GPU tell, where it names these less nearly.
     """
-    rows = [row for row in rows if row.fits(of, gpu, llm, experts)]
+    fitting = [row for row in rows if row.fits(of, gpu, llm, experts)]
+    found = _nearest([row for row in fitting if not row.prompts_only], llm, wanted)
+    told = [
+        row
+        for row in fitting
+        if row.prompts_only
+        and found is not None
+        and row.engine == found.engine
+        and row.nearness(llm) > found.nearness(llm)
+    ]
+    if found is None or not told:
+        return found
+    nearest = max(told, key=lambda row: row.nearness(llm))
+    return found.model_copy(update={"prefill_factor": nearest.prefill_factor})
+
+
+def _nearest(
+    rows: list[EngineRow], llm: str, wanted: EngineName | None
+) -> EngineRow | None:
     if wanted is not None:
         rows = [row for row in rows if row.engine == wanted.engine]
     else:

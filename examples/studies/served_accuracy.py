@@ -27,6 +27,7 @@ from served_fits import (
     chosen,
     family_of,
     is_short,
+    of_prompts,
     of_vllm,
     on_data_sheets,
     predicted,
@@ -41,6 +42,7 @@ from served_tables import (
     goals,
     group_table,
     nvidia,
+    prompt_table,
     row_table,
     worst,
 )
@@ -227,10 +229,11 @@ def _is_other_shape(one: Sweep, two: Sweep) -> bool:
     return alike and (one.isl, one.osl) != (two.isl, two.osl)
 
 
-def by_halves(its: Sequence[Case]) -> list[Found]:
+def by_halves(its: Sequence[Case], rows: Rows) -> list[Found]:
     """Return each sweep as predicted by rows of its LLM that the other half gives.
 
-    Of a group every other sweep is in one half, by TP degree and lengths.
+    Of a group every other sweep is in one half, by TP degree and lengths. Where the
+    half gives no row it is that of the kind without the family.
     """
     groups: dict[tuple, list[Case]] = defaultdict(list)
     for case in its:
@@ -242,13 +245,19 @@ def by_halves(its: Sequence[Case]) -> list[Found]:
             parts[number % 2].append(case)
     found: list[Found] = []
     for one, other in (parts, parts[::-1]):
-        found += predicted(list(Rows(one, own=True).rows.values()), other)
+        own = list(Rows(one, own=True).rows.values())
+        for case in other:
+            family = family_of(case.sweep.llm.name)
+            known = [*own, *rows.kinds_without(family)]
+            alike = [c for c in one if c.sweep.group == case.sweep.group]
+            found += predicted([*known, *of_prompts(alike, known)], [case])
     return found
 
 
 def file_of(
     table: Sequence[tuple[Key, EngineRow]],
     measured: Sequence[EngineRow],
+    prompts: Sequence[EngineRow],
     errors: Errors,
     rates: dict[str, float],
     estimated: dict[str, ServedError],
@@ -256,14 +265,14 @@ def file_of(
     """Return the file of engine times: the rows of each kind, then those for all."""
     plain = []
     rows = [*(row for _, row in table), *measured]
-    for row in with_general(rows):
+    for row in [*with_general(rows), *prompts]:
         if not (row.gpus or row.llms):
             key = Key(row.of, "", "experts" if row.experts else "dense", (), "vllm", 0)
             row = row.model_copy(update={"served": errors.of(key)})
         content = row.model_dump(exclude_none=True, exclude_defaults=True)
         content = {"of": row.of, "engine": row.engine, **content}
         rate = rates.get(row.engine, 0.0)
-        if rate:
+        if rate and not row.prompts_only:
             content["api_request_s"] = float(f"{1 / rate:.3g}")
         served = content.pop("served", None)
         plain.append({**content, **({"served": served} if served else {})})
@@ -300,7 +309,7 @@ def main() -> None:
     sheets = on_data_sheets(its)
     rows = Rows([*its, *sheets])
     found = list(rows.left_out(its))
-    halved = by_halves(its)
+    halved = by_halves(its, rows)
     errors = Errors(
         scored_of(one for one in halved if one.row.is_of(one.case.sweep.llm.name) > 1),
         scored_of(rows.families_left_out([*its, *sheets])),
@@ -309,11 +318,13 @@ def main() -> None:
     table = with_errors(rows, errors)
     measured = measured_rows([row for _, row in table])
     with_range = [*(row for _, row in table), *measured]
+    prompts = of_prompts(its, with_general([row for _, row in table]))
     estimated = estimates(its, with_range)
     rates = api_rates(its, with_range)
     parts = (
         goals(found, halved, errors, halves(found)),
         row_table(table),
+        prompt_table(prompts),
         group_table(found),
         choice_of_tp(choices(scored_of(found))),
         worst(found),
@@ -328,7 +339,7 @@ def main() -> None:
         for key, row in table:
             if key.family.startswith("MI") and key.llms:
                 calibrate(key, row, arguments.out)
-        text = file_of(table, measured, errors, rates, estimated)
+        text = file_of(table, measured, prompts, errors, rates, estimated)
         write_texts({SHIPPED: text}, arguments.out)
 
 

@@ -35,6 +35,19 @@ PRIOR = EngineTime(
     prompt_token_s=1e-5,
 )
 
+SPREAD = 2.0
+"""Of the factors around those of ``PRIOR``, over that of a fit to one's own tests: it
+knows neither LLM nor GPU."""
+
+FACTORS = {"decode_factor": (0.4, 4.0), "prefill_factor": (0.4, 4.0)}
+"""Factors on kernels that an engine can have. One that the search finds beyond stands
+for something else, such as a dtype that a GPU has no kernels for: it stays that of
+``PRIOR``, and the times beside kernels hold the rest."""
+
+MISFIT = 0.25
+"""Of TPOT, in the median of its own load tests: from it on a row explains nothing of
+what it rests on, and its LLM has none."""
+
 _STEPS = (0.2, 0.4, 5e-4, 2e-5)
 """Of the factors, an iteration's time and a running request's, for slopes."""
 
@@ -234,6 +247,17 @@ def is_of_a_kind(its: Sequence[Case]) -> bool:
     return len(names) >= FEWEST_LLMS and len(families) >= FEWEST_FAMILIES
 
 
+def misfit(row: EngineRow, its: Sequence[Case]) -> float:
+    """Return the median error of a row in the TPOT of load tests, of bursts none."""
+    pairs = [
+        (test.simulated(row).tpot_s, point.tpot_s)
+        for case in its
+        for test, point in zip(case.tests, case.sweep.points, strict=True)
+        if point.tpot_s and not point.is_burst
+    ]
+    return float(np.median([abs(found / seen - 1) for found, seen in pairs]))
+
+
 def keys_of(case: Case) -> list[Key]:
     """Return the rows that a sweep is fitted in: of its kind, its LLM, its GPU type."""
     sweep = case.sweep
@@ -257,11 +281,12 @@ class Rows:
                 for key in keys_of(case):
                     if key.llms or not own:
                         self.members[key].append(case)
-        self.rows = {
-            key: _row(key, of, None)
-            for key, of in self.members.items()
-            if is_enough(of) and (self._is_own(key) if key.llms else is_of_a_kind(of))
-        }
+        self.rows = {}
+        for key, of in self.members.items():
+            if is_enough(of) and (self._is_own(key) if key.llms else is_of_a_kind(of)):
+                row = _row(key, of, None)
+                if not key.llms or misfit(row, of) < MISFIT:
+                    self.rows[key] = row
         self._of_families: dict[str, list[EngineRow]] = {}
 
     def _is_own(self, key: Key) -> bool:
@@ -299,8 +324,9 @@ class Rows:
             groups[case.sweep.group].append(case)
         for group, members in groups.items():
             family = family_of(members[0].sweep.llm.name)
+            others = [case for case in its if case.sweep.group != group]
             rows = [*self.own_without(group), *self.kinds_without(family)]
-            yield from predicted(rows, members)
+            yield from predicted([*rows, *of_prompts(others, rows)], members)
 
     def families_left_out(
         self, its: Sequence[Case], general: bool = False
@@ -382,21 +408,38 @@ def _fitted(
     found = []
     on_blackwell = key.family.startswith(("Blackwell", *FAMILIES["Blackwell"]))
     several = key.llms and on_blackwell and len({case.sweep.tp for case in its}) > 1
+    prior = KERNELS if is_kernels else PRIOR
     for power in map(float, _POWERS if several else [0.0]):
         there = [test.at(power) for test in tests]
-        fitted = fit_engine_time(
-            there,
-            KERNELS if is_kernels else PRIOR,
-            fixed=("decode_factor", "prefill_factor") if is_kernels else (),
-            start=None if near is None else near.time,
-            weights=weights,
-        )
-        off = [e for test in there for e in test.errors(test.simulated(fitted.time))]
+        time = _within(there, prior, list(FACTORS) if is_kernels else [], near, weights)
+        off = [e for test in there for e in test.errors(test.simulated(time))]
         loss = weights[0] * float(np.sum(8 * (np.sqrt(1 + np.square(off) / 4) - 1)))
-        found.append((loss + (power / _POWER_SPREAD) ** 2, power, fitted.time))
+        found.append((loss + (power / _POWER_SPREAD) ** 2, power, time))
     _, power, time = min(found, key=lambda each: each[0])
     _KNOWN[known] = time, power
     return _KNOWN[known]
+
+
+def _within(
+    tests: Sequence[Served],
+    prior: EngineTime,
+    fixed: Sequence[str],
+    near: EngineRow | None,
+    weights: Sequence[float],
+) -> EngineTime:
+    """Return the time that explains load tests best, its factors within bounds."""
+    start = None if near is None else near.time
+    time = fit_engine_time(
+        tests, prior, fixed=fixed, start=start, weights=weights, spread=SPREAD
+    ).time
+    beyond = [
+        name
+        for name, (least, most) in FACTORS.items()
+        if name not in fixed and not least < getattr(time, name) < most
+    ]
+    if not beyond:
+        return time
+    return _within(tests, prior, [*fixed, *beyond], None, weights)
 
 
 def _row(key: Key, its: Sequence[Case], near: EngineRow | None) -> EngineRow:
@@ -421,6 +464,47 @@ def _row(key: Key, its: Sequence[Case], near: EngineRow | None) -> EngineRow:
         source=f"{len(tests)} load tests of {', '.join(kinds)} "
         f"({'; '.join(sorted({sweep.source for sweep in sweeps}))})",
     )
+
+
+def of_prompts(its: Sequence[Case], rows: Sequence[EngineRow]) -> list[EngineRow]:
+    """Return what bursts tell of LLMs on GPUs that no row rests on: prefill factors.
+
+    The times beside them are those of the rows that a plan takes.
+    """
+    bursts: dict[Key, list[Case]] = defaultdict(list)
+    for case in its:
+        if case.sweep.points[0].is_burst and not is_short(case.sweep):
+            bursts[keys_of(case)[-1]._replace(era=0)].append(case)
+    made = []
+    for key, of in bursts.items():
+        row = chosen(rows, of[0])
+        lengths = ", ".join(f"{case.sweep.isl}/{case.sweep.osl}" for case in of)
+        its_own = EngineRow(
+            of=key.of if row is None else row.of,
+            gpus=[key.family],
+            llms=list(key.llms),
+            experts=key.kind == "experts",
+            engine=key.engine,
+            engine_version=of[0].sweep.version,
+            prompts_only=True,
+            source=f"bursts of {key.llms[0]} on {key.family}, {lengths} tokens "
+            f"({of[0].sweep.source})",
+        )
+        [llm] = key.llms
+        if row is None or row.engine != key.engine:
+            continue
+        if its_own.nearness(llm) > row.nearness(llm):
+            factor = _prefill_factor(of, row)
+            made.append(its_own.model_copy(update={"prefill_factor": factor}))
+    return made
+
+
+def _prefill_factor(its: Sequence[Case], row: EngineRow) -> float:
+    """Return the prefill factor beside a row's times that explains bursts best."""
+    tests = [test.at(row.tp_power) for case in its for test in case.tests]
+    fixed = [name for name in NAMES if name != "prefill_factor"]
+    fit = fit_engine_time(tests, row.time, fixed=fixed, spread=SPREAD)
+    return float(f"{fit.time.prefill_factor:.3g}")
 
 
 def _ordered(version: str) -> tuple[int, ...]:

@@ -1,13 +1,14 @@
 """The example that fits engines to sweeps: on made sweeps, and without any."""
 
 import csv
+import math
 import runpy
 import sys
 from pathlib import Path
 
 import pytest
 
-from capplan.calibration.load_test import SweepPoint, load_test
+from capplan.calibration.load_test import LoadTest, SweepPoint, load_test
 from capplan.deployment.engine import EngineSettings
 from capplan.latency.catalog import find_profile
 from capplan.latency.engine_rows import EngineName, engine_time
@@ -159,6 +160,59 @@ RUNS = {
             ("vLLM 0.10.2", 128, 4, "4.0"),
             ("vLLM 0.10.2", 229, 217, "4.0"),
         )
-    ),
+    )
+    + "qwen3-32b/h100.md,h100,vLLM 0.11.0,vllm serve Qwen/Qwen3-32B,500,2000,100,152,"
+    + "160000,87,\n"
+    + "glm-4.5-air/h100.md,h100,vLLM 0.11.0,vllm serve zai-org/GLM-4.5-Air -tp 4,500,"
+    + "2000,100,412,60000,204,\n"
+    + "a.md,h200,SGLang 0.5.6,sglang --model deepseek-ai/DeepSeek-V3.2 \\,500,2000,100,"
+    + "1320,19000,192,\n",
 }
-KEPT = {"official": [4], "perflab": [500, 500, 4]}
+KEPT = {"official": [4], "perflab": [500, 500, 4, 500]}
+
+
+def test_a_page_of_runs_on_another_gpu_is_read_as_such(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    import served_sets
+
+    path = tmp_path / "runs.csv"
+    path.write_text(RUNS["perflab"])
+
+    gpus = [key[1] for key, _ in served_sets.perflab(path)]
+
+    assert gpus == ["H100-SXM"] * 3 + ["H100-PCIe"]
+
+
+class Made:
+    """A load test whose times are linear in the engine's, as it was measured."""
+
+    def __init__(self, users, true, of_kernels=(0.01, 0.004)):
+        self.of_kernels, self.users = of_kernels, users
+        tpot_s = self.simulated(true).tpot_s
+        self.point = POINT._replace(concurrency=users, tpot_s=tpot_s)
+
+    def simulated(self, time, seed=0):
+        decode_s, prefill_s = self.of_kernels
+        tpot_s = time.decode_factor * decode_s + time.prefill_factor * prefill_s
+        tpot_s += time.iteration_s + time.per_request_s * self.users
+        return LoadTest(0.1, tpot_s, self.users / tpot_s)
+
+    def errors(self, loop):
+        return [30 * math.log(loop.tpot_s / self.point.tpot_s)]
+
+
+@pytest.mark.parametrize("factor", ["decode_factor", "prefill_factor"])
+def test_a_factor_beyond_its_bounds_stays_that_of_the_prior(factor, monkeypatch):
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    import served_fits
+
+    true = TRUE.model_copy(update={factor: 40.0})
+    tests = [Made(users, true) for users in (4, 16, 64)]
+
+    time = served_fits._within(tests, served_fits.PRIOR, [], None, [1.0] * 3)
+
+    assert getattr(time, factor) == getattr(served_fits.PRIOR, factor)
+    assert all(
+        least < getattr(time, name) < most
+        for name, (least, most) in served_fits.FACTORS.items()
+    )

@@ -275,3 +275,58 @@ def test_amd_is_calibrated_by_version_of_sglang(llm, gpu, first, since):
         for found in (asked["0.5.7"], newest)
     )
     assert new_s < old_s
+
+
+def test_bursts_tell_the_prefill_factor_alone_beside_the_times_of_the_kind(tmp_path):
+    path = tmp_path / "times.yaml"
+    path.write_text(
+        HEAD
+        + "- {of: kernel-sum, iteration_s: 0.002, source: kind}\n"
+        + "- {of: kernel-sum, iteration_s: 0.009, engine: sglang, source: other}\n"
+        + "- {of: kernel-sum, gpus: [A100], llms: [mine], prefill_factor: 1.7, "
+        + "prompts_only: true, source: bursts}\n"
+    )
+
+    mine = row("A100-80GB-SXM", False, path, llm="mine")
+
+    assert (mine.prefill_factor, mine.decode_factor) == (1.7, 1.0)
+    assert (mine.iteration_s, mine.source, mine.llms) == (0.002, "kind", [])
+    for other in (
+        row("A100-80GB-SXM", False, path, llm="another"),
+        row("H100-SXM", False, path, llm="mine"),
+        row("A100", False, path, llm="mine", wanted=parse_engine("sglang")),
+    ):
+        assert other.prefill_factor == 1.0
+
+
+def test_a_row_of_the_llm_on_the_gpu_is_before_what_bursts_tell(tmp_path):
+    path = tmp_path / "times.yaml"
+    path.write_text(
+        HEAD
+        + "- {of: kernel-sum, gpus: [A100], llms: [mine], prefill_factor: 1.2, "
+        + "source: own}\n"
+        + "- {of: kernel-sum, gpus: [A100], llms: [mine], prefill_factor: 1.7, "
+        + "prompts_only: true, source: bursts}\n"
+    )
+
+    assert row("A100-80GB-SXM", False, path, llm="mine").prefill_factor == 1.2
+
+
+def test_no_shipped_factor_stands_at_a_bound_of_its_search():
+    rows = read_rows(shipped("profiles") / SHIPPED).times
+
+    for each in rows:
+        for factor in (each.decode_factor, each.prefill_factor):
+            assert 0.4 * 1.01 < factor < 4.0 / 1.01, each.source
+
+
+def test_bursts_alone_tell_of_gpt_oss_on_a100():
+    rows = read_rows(shipped("profiles") / SHIPPED).times
+    [bursts] = [r for r in rows if r.prompts_only and r.llms == ["gpt-oss-120b"]]
+
+    mine = row("A100-80GB-SXM", True, of="other-gpu", llm="gpt-oss-120b")
+    kind = row("A100-80GB-SXM", True, of="other-gpu", llm="unknown")
+
+    assert mine.prefill_factor == bursts.prefill_factor > kind.prefill_factor
+    assert mine.served == kind.served
+    assert mine.served.is_wide

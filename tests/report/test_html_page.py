@@ -136,7 +136,7 @@ def test_an_infeasible_plan_has_a_page_with_its_reasons(infeasible):
 
     outline(page)
     assert "<h1>Infeasible</h1>" in page
-    assert "0.99 of them need 7.01× that" in page
+    assert "0.99 of them need 7.03× that" in page
 
 
 def test_headings_are_linked_from_the_top(plan):

@@ -41,8 +41,8 @@ def test_every_line_is_its_quantity_times_its_unit_price_in_words(plan):
         "per hour 3 GPUs × $2.49 per GPU-hour = $7.47",
         "per month 730 h × $7.47 per hour = $5,453",
         "per year 8,760 h × $7.47 per hour = $65,437",
-        "per million input tokens 0.0014 h × $7.47 per hour = $0.0104*",
-        "per million output tokens 0.0188 h × $7.47 per hour = $0.141*",
+        "per million input tokens 0.00137 h × $7.47 per hour = $0.0102*",
+        "per million output tokens 0.0189 h × $7.47 per hour = $0.141*",
         "per million total tokens 0.00579 h × $7.47 per hour = $0.0432*",
     ]
 
@@ -150,7 +150,7 @@ def test_an_infeasible_plan_says_so_and_every_reason(infeasible):
     assert page.lead.startswith("No configuration is known to serve 75 requests/s")
     remarks = dict(section(infeasible, "Candidates").known_facts)
     assert len(remarks) == 4
-    assert remarks["H100-SXM × TP 1"].endswith("0.99 of them need 7.01× that, 7.01 ms")
+    assert remarks["H100-SXM × TP 1"].endswith("0.99 of them need 7.03× that, 7.03 ms")
 
 
 def test_a_plan_without_what_a_profile_would_tell_has_a_page(plan):
