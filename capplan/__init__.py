@@ -2,7 +2,7 @@
 
 ``plan``, ``simulate``, ``search``, ``demand``, ``capacity``, ``autoscale``,
 ``budget`` and ``compare`` take the settings of the commands under the same names;
-:mod:`capplan.planning.settings` lists them. ``trace`` may be a DataFrame.
+:mod:`capplan.planning.settings.plan` lists them. ``trace`` may be a DataFrame.
 ``share_nodes`` is ``capplan fleet``.
 
 A result prints as a paragraph and shows itself in a notebook. ``.to_pandas()`` is its
@@ -12,16 +12,16 @@ table, ``.plot()`` its charts, and ``.save("out")`` writes what ``--out`` does.
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from capplan.planning.autoscaled import Autoscaled
-    from capplan.planning.budgeted import Budget
-    from capplan.planning.capacity import Capacity
-    from capplan.planning.compare import Comparison
-    from capplan.planning.demand import Demand
-    from capplan.planning.result import Plan
-    from capplan.planning.run import Run
-    from capplan.planning.search import Search
-    from capplan.planning.shared_fleet import SharedFleet
-    from capplan.planning.what_if import WhatIf
+    from capplan.planning.autoscale.result import Autoscaled
+    from capplan.planning.budget.result import Budget
+    from capplan.planning.compare.compare import Comparison
+    from capplan.planning.evaluate.run import Run
+    from capplan.planning.plan.demand import Demand
+    from capplan.planning.plan.result import Plan
+    from capplan.planning.shared_fleet.result import SharedFleet
+    from capplan.planning.size.capacity import Capacity
+    from capplan.planning.size.search import Search
+    from capplan.planning.what_if.what_if import WhatIf
 
 __all__ = [
     "autoscale",
@@ -46,7 +46,7 @@ def plan(**settings: Any) -> "Plan":
     ``report.md``, of several classes ``classes.csv``, and with ``xlsx`` ``plan.xlsx``
     are written there.
     """
-    from capplan.planning.settings import PlanSettings
+    from capplan.planning.settings.plan import PlanSettings
     from capplan.report import to_files
 
     return to_files.plan(PlanSettings(**settings))[0]
@@ -57,7 +57,7 @@ def what_if(**settings: Any) -> "WhatIf":
 
     Settings are those of :func:`plan`, and ``vary``: ``{"rate": ["x1", "x2"]}``.
     """
-    from capplan.planning.what_if_settings import WhatIfSettings
+    from capplan.planning.what_if.settings import WhatIfSettings
     from capplan.report import to_files
 
     return to_files.what_if(WhatIfSettings(**settings))[0]
@@ -70,7 +70,7 @@ def simulate(**settings: Any) -> "Run":
     ``record_iterations``, ``per_request``, ``trace_events``; files that they name are
     written.
     """
-    from capplan.planning.settings import SimulateSettings
+    from capplan.planning.settings.plan import SimulateSettings
     from capplan.report import to_files
 
     return to_files.simulate(SimulateSettings(**settings))[0]
@@ -78,7 +78,7 @@ def simulate(**settings: Any) -> "Run":
 
 def search(**settings: Any) -> "Search":
     """Return the throughput per GPU of each GPU type and TP degree."""
-    from capplan.planning.settings import SearchSettings
+    from capplan.planning.settings.plan import SearchSettings
     from capplan.report import to_files
 
     return to_files.search(SearchSettings(**settings))[0]
@@ -90,7 +90,7 @@ def demand(**settings: Any) -> "Demand":
     Settings are those of :func:`plan` without ``rate``; ``rates`` to plan for, and
     rates ``at`` which to extrapolate.
     """
-    from capplan.planning.settings import DemandSettings
+    from capplan.planning.settings.plan import DemandSettings
     from capplan.report import to_files
 
     return to_files.demand(DemandSettings(**settings))[0]
@@ -102,7 +102,7 @@ def capacity(**settings: Any) -> "Capacity":
     Settings are those of :func:`plan` without ``rate``; one of ``replicas``,
     ``max_gpus`` and ``max_usd_per_month``; ``also_slo`` for other objectives.
     """
-    from capplan.planning.settings import CapacitySettings
+    from capplan.planning.settings.plan import CapacitySettings
     from capplan.report import to_files
 
     return to_files.capacity(CapacitySettings(**settings))[0]
@@ -114,7 +114,7 @@ def autoscale(**settings: Any) -> "Autoscaled":
     Settings are those of :func:`plan` that apply; ``policies`` to compare, and what is
     lost: ``outage``, ``rolling_update``, ``spot``.
     """
-    from capplan.planning.autoscale_settings import AutoscaleSettings
+    from capplan.planning.autoscale.settings import AutoscaleSettings
     from capplan.report import to_files
 
     return to_files.autoscale(AutoscaleSettings(**settings))[0]
@@ -126,7 +126,7 @@ def compare(**settings: Any) -> "Comparison":
     Settings are those of :func:`plan` but ``scheduler``; ``systems`` to compare,
     ``replicas`` for all, and ``rates`` of the curves.
     """
-    from capplan.planning.compare_settings import CompareSettings
+    from capplan.planning.compare.settings import CompareSettings
     from capplan.report import to_files
 
     return to_files.compare(CompareSettings(**settings))[0]
@@ -140,7 +140,7 @@ def share_nodes(*plans: Any, **settings: Any) -> "SharedFleet":
     """
     from pathlib import Path
 
-    from capplan.planning.shared_fleet_settings import SharedFleetSettings
+    from capplan.planning.shared_fleet.settings import SharedFleetSettings
     from capplan.report import to_files
 
     paths = [Path(plan) for plan in plans]
@@ -153,7 +153,7 @@ def budget(**settings: Any) -> "Budget":
     Settings are those of :func:`plan`; ``horizon_months``, ``growth``, ``commit``,
     ``spot_share``, ``owned``, ``grid`` and so on.
     """
-    from capplan.planning.budget_settings import BudgetSettings
+    from capplan.planning.budget.settings import BudgetSettings
     from capplan.report import to_files
 
     return to_files.budget(BudgetSettings(**settings))[0]

@@ -3,8 +3,8 @@
 import math
 from types import SimpleNamespace
 
-from capplan.planning import budget as budget_module
-from capplan.planning.configuration import only_configuration
+from capplan.planning.budget import budget as budget_module
+from capplan.planning.configure.configuration import only_configuration
 
 ASKED = {
     "workload": "synthetic:prompt=300,output=80,n=300",

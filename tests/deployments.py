@@ -4,9 +4,9 @@ from dataclasses import replace
 
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.pools import Deployment
-from capplan.planning.candidate import Candidate
-from capplan.planning.cost import cost
-from capplan.planning.run import Run
+from capplan.planning.evaluate.candidate import Candidate
+from capplan.planning.evaluate.run import Run
+from capplan.planning.money.cost import cost
 from capplan.simulator.schedulers import parse_scheduler
 
 

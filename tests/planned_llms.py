@@ -3,8 +3,8 @@
 import numpy as np
 
 from capplan.fleet.price import Price
-from capplan.planning.demand_curve import DemandCurve
-from capplan.planning.planned_llm import PlannedLlm, PlannedPool
+from capplan.planning.load.demand_curve import DemandCurve
+from capplan.planning.shared_fleet.planned_llm import PlannedLlm, PlannedPool
 
 DAY = [4.0] * 12 + [1.0] * 12
 

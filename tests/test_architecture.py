@@ -1,12 +1,14 @@
 """The house holds: floors, size of functions and folders, nothing out of reach."""
 
 import ast
+import re
 from pathlib import Path
 
 from importlinter.cli import lint_imports
 
 PACKAGE = Path(__file__).parent.parent / "capplan"
 MOST_LINES_OF_A_FUNCTION = 100
+MOST_FILES_OF_A_FOLDER = 40
 STARTED_BY_NAME = {
     "capplan.hatch_build",
     "capplan.profiling.torch_backend",
@@ -67,3 +69,23 @@ def test_no_function_is_too_long():
                     long.append(f"{path}:{node.lineno} {node.name}: {lines} lines")
 
     assert long == []
+
+
+def test_each_folder_has_few_files_and_a_page_that_says_what_it_holds():
+    folders = {path.parent for path in sources().values()}
+    large = [
+        f"{folder}: {count} files"
+        for folder in sorted(folders)
+        if (count := len(list(folder.glob("*.py")))) > MOST_FILES_OF_A_FOLDER
+    ]
+    bare = [str(folder) for folder in folders if not (folder / "README.md").is_file()]
+
+    assert large == bare == []
+
+
+def test_the_page_of_a_folder_names_files_that_are_there():
+    for page in sorted(PACKAGE.rglob("*/README.md")):
+        for name in re.findall(r"`((?:\w+/)*\w+\.py)`", page.read_text("utf-8")):
+            places = (PACKAGE, PACKAGE.parent, page.parent.parent)
+            here = any(page.parent.rglob(name))
+            assert here or any((place / name).is_file() for place in places), page

@@ -164,8 +164,8 @@ def test_the_gpu_of_the_worked_example_is_a_row_of_the_catalog():
 
 def test_every_flag_that_the_readme_shows_is_one():
     from capplan.calibration.settings import FitSettings
-    from capplan.planning.compare_settings import CompareSettings
-    from capplan.planning.settings import PlanSettings, SimulateSettings
+    from capplan.planning.compare.settings import CompareSettings
+    from capplan.planning.settings.plan import PlanSettings, SimulateSettings
 
     text = (ROOT / "README.md").read_text(encoding="utf-8")
     shown = set(re.findall(r"--(?:\[no-\])?([a-z][a-z-]+)", text))

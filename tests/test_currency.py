@@ -14,15 +14,15 @@ from hypothesis import strategies as st
 from capplan.currency import USD, Currency, currency_of
 from capplan.errors import InputError
 from capplan.fleet.prices import Market, offers
-from capplan.planning.plan import plan
-from capplan.planning.settings import OffersSettings, PlanSettings
+from capplan.planning.plan.plan import plan
+from capplan.planning.settings.plan import OffersSettings, PlanSettings
 from capplan.report.columns import format_fine_usd
 from capplan.report.pages.plan import plan_page, plan_values
+from capplan.report.received.verify import verify
 from capplan.report.render.json_text import json_text
 from capplan.report.render.markdown import markdown
-from capplan.report.verify import verify
 from capplan.report.workbook.plan_book import plan_workbook
-from capplan.report.write_focus import focus_csv, plan_charges
+from capplan.report.writers.focus import focus_csv, plan_charges
 from capplan.settings import SettingError
 from capplan.units import format_usd, shown_in
 

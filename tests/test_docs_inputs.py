@@ -9,8 +9,8 @@ import pytest
 
 from capplan.calibration.sweep_file import read_sweep
 from capplan.latency.importers import ImportOptions, read_measurements
-from capplan.planning.traffic import read_requests
-from capplan.planning.traffic_settings import RequestSettings
+from capplan.planning.load.traffic import read_requests
+from capplan.planning.settings.traffic import RequestSettings
 from tests.calibration import test_sweep_file as sweeps
 from tests.latency.test_importers import DATA
 from tests.workload.readers import test_conversations as chats

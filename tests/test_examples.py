@@ -9,9 +9,9 @@ import pytest
 import capplan
 from capplan.cli.main import exit_code
 from capplan.cli.scenario import settings_from
-from capplan.planning.autoscale_settings import AutoscaleSettings
-from capplan.planning.settings import PlanSettings
-from capplan.planning.systems import SYSTEMS
+from capplan.planning.autoscale.settings import AutoscaleSettings
+from capplan.planning.compare.systems import SYSTEMS
+from capplan.planning.settings.plan import PlanSettings
 from capplan.report.columns import format_share
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"

@@ -19,15 +19,18 @@ from capplan.latency.contract import LatencyTables
 from capplan.llm.architecture import Architecture
 from capplan.llm.layout import Layout
 from capplan.llm.memory import MemoryBudget
-from capplan.planning.candidate import Candidate
-from capplan.planning.classes import ClassResult
-from capplan.planning.cost import Cost, CostLine, NodeCount
-from capplan.planning.draws import Draw, DrawnInput
-from capplan.planning.mix_result import KindCapacity, Mix, MixBand, MixPool
-from capplan.planning.probe import Probe
-from capplan.planning.purchase_result import CountCost, Purchase, Way
-from capplan.planning.result import Assumption, DraftsTried, DraftsWorth, Plan
-from capplan.planning.risk_result import (
+from capplan.planning.evaluate.candidate import Candidate
+from capplan.planning.evaluate.classes import ClassResult
+from capplan.planning.evaluate.probe import Probe
+from capplan.planning.load.traffic_over_time import Lengths, Traffic
+from capplan.planning.mix.result import KindCapacity, Mix, MixBand, MixPool
+from capplan.planning.money.cost import Cost, CostLine, NodeCount
+from capplan.planning.plan.purchase_result import CountCost, Purchase, Way
+from capplan.planning.plan.result import Assumption, DraftsTried, DraftsWorth, Plan
+from capplan.planning.plan.spare_result import NodesGone, SpareNodes
+from capplan.planning.plan.throughput import Throughput
+from capplan.planning.risk.draws import Draw, DrawnInput
+from capplan.planning.risk.result import (
     CountShare,
     DrawnPlan,
     Risk,
@@ -35,10 +38,7 @@ from capplan.planning.risk_result import (
     Swing,
     Worth,
 )
-from capplan.planning.search import TpOption, TpRow, TpSearch
-from capplan.planning.spare_result import NodesGone, SpareNodes
-from capplan.planning.throughput import Throughput
-from capplan.planning.traffic_over_time import Lengths, Traffic
+from capplan.planning.size.search import TpOption, TpRow, TpSearch
 from capplan.report.pages import budget_columns
 from capplan.report.pages.autoscale import LOSSES
 from capplan.report.pages.autoscale import PATHS as AUTOSCALED
@@ -54,10 +54,10 @@ from capplan.report.pages.shared_fleet_rows import (
 )
 from capplan.report.pages.system_columns import AT_RATES
 from capplan.report.pages.system_columns import COLUMNS as SYSTEM_COLUMNS
-from capplan.report.write_requests import REQUEST_COLUMNS
-from capplan.report.write_schedule import ITERATION_COLUMNS
+from capplan.report.writers.requests import REQUEST_COLUMNS
+from capplan.report.writers.schedule import ITERATION_COLUMNS
 from capplan.simulator.autoscalers.view import Known, View
-from capplan.simulator.times import Series
+from capplan.simulator.results.times import Series
 
 FILE = Path(capplan.__file__).parent / "nomenclature.csv"
 

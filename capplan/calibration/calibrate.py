@@ -20,9 +20,9 @@ from capplan.errors import InputError
 from capplan.latency.contract import LatencyTables, linear_tables
 from capplan.latency.least_squares import scaled_nnls
 from capplan.latency.served_run import ServedRun
-from capplan.simulator.request_times import RequestTimes
+from capplan.simulator.results.request_times import RequestTimes
+from capplan.simulator.results.times import Simulation
 from capplan.simulator.simulate import simulate
-from capplan.simulator.times import Simulation
 from capplan.workload.trace import Trace
 
 NAMES = ("fixed_s", "prefill_s", "attention_s", "decode_s", "context_s")

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from capplan.latency.profile import Validity, covered
-from capplan.simulator.times import Iterations, Simulation
+from capplan.simulator.results.times import Iterations, Simulation
 
 
 class ServedWork(NamedTuple):

@@ -15,7 +15,7 @@ from capplan.errors import InputError
 from capplan.input_file import printable
 
 if TYPE_CHECKING:
-    from capplan.planning.inputs import Progress
+    from capplan.planning.evaluate.inputs import Progress
     from capplan.report.page import Page
 
 FORMATS = ("json", "md", "csv")

@@ -7,7 +7,7 @@ from capplan.cli.notices import announce_compilation
 from capplan.cli.options import with_settings
 from capplan.cli.plan import INFEASIBLE
 from capplan.cli.scenario import Source, settings_of_source
-from capplan.planning.budget_settings import BudgetSettings
+from capplan.planning.budget.settings import BudgetSettings
 
 
 @with_settings(BudgetSettings)

@@ -8,7 +8,7 @@ from capplan.cli.notices import announce_compilation
 from capplan.cli.options import with_settings
 from capplan.cli.plan import INFEASIBLE
 from capplan.cli.scenario import Scenario, settings_from
-from capplan.planning.settings import CapacitySettings
+from capplan.planning.settings.plan import CapacitySettings
 
 
 @with_settings(CapacitySettings)

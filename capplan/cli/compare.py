@@ -8,8 +8,8 @@ from capplan.cli.notices import announce_compilation
 from capplan.cli.options import with_settings
 from capplan.cli.plan import INFEASIBLE
 from capplan.cli.scenario import Scenario, settings_from
-from capplan.planning.compare_settings import CompareSettings
-from capplan.planning.systems import SYSTEMS
+from capplan.planning.compare.settings import CompareSettings
+from capplan.planning.compare.systems import SYSTEMS
 
 
 @with_settings(CompareSettings)

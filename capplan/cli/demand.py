@@ -6,7 +6,7 @@ from capplan.cli.answer import progress, show
 from capplan.cli.notices import announce_compilation
 from capplan.cli.options import with_settings
 from capplan.cli.scenario import Scenario, settings_from
-from capplan.planning.settings import DemandSettings
+from capplan.planning.settings.plan import DemandSettings
 
 
 @with_settings(DemandSettings)

@@ -33,8 +33,8 @@ def diff_command(
     input; 4: the cost rises above --fail-above.
     """
     from capplan.report.pages.diff import diff_page
-    from capplan.report.plan_diff import parse_rise, plan_diff
-    from capplan.report.plan_figures import plan_figures
+    from capplan.report.received.plan_diff import parse_rise, plan_diff
+    from capplan.report.received.plan_figures import plan_figures
 
     most = None if fail_above is None else parse_rise(fail_above)
     diff = plan_diff(plan_figures(old), plan_figures(new))

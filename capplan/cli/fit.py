@@ -23,7 +23,7 @@ def fit_command(**flags: Any) -> int:
     or InferenceX wrote, a file or a tree of folders.
     """
     settings = settings_from(FitSettings, None, flags)
-    from capplan.report.write_fit import fit
+    from capplan.report.writers.fit import fit
 
     page, written = fit(settings)
     show(page, written)

@@ -8,7 +8,7 @@ import typer
 from capplan.cli.answer import show
 from capplan.cli.options import with_settings
 from capplan.cli.scenario import settings_from
-from capplan.planning.shared_fleet_settings import SharedFleetSettings
+from capplan.planning.shared_fleet.settings import SharedFleetSettings
 
 
 @with_settings(SharedFleetSettings)

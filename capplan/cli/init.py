@@ -75,7 +75,7 @@ def init_command(
     for name in missing:
         given[name] = typer.prompt(QUESTIONS[name], default=_OFFERED[name], err=True)
     from capplan.files import write_texts
-    from capplan.planning.first_scenario import Answers, scenario_text
+    from capplan.planning.plan.first_scenario import Answers, scenario_text
 
     llm, traffic, slo = map(str, given.values())
     answers = Answers(llm, traffic, slo, tuple(columns or ()))

@@ -9,7 +9,7 @@ from capplan.cli.answer import show
 from capplan.cli.options import with_settings
 from capplan.cli.plan import INFEASIBLE
 from capplan.cli.scenario import settings_from
-from capplan.planning.place_settings import PlaceSettings
+from capplan.planning.settings.place import PlaceSettings
 
 
 @with_settings(PlaceSettings)

@@ -9,10 +9,10 @@ from capplan.cli.interruption import INTERRUPTED, interruptible
 from capplan.cli.notices import announce_compilation
 from capplan.cli.options import with_settings
 from capplan.cli.scenario import Scenario, settings_from
-from capplan.planning.settings import PlanSettings
+from capplan.planning.settings.plan import PlanSettings
 
 if TYPE_CHECKING:
-    from capplan.planning.what_if import WhatIf
+    from capplan.planning.what_if.what_if import WhatIf
 
 INFEASIBLE = 3
 

@@ -29,7 +29,7 @@ def profile_command(
     """
     settings = settings_from(ProfileSettings, None, {"llm": llm, **flags})
     from capplan.report.pages.profiling import expected_page, measured_page
-    from capplan.report.write_profiling import (
+    from capplan.report.writers.profiling import (
         expected_lines,
         print_notes,
         profiling_progress,

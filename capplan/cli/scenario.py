@@ -77,7 +77,7 @@ def settings_of_source(
     """Return the settings of a scenario or of a plan.json, overridden by the flags."""
     if source is None or not (source.suffix == ".json" or source.is_dir()):
         return settings_from(model, source, flags)
-    from capplan.report.planned_settings import planned_settings
+    from capplan.report.received.planned_settings import planned_settings
 
     given = {name for name, value in flags.items() if value not in (None, [])}
     replaced = given.union(_ONE_OF) if given & {*_ONE_OF} else given

@@ -6,7 +6,7 @@ from capplan.cli.answer import show
 from capplan.cli.options import with_settings
 from capplan.cli.plan import INFEASIBLE
 from capplan.cli.scenario import Scenario, settings_from
-from capplan.planning.settings import SearchSettings
+from capplan.planning.settings.plan import SearchSettings
 
 
 @with_settings(SearchSettings)

@@ -7,7 +7,7 @@ from capplan.cli.interruption import INTERRUPTED, interruptible
 from capplan.cli.notices import announce_compilation
 from capplan.cli.options import with_settings
 from capplan.cli.scenario import Scenario, settings_from
-from capplan.planning.settings import SimulateSettings
+from capplan.planning.settings.plan import SimulateSettings
 
 
 @with_settings(SimulateSettings)

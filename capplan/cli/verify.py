@@ -10,7 +10,7 @@ from capplan.cli.answer import show
 from capplan.cli.notices import announce_compilation
 from capplan.cli.options import with_settings
 from capplan.cli.outputs import say
-from capplan.planning.settings import PlanSettings
+from capplan.planning.settings.plan import PlanSettings
 from capplan.setting_values import file_settings
 
 REFUSED = 1
@@ -56,8 +56,8 @@ def verify_command(
     SHA-256 that it states, are opened; flags name others in place of these.
     Exit code 0: verified; 1: refused, with the reasons; 2: wrong input.
     """
-    from capplan.report.plan_document import kind_of, plan_path, read_plan
-    from capplan.report.verify import verify
+    from capplan.report.received.plan_document import kind_of, plan_path, read_plan
+    from capplan.report.received.verify import verify
 
     plan = plan_path(plan, _NAMES)
     given = {name: value for name, value in flags.items() if value is not None}
@@ -124,9 +124,9 @@ def _verify_other(
     path: Path, kind: str, given: dict[str, str], *, trust: bool, simulate: bool
 ) -> int:
     if kind == "budget":
-        from capplan.report.verify_budget import verify_budget as verify
+        from capplan.report.received.verify_budget import verify_budget as verify
     else:
-        from capplan.report.verify_autoscale import verify_autoscaled as verify
+        from capplan.report.received.verify_autoscale import verify_autoscaled as verify
 
     if simulate:
         announce_compilation()

@@ -10,9 +10,9 @@ from capplan.cli.notices import announce_compilation
 from capplan.cli.options import with_settings
 from capplan.cli.plan import show_what_if
 from capplan.cli.scenario import Source, settings_of_source
-from capplan.planning.setting_groups import CHOICES
-from capplan.planning.traffic_settings import OBJECTIVE, WORKLOAD
-from capplan.planning.what_if_settings import WhatIfSettings
+from capplan.planning.settings.groups import CHOICES
+from capplan.planning.settings.traffic import OBJECTIVE, WORKLOAD
+from capplan.planning.what_if.settings import WhatIfSettings
 
 
 def _varied(metavar: str, text: str, panel: str) -> Any:

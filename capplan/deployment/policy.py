@@ -77,8 +77,8 @@ class Rules(NamedTuple):
     keeps_batch: bool | None = None
     slos: tuple[str, ...] = ()  # limits that each class needs, or else one on e2e
     # Of a router:
-    remembers: int = 0  # holders of each replica: simulator/prefix_memory.py
-    rings: bool = False  # it has a ring of hashes: simulator/hash_ring.py
+    remembers: int = 0  # holders of each replica: simulator/memory/prefix_memory.py
+    rings: bool = False  # it has a ring of hashes: simulator/memory/hash_ring.py
     keyed: bool = False  # it sends requests of a session or prefix group to one replica
 
 

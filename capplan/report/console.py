@@ -13,7 +13,7 @@ from capplan.input_file import printable
 from capplan.units import format_duration
 
 if TYPE_CHECKING:
-    from capplan.planning.inputs import Progress
+    from capplan.planning.evaluate.inputs import Progress
 
 PIPED_WIDTH = 120
 """Columns when the output is not a terminal, so that tables do not wrap."""
@@ -85,7 +85,7 @@ def progress(*, quiet: bool = False) -> Iterator["Progress"]:
     err = console(stderr=True)
     if quiet:
         # Imported here: a list is printed without the simulator.
-        from capplan.planning.inputs import unseen
+        from capplan.planning.evaluate.inputs import unseen
 
         yield unseen
     elif err.is_terminal:

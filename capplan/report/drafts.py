@@ -1,7 +1,7 @@
 """What a plan says of speculative decoding."""
 
 from capplan.deployment.speculation import ACCEPTANCE_ERROR
-from capplan.planning.result import Plan
+from capplan.planning.plan.result import Plan
 from capplan.report.columns import format_fine_usd
 
 

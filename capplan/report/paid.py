@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from capplan.deployment.pools import DECODE, PREFILL
 from capplan.fleet.price import Price
 from capplan.llm.layout import Layout
-from capplan.planning.candidate import Candidate
-from capplan.planning.cost import alike, paid_nodes
+from capplan.planning.evaluate.candidate import Candidate
+from capplan.planning.money.cost import alike, paid_nodes
 
 
 @dataclass(frozen=True)

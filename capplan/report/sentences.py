@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from capplan.deployment.pools import Deployment
 from capplan.fleet.api_price import ApiBill
 from capplan.latency.engine_time import ENGINES
-from capplan.planning.candidate import Candidate
-from capplan.planning.classes import own_targets
-from capplan.planning.cost import NodeCount
-from capplan.planning.judgement import Judgement
-from capplan.planning.probe import Probe
-from capplan.planning.result import Plan
-from capplan.planning.run import Run
-from capplan.planning.scheduling import rules
+from capplan.planning.configure.scheduling import rules
+from capplan.planning.evaluate.candidate import Candidate
+from capplan.planning.evaluate.classes import own_targets
+from capplan.planning.evaluate.judgement import Judgement
+from capplan.planning.evaluate.probe import Probe
+from capplan.planning.evaluate.run import Run
+from capplan.planning.money.cost import NodeCount
+from capplan.planning.plan.result import Plan
 from capplan.report.columns import (
     format_count,
     format_fine_usd,

@@ -9,13 +9,13 @@ from markupsafe import Markup, escape
 
 from capplan.errors import InputError
 from capplan.files import check_folder, write_texts
-from capplan.planning.result import Plan
+from capplan.planning.plan.result import Plan
 from capplan.planning.shown import Shown
 from capplan.report.columns import plural
 from capplan.report.page import Page, Section, Table
-from capplan.report.plan_files import plan_files
 from capplan.report.render.documents import DOCUMENTS, document
-from capplan.report.write_page import write_page
+from capplan.report.writers.page_files import write_page
+from capplan.report.writers.plan_files import plan_files
 
 if TYPE_CHECKING:
     import pandas as pd

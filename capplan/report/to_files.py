@@ -12,26 +12,26 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from capplan.errors import InputError
 from capplan.files import check_folder
-from capplan.planning.inputs import Progress
-from capplan.planning.plan import plan as compute_plan
-from capplan.planning.result import Plan
-from capplan.planning.run import RequestProgress, Run, simulate_deployment
-from capplan.planning.setting_groups import OutputSettings
-from capplan.planning.settings import PlanSettings, SimulateSettings
+from capplan.planning.evaluate.inputs import Progress
+from capplan.planning.evaluate.run import RequestProgress, Run, simulate_deployment
+from capplan.planning.plan.plan import plan as compute_plan
+from capplan.planning.plan.result import Plan
+from capplan.planning.settings.groups import OutputSettings
+from capplan.planning.settings.plan import PlanSettings, SimulateSettings
 from capplan.report.page import Page
-from capplan.report.plan_files import plan_files
 from capplan.report.shown import page_of
-from capplan.report.write_page import Written, write_page
-from capplan.report.write_requests import appending, write_requests
-from capplan.report.write_schedule import write_iterations, write_trace_events
-from capplan.simulator.fleet import Stopped
+from capplan.report.writers.page_files import Written, write_page
+from capplan.report.writers.plan_files import plan_files
+from capplan.report.writers.requests import appending, write_requests
+from capplan.report.writers.schedule import write_iterations, write_trace_events
+from capplan.simulator.fleet.fleet import Stopped
 
 if TYPE_CHECKING:
-    from capplan.planning.place_settings import PlaceSettings
-    from capplan.planning.placing import Placed
-    from capplan.planning.shared_fleet import SharedFleet
-    from capplan.planning.shared_fleet_settings import SharedFleetSettings
-    from capplan.planning.what_if import WhatIf
+    from capplan.planning.plan.placing import Placed
+    from capplan.planning.settings.place import PlaceSettings
+    from capplan.planning.shared_fleet.result import SharedFleet
+    from capplan.planning.shared_fleet.settings import SharedFleetSettings
+    from capplan.planning.what_if.what_if import WhatIf
 
 Result = TypeVar("Result")
 
@@ -65,8 +65,8 @@ def _later(module: str, name: str) -> Callable[..., Any]:
     return compute
 
 
-compute_placement = _later("capplan.planning.placing", "place")
-compute_shared = _later("capplan.planning.share_nodes", "share_nodes")
+compute_placement = _later("capplan.planning.plan.placing", "place")
+compute_shared = _later("capplan.planning.shared_fleet.share_nodes", "share_nodes")
 
 
 def plan(
@@ -117,7 +117,7 @@ def plan_each(
     def compute(
         settings: PlanSettings, progress: Progress | None, stopped: Stopped | None
     ) -> "WhatIf":
-        from capplan.planning.what_if import plan_each
+        from capplan.planning.what_if.what_if import plan_each
 
         plans = plan_each(settings, progress, stopped)
         for cell in plans.cells if folders else ():
@@ -139,25 +139,27 @@ def _folders(llms: Sequence[str], out: Path) -> dict[str, Path]:
     return {llm: out / name for llm, name in zip(llms, names, strict=True)}
 
 
-what_if = partial(_computed, _later("capplan.planning.what_if", "what_if"))
+what_if = partial(_computed, _later("capplan.planning.what_if.what_if", "what_if"))
 """Plan for each combination of the varied settings, and write the files."""
 
-capacity = partial(_computed, _later("capplan.planning.capacity", "capacity"))
+capacity = partial(_computed, _later("capplan.planning.size.capacity", "capacity"))
 """Find what given fleets serve, and write the files."""
 
-autoscale = partial(_computed, _later("capplan.planning.autoscale", "autoscale"))
+autoscale = partial(
+    _computed, _later("capplan.planning.autoscale.autoscale", "autoscale")
+)
 """Compare autoscalers with fixed fleets, and write the files."""
 
-budget = partial(_computed, _later("capplan.planning.budget", "budget"))
+budget = partial(_computed, _later("capplan.planning.budget.budget", "budget"))
 """Budget the nodes of some months, and write the files."""
 
-search = partial(_computed, _later("capplan.planning.search", "search"))
+search = partial(_computed, _later("capplan.planning.size.search", "search"))
 """Compare TP degrees, and write the files."""
 
-compare = partial(_computed, _later("capplan.planning.compare", "compare"))
+compare = partial(_computed, _later("capplan.planning.compare.compare", "compare"))
 """Compare systems, and write the files."""
 
-demand = partial(_computed, _later("capplan.planning.demand", "demand"))
+demand = partial(_computed, _later("capplan.planning.plan.demand", "demand"))
 """Plan at several rates, and write the files."""
 
 
@@ -165,7 +167,7 @@ def share_nodes(
     plans: Sequence[Path], settings: "SharedFleetSettings"
 ) -> "tuple[SharedFleet, Written]":
     """Put the LLMs of plans on shared nodes, and write the files."""
-    from capplan.report.planned_llms import planned_llms
+    from capplan.report.received.planned_llms import planned_llms
 
     def compute(asked: "SharedFleetSettings") -> "SharedFleet":
         return compute_shared(planned_llms(plans, asked.trace), asked)

@@ -2,8 +2,8 @@
 
 from capplan.deployment.configuration import UNMEASURED
 from capplan.latency.capacity import LEVELS
-from capplan.planning.candidate import Candidate
-from capplan.planning.result import Plan
+from capplan.planning.evaluate.candidate import Candidate
+from capplan.planning.plan.result import Plan
 from capplan.report.columns import plural
 from capplan.units import format_usd
 

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from capplan.planning.judgement import Judgement
-from capplan.planning.probe import Probe
-from capplan.planning.result import Plan
-from capplan.planning.worst_windows import TimeWindow
+from capplan.planning.evaluate.judgement import Judgement
+from capplan.planning.evaluate.probe import Probe
+from capplan.planning.load.worst_windows import TimeWindow
+from capplan.planning.plan.result import Plan
 from capplan.report.columns import format_count, format_share, plural
 from capplan.report.page import Fact, Tile
 from capplan.units import format_duration, format_usd

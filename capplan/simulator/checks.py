@@ -8,9 +8,9 @@ import numpy as np
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.pools import Deployment
 from capplan.errors import InputError
-from capplan.simulator.group_state import READ_SCHEDULERS, check_ranks
+from capplan.simulator.engine.group_state import READ_SCHEDULERS, check_ranks
+from capplan.simulator.engine.images import unlike_images
 from capplan.simulator.hand_offs import MIXING, computes_last_again
-from capplan.simulator.images import unlike_images
 from capplan.simulator.routers import parse_router
 from capplan.simulator.schedulers import scheduler as find_scheduler
 from capplan.workload.trace import Trace

@@ -18,11 +18,11 @@ from capplan.simulator.checks import (
     refuse_without_keys,
     served_by,
 )
-from capplan.simulator.fleet import Fleet, Progress, Stopped
-from capplan.simulator.serving_pool import UNBOUNDED_JUMP
-from capplan.simulator.table import Table
-from capplan.simulator.times import Simulation
-from capplan.simulator.windows import FIRST_WIDTH_S, WINDOWS
+from capplan.simulator.fleet.fleet import Fleet, Progress, Stopped
+from capplan.simulator.fleet.serving_pool import UNBOUNDED_JUMP
+from capplan.simulator.results.table import Table
+from capplan.simulator.results.times import Simulation
+from capplan.simulator.results.windows import FIRST_WIDTH_S, WINDOWS
 from capplan.workload.slo import RequestSlo, Slo
 from capplan.workload.trace import Trace
 
@@ -135,7 +135,7 @@ def _fleet_class(moves: bool) -> Any:
     """Return the class of the fleet: the event loop is compiled where it is used."""
     if not moves:
         return Fleet
-    from capplan.simulator.moving_fleet import MovingFleet
+    from capplan.simulator.fleet.moving_fleet import MovingFleet
 
     return MovingFleet
 

@@ -32,7 +32,7 @@ from capplan.deployment.engine import EngineSettings
 from capplan.deployment.pools import Deployment
 from capplan.latency.catalog import find_profile
 from capplan.latency.contract import LatencyTables
-from capplan.simulator.request_times import RequestTimes
+from capplan.simulator.results.request_times import RequestTimes
 from capplan.simulator.simulate import simulate
 from capplan.workload.arrivals import with_arrivals
 from capplan.workload.catalog import open_workload

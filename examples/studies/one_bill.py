@@ -32,25 +32,25 @@ from capplan.bounds.claims import usd_per_h
 from capplan.deployment.pools import Pool
 from capplan.errors import CapplanWarning
 from capplan.fleet.price import Price
-from capplan.planning import budget as budgets
-from capplan.planning.budget_settings import BudgetSettings
-from capplan.planning.configuration import configurations
-from capplan.planning.cost import HOURS_PER_MONTH, bills_of, usd_per_month
-from capplan.planning.fleet_cases import Cases, outcome_of
-from capplan.planning.planned_llm import PlannedLlm, PlannedPool
-from capplan.planning.purchase import purchase
-from capplan.planning.result import Plan
-from capplan.planning.settings import PlanSettings
-from capplan.planning.share_nodes import share_nodes
-from capplan.planning.shared_fleet_settings import SharedFleetSettings
+from capplan.planning.autoscale.cases import Cases, outcome_of
+from capplan.planning.budget import budget as budgets
+from capplan.planning.budget.settings import BudgetSettings
+from capplan.planning.configure.configuration import configurations
+from capplan.planning.money.cost import HOURS_PER_MONTH, bills_of, usd_per_month
+from capplan.planning.plan.purchase import purchase
+from capplan.planning.plan.result import Plan
+from capplan.planning.settings.plan import PlanSettings
+from capplan.planning.shared_fleet.planned_llm import PlannedLlm, PlannedPool
+from capplan.planning.shared_fleet.settings import SharedFleetSettings
+from capplan.planning.shared_fleet.share_nodes import share_nodes
 from capplan.report.columns import at
 from capplan.report.pages.candidates import candidate_values
 from capplan.report.pages.plan import plan_values
 from capplan.report.pages.what_if import PATHS
-from capplan.report.plan_figures import plan_figures
+from capplan.report.received.plan_figures import plan_figures
 from capplan.report.render.json_text import plain
 from capplan.report.workbook.plan_book import plan_workbook
-from capplan.report.write_focus import focus_csv, plan_charges
+from capplan.report.writers.focus import focus_csv, plan_charges
 
 TRAFFIC: dict[str, Any] = {
     "workload": "synthetic:prompt=300,output=60,n=500",

@@ -46,7 +46,7 @@ from papers_claims import ANY, SEEDS, Claim, greatest, markdown, table
 from capplan.deployment.pools import Deployment
 from capplan.fleet.catalog import gpu
 from capplan.llm.catalog import llm
-from capplan.planning.search import TpOption, search_tp
+from capplan.planning.size.search import TpOption, search_tp
 from capplan.workload.trace import Trace
 
 RATES_PER_S = (5.0, 10.0, 15.0, 25.0)

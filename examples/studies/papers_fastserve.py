@@ -27,7 +27,7 @@ from capplan.fleet.catalog import gpu
 from capplan.latency.catalog import find_profile
 from capplan.latency.contract import LatencyTables
 from capplan.llm.catalog import llm
-from capplan.simulator.request_times import RequestTimes
+from capplan.simulator.results.request_times import RequestTimes
 from capplan.simulator.schedulers import parse_scheduler
 from capplan.simulator.simulate import simulate
 from capplan.workload.trace import Trace

@@ -38,8 +38,8 @@ from papers_llumnix_runs import (
     served,
 )
 
-from capplan.planning.replica_hours import replica_hours
-from capplan.simulator.times import Simulation
+from capplan.planning.evaluate.replica_hours import replica_hours
+from capplan.simulator.results.times import Simulation
 from capplan.workload.arrivals import gamma
 from capplan.workload.trace import Trace
 

@@ -13,10 +13,10 @@ from capplan.fleet.catalog import gpu
 from capplan.latency.contract import LatencyTables
 from capplan.latency.estimate import estimated_profile
 from capplan.llm.catalog import llm
-from capplan.simulator.request_times import RequestTimes
+from capplan.simulator.results.request_times import RequestTimes
+from capplan.simulator.results.times import Simulation
 from capplan.simulator.schedulers import parse_scheduler
 from capplan.simulator.simulate import simulate
-from capplan.simulator.times import Simulation
 from capplan.workload.trace import Trace
 
 COUNT, REPLICAS, START, LONGEST_TOKENS = 10_000, 16, 8, 6144

@@ -32,7 +32,13 @@ from capplan.fleet.catalog import gpu
 from capplan.latency.contract import LatencyTables
 from capplan.latency.estimate import estimated_profile
 from capplan.llm.catalog import llm
-from capplan.simulator.annealing import BEST_ORDER, BEST_SIZES, ORDER, SIZES, Cooling
+from capplan.simulator.engine.annealing import (
+    BEST_ORDER,
+    BEST_SIZES,
+    ORDER,
+    SIZES,
+    Cooling,
+)
 from capplan.simulator.schedulers import parse_scheduler
 from capplan.simulator.simulate import simulate
 from capplan.simulator.state import State

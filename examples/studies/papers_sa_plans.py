@@ -8,8 +8,8 @@ from numba import njit
 from papers_claims import Claim
 
 from capplan.latency.contract import LatencyTables, linear_tables
-from capplan.simulator import annealing
-from capplan.simulator.annealing import (
+from capplan.simulator.engine import annealing
+from capplan.simulator.engine.annealing import (
     E2E,
     ORDER,
     OUTPUT,

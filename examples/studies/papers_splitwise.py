@@ -21,8 +21,8 @@ from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.pools import Deployment, Pool
 from capplan.latency.catalog import find_profile
+from capplan.simulator.results.times import Simulation
 from capplan.simulator.simulate import simulate
-from capplan.simulator.times import Simulation
 from capplan.workload.catalog import shipped_workload
 from capplan.workload.trace import Trace
 

@@ -19,13 +19,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from capplan.planning.candidate import Candidate
-from capplan.planning.plan import plan
-from capplan.planning.settings import PlanSettings
-from capplan.planning.traffic import read_requests
-from capplan.simulator.metrics import requests_needed
+from capplan.planning.evaluate.candidate import Candidate
+from capplan.planning.load.traffic import read_requests
+from capplan.planning.plan.plan import plan
+from capplan.planning.settings.plan import PlanSettings
+from capplan.simulator.results.metrics import requests_needed
+from capplan.simulator.results.times import Simulation
 from capplan.simulator.simulate import simulate
-from capplan.simulator.times import Simulation
 from capplan.workload.slo import Slo
 from capplan.workload.trace import Trace
 

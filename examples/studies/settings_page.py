@@ -9,11 +9,11 @@ import argparse
 from pathlib import Path
 
 from capplan.calibration.settings import FitSettings
-from capplan.planning.autoscale_settings import AutoscaleSettings
-from capplan.planning.budget_settings import BudgetSettings
-from capplan.planning.compare_settings import CompareSettings
-from capplan.planning.place_settings import PlaceSettings
-from capplan.planning.settings import (
+from capplan.planning.autoscale.settings import AutoscaleSettings
+from capplan.planning.budget.settings import BudgetSettings
+from capplan.planning.compare.settings import CompareSettings
+from capplan.planning.settings.place import PlaceSettings
+from capplan.planning.settings.plan import (
     CapacitySettings,
     DemandSettings,
     OffersSettings,
@@ -21,8 +21,8 @@ from capplan.planning.settings import (
     SearchSettings,
     SimulateSettings,
 )
-from capplan.planning.shared_fleet_settings import SharedFleetSettings
-from capplan.planning.what_if_settings import WhatIfSettings
+from capplan.planning.shared_fleet.settings import SharedFleetSettings
+from capplan.planning.what_if.settings import WhatIfSettings
 from capplan.profiling.settings import ProfileSettings
 
 COMMANDS = {

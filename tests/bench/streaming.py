@@ -14,9 +14,9 @@ import numpy as np
 
 from capplan.deployment.engine import EngineSettings
 from capplan.latency.catalog import find_profile
+from capplan.simulator.results.sketches import Sketches
+from capplan.simulator.results.windows import WINDOWS
 from capplan.simulator.simulate import simulate
-from capplan.simulator.sketches import Sketches
-from capplan.simulator.windows import WINDOWS
 from capplan.workload.catalog import shipped_workload
 from capplan.workload.slo import RequestSlo, Slo
 from capplan.workload.trace import Trace

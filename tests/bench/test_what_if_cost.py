@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 
 from capplan.cli.scenario import read_scenario
-from capplan.planning.plan import plan
-from capplan.planning.settings import PlanSettings
-from capplan.planning.what_if import what_if
-from capplan.planning.what_if_settings import WhatIfSettings
+from capplan.planning.plan.plan import plan
+from capplan.planning.settings.plan import PlanSettings
+from capplan.planning.what_if.settings import WhatIfSettings
+from capplan.planning.what_if.what_if import what_if
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "plan_sharegpt.yaml"
 

@@ -14,7 +14,7 @@ from capplan.deployment.engine import EngineSettings
 from capplan.deployment.pools import Deployment, Pool
 from capplan.deployment.split import SizeBand, Split
 from capplan.latency.contract import linear_tables
-from capplan.planning.split_run import split_simulation
+from capplan.planning.evaluate.split_run import split_simulation
 from capplan.simulator.simulate import simulate
 from capplan.workload.slo import parse_slo
 from capplan.workload.trace import MAX_TOKENS, Trace

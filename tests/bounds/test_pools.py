@@ -14,7 +14,7 @@ from capplan.deployment.engine import EngineSettings
 from capplan.deployment.pools import DECODE, PREFILL, Deployment, Pool
 from capplan.deployment.speculation import Speculation
 from capplan.latency.contract import linear_tables
-from capplan.planning.pool_parts import Part
+from capplan.planning.prove.pool_parts import Part
 from capplan.simulator.checks import oversized
 from capplan.simulator.simulate import simulate
 from capplan.workload.slo import RequestSlo, Slo

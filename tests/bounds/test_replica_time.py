@@ -12,7 +12,7 @@ from capplan.bounds.replica_time import STANDING, WORK, at_once, replica_time
 from capplan.bounds.standing import standing_s
 from capplan.deployment.engine import EngineSettings
 from capplan.latency.contract import linear_tables
-from capplan.planning.replica_hours import replica_hours
+from capplan.planning.evaluate.replica_hours import replica_hours
 from capplan.simulator.checks import oversized
 from capplan.simulator.simulate import simulate
 from capplan.workload.slo import RequestSlo, Slo

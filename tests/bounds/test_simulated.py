@@ -17,7 +17,7 @@ from capplan.deployment.engine import EngineSettings
 from capplan.deployment.images import Images
 from capplan.deployment.pipeline import Pipeline
 from capplan.latency.contract import LatencyTables
-from capplan.planning.scheduling import widest_iterations
+from capplan.planning.configure.scheduling import widest_iterations
 from capplan.simulator.checks import oversized, unserved, without_unsupported
 from capplan.simulator.schedulers import SCHEDULERS, parse_scheduler
 from capplan.simulator.simulate import simulate
@@ -249,7 +249,7 @@ def check_bound_of(trace, tables, engine, slo):
     unlimited, widest = widest_iterations(engine, tables)
     timed = widest if engine.pipeline is None else tables
     ttft_s, tpot_s, e2e_s = slo
-    # A token passes all stages: planning/proof.py.
+    # A token passes all stages: planning/prove/proof.py.
     limits = ttft_s, tpot_s / engine.pipeline_parallel_size, e2e_s
 
     for replicas in (1, 2, 4):

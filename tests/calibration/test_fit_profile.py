@@ -10,8 +10,8 @@ from capplan.calibration.fit_profile import PointsFit, fit_profile
 from capplan.calibration.settings import FitSettings, column_values
 from capplan.errors import InputError, ProfileError
 from capplan.latency.profile_file import save_profile
-from capplan.planning.configuration import configurations
-from capplan.planning.settings import PlanSettings
+from capplan.planning.configure.configuration import configurations
+from capplan.planning.settings.plan import PlanSettings
 from capplan.profiling.backend import expert_rate
 from capplan.report.pages.fit import MEANINGS
 

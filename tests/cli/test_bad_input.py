@@ -12,8 +12,8 @@ from capplan.bounds.certificate import PLAN_SCHEMA
 from capplan.cli.main import exit_code
 from capplan.errors import InputError
 from capplan.input_file import has_more_than, parse_yaml
-from capplan.planning.settings import SimulateSettings
-from capplan.planning.traffic import is_streamed
+from capplan.planning.load.traffic import is_streamed
+from capplan.planning.settings.plan import SimulateSettings
 from capplan.shipped import shipped
 from capplan.workload.arrivals import with_arrivals
 from capplan.workload.readers import read_trace, requests, table
@@ -200,7 +200,7 @@ def test_a_trace_of_5_in_a_plan_is_refused(file, refused):
 def test_a_small_gz_of_many_rows_is_streamed_by_its_decompressed_size(
     file, monkeypatch
 ):
-    monkeypatch.setattr("capplan.planning.traffic.STREAMED_BYTES", 2**20)
+    monkeypatch.setattr("capplan.planning.load.traffic.STREAMED_BYTES", 2**20)
     text = b"arrival_s,prompt_tokens,output_tokens\n" + b"0,5,5\n" * 200_000
     path = file(gzip.compress(text))
 

@@ -6,8 +6,8 @@ import pytest
 
 from capplan.cli.main import exit_code
 from capplan.errors import InputError
-from capplan.planning.budget_settings import BudgetSettings
-from capplan.report.planned_settings import planned_settings
+from capplan.planning.budget.settings import BudgetSettings
+from capplan.report.received.planned_settings import planned_settings
 
 SERVED = ["--workload", "synthetic:prompt=300,output=80,n=300", "--rate", "40"]
 SERVED += ["--llm", "Llama-3.1-8B", "--gpu", "H100-SXM", "--tp", "1"]

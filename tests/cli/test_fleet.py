@@ -12,9 +12,9 @@ import capplan
 from capplan.bounds.certificate import seal
 from capplan.cli.main import exit_code
 from capplan.errors import InputError
-from capplan.planning.plan import plan
-from capplan.planning.settings import PlanSettings
-from capplan.report.planned_llms import planned_llms
+from capplan.planning.plan.plan import plan
+from capplan.planning.settings.plan import PlanSettings
+from capplan.report.received.planned_llms import planned_llms
 from tests.documents import plan_json
 
 ENGINE = {"latency_ms": "60,0.3,0,2,0.0005", "kv_blocks": 120}

@@ -7,7 +7,7 @@ import yaml
 
 from capplan.cli.main import exit_code
 from capplan.cli.scenario import read_scenario
-from capplan.planning.settings import PlanSettings
+from capplan.planning.settings.plan import PlanSettings
 
 TIMES = "arrival_s,prompt_tokens,output_tokens\n0,100,20\n1,200,30\n"
 NO_TIMES = "prompt_tokens,output_tokens\n100,20\n200,30\n"

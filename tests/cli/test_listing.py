@@ -12,7 +12,7 @@ from capplan.fleet.nodes import nodes
 from capplan.fleet.offer import KINDS as WAYS
 from capplan.fleet.prices import catalog_offers
 from capplan.llm.catalog import listed_names, llm
-from capplan.planning.systems import SYSTEMS
+from capplan.planning.compare.systems import SYSTEMS
 from capplan.report.exports import TARGETS
 from capplan.report.pages.kinds import KINDS, kind_page, names_of
 from capplan.simulator.autoscalers import AUTOSCALERS

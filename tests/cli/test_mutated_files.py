@@ -18,11 +18,11 @@ from capplan.latency.importers import read_measurements
 from capplan.latency.profile_file import load_profile
 from capplan.llm.catalog import llm
 from capplan.placement.snapshot import read_snapshot
-from capplan.planning.settings import PlanSettings
+from capplan.planning.settings.plan import PlanSettings
 from capplan.report.pages.diff import MOST_CHARACTERS, diff_page
-from capplan.report.plan_diff import plan_diff
-from capplan.report.plan_document import read_plan
-from capplan.report.plan_figures import plan_figures
+from capplan.report.received.plan_diff import plan_diff
+from capplan.report.received.plan_document import read_plan
+from capplan.report.received.plan_figures import plan_figures
 from capplan.report.render.markdown import markdown
 from capplan.shipped import shipped
 from capplan.workload.readers import read_trace

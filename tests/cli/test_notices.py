@@ -111,6 +111,6 @@ def test_the_schedulers_to_compile_are_announced_once_each(monkeypatch, capsys):
 
 def test_what_is_logged_is_told_at_once_and_once(notices, capsys):
     for _ in range(2):
-        logging.getLogger("capplan.planning.traffic").info("60 requests")
+        logging.getLogger("capplan.planning.load.traffic").info("60 requests")
 
     assert capsys.readouterr().err == "capplan: 60 requests\n"

@@ -10,7 +10,7 @@ import time
 import pytest
 
 from capplan.cli.main import exit_code
-from capplan.simulator.fleet import Fleet
+from capplan.simulator.fleet.fleet import Fleet
 
 SERVED = "--llm Llama-3.1-8B --gpu H100-SXM --tp 1 --price H100-SXM=2.5"
 COST = "--latency-ms 10,0.05,0,0.1,0.0001 --kv-blocks 2000 --max-num-seqs 64"

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from capplan.cli.main import exit_code
 from capplan.cli.options import with_settings
-from capplan.planning.settings import SimulateSettings
+from capplan.planning.settings.plan import SimulateSettings
 from capplan.settings import Settings, setting
 
 Degrees = Annotated[tuple[int, ...], BeforeValidator(lambda text: text.split(","))]

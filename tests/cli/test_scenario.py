@@ -6,7 +6,7 @@ import capplan
 from capplan.cli.main import exit_code
 from capplan.cli.scenario import settings_from
 from capplan.errors import CapplanWarning, InputError
-from capplan.planning.settings import (
+from capplan.planning.settings.plan import (
     DemandSettings,
     PlanSettings,
     SearchSettings,

@@ -10,11 +10,11 @@ from capplan.errors import InputError, PriceWarning, collected_warnings
 from capplan.fleet.dated import in_force
 from capplan.fleet.offer import Offer
 from capplan.fleet.prices import Market, catalog_offers, offers, price
-from capplan.planning.configuration import only_configuration
-from capplan.planning.node_prices import node_prices
-from capplan.planning.prices import list_offers
-from capplan.planning.purchase_texts import Wish
-from capplan.planning.settings import OffersSettings, PlanSettings
+from capplan.planning.configure.configuration import only_configuration
+from capplan.planning.money.node_prices import node_prices
+from capplan.planning.money.prices import list_offers
+from capplan.planning.money.purchase_texts import Wish
+from capplan.planning.settings.plan import OffersSettings, PlanSettings
 from capplan.report.provenance import made_by
 from capplan.settings import SettingError
 from capplan.today import current_day

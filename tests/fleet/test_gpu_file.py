@@ -11,7 +11,7 @@ from capplan.cli.main import exit_code
 from capplan.errors import InputError
 from capplan.fleet.catalog import gpu, gpu_names
 from capplan.fleet.gpu_file import GpuFileSettings, read_gpus
-from capplan.planning.settings import OffersSettings, PlanSettings
+from capplan.planning.settings.plan import OffersSettings, PlanSettings
 from capplan.settings import SettingError, Settings
 
 H20 = {

@@ -23,8 +23,8 @@ from capplan.fleet.prices import (
     planned_offers,
     price,
 )
-from capplan.planning.configuration import configurations
-from capplan.planning.settings import PlanSettings
+from capplan.planning.configure.configuration import configurations
+from capplan.planning.settings.plan import PlanSettings
 
 TODAY = date(2026, 11, 21)
 

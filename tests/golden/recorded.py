@@ -22,9 +22,9 @@ from capplan.deployment.images import Images
 from capplan.deployment.pipeline import Pipeline
 from capplan.deployment.speculation import Speculation, rates_of_length
 from capplan.latency.contract import LatencyTables, linear_tables
+from capplan.simulator.results.times import Simulation
 from capplan.simulator.schedulers import parse_scheduler
 from capplan.simulator.simulate import simulate
-from capplan.simulator.times import Simulation
 from capplan.workload.trace import Trace
 from tests.deployments import fleet_of
 

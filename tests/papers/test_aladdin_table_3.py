@@ -13,7 +13,7 @@ import pytest
 from capplan.fleet.catalog import gpu
 from capplan.latency.catalog import find_profile
 from capplan.llm.catalog import llm
-from capplan.planning.search import TpOption, search_tp
+from capplan.planning.size.search import TpOption, search_tp
 
 SHAREGPT_CONTEXT_TOKENS = 480
 SLO_TPOT_S = 75e-3  # table 2

@@ -7,8 +7,8 @@ import warnings
 import pytest
 
 from capplan.cli.main import exit_code
-from capplan.planning.place_settings import PlaceSettings
-from capplan.planning.placing import placement_problem
+from capplan.planning.plan.placing import placement_problem
+from capplan.planning.settings.place import PlaceSettings
 
 HEAD = "name,prompt_tokens,predicted_output_tokens\n"
 FLAGS = ["--latency-ms", "10,0.1,0,1,0.01", "--kv-blocks", "8", "--max-num-seqs", "16"]

@@ -6,10 +6,10 @@ from capplan.deployment.configuration import Configuration
 from capplan.errors import CapplanWarning, InputError
 from capplan.llm.adapters import slot_bytes
 from capplan.llm.catalog import llm
-from capplan.planning.configuration import configurations, only_configuration
-from capplan.planning.launch import launch
-from capplan.planning.plan import plan
-from capplan.planning.settings import PlanSettings, SimulateSettings
+from capplan.planning.configure.configuration import configurations, only_configuration
+from capplan.planning.configure.launch import launch
+from capplan.planning.plan.plan import plan
+from capplan.planning.settings.plan import PlanSettings, SimulateSettings
 from capplan.workload.readers import read_trace
 
 LLAMA = {"llm": "Llama-3.1-8B", "gpu": "H100-SXM", "tp": 1, "lora_slowdown": 0.1}

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from capplan.cli.main import exit_code
 from capplan.errors import InputError
 from capplan.fleet.api_price import ApiPrice, parse_api_price
-from capplan.planning.api_bill import api_bill
-from capplan.planning.plan import plan
-from capplan.planning.replica_load import ReplicaLoad
-from capplan.planning.settings import PlanSettings
+from capplan.planning.evaluate.replica_load import ReplicaLoad
+from capplan.planning.plan.api_bill import api_bill
+from capplan.planning.plan.plan import plan
+from capplan.planning.settings.plan import PlanSettings
 from capplan.report import sentences
 
 ASKED = {

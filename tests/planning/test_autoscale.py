@@ -8,21 +8,21 @@ import pytest
 
 from capplan.deployment.changes import Change
 from capplan.errors import InputError
-from capplan.planning import autoscale as module
-from capplan.planning.autoscale import autoscale
-from capplan.planning.autoscale_settings import DEFAULT_POLICIES, AutoscaleSettings
-from capplan.planning.autoscaled import Autoscaled
-from capplan.planning.break_even import break_even
-from capplan.planning.fleet_cases import Cases
-from capplan.planning.known_to_policies import informed
-from capplan.planning.load import OpenLoad
-from capplan.planning.losses import absences, fixed_loss, losses_of
-from capplan.planning.perfect_fleet import cheapest
-from capplan.planning.replica_load import ReplicaLoad
-from capplan.planning.run import simulate_deployment
-from capplan.planning.settings import SimulateSettings
-from capplan.planning.traffic import read_requests
-from capplan.report.autoscale_charts import figures
+from capplan.planning.autoscale import autoscale as module
+from capplan.planning.autoscale.autoscale import autoscale
+from capplan.planning.autoscale.break_even import break_even
+from capplan.planning.autoscale.cases import Cases
+from capplan.planning.autoscale.known_to_policies import informed
+from capplan.planning.autoscale.losses import absences, fixed_loss, losses_of
+from capplan.planning.autoscale.perfect_fleet import cheapest
+from capplan.planning.autoscale.result import Autoscaled
+from capplan.planning.autoscale.settings import DEFAULT_POLICIES, AutoscaleSettings
+from capplan.planning.evaluate.replica_load import ReplicaLoad
+from capplan.planning.evaluate.run import simulate_deployment
+from capplan.planning.load.load import OpenLoad
+from capplan.planning.load.traffic import read_requests
+from capplan.planning.settings.plan import SimulateSettings
+from capplan.report.charts.autoscale import figures
 from capplan.settings import SettingError
 from capplan.simulator.autoscalers import parse_autoscaler
 

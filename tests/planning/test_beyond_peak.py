@@ -5,11 +5,11 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from capplan.planning.beyond_peak import TIMES
-from capplan.planning.configuration import only_configuration
-from capplan.planning.deployments import one_pool
-from capplan.planning.plan import plan
-from capplan.planning.settings import PlanSettings
+from capplan.planning.configure.configuration import only_configuration
+from capplan.planning.configure.deployments import one_pool
+from capplan.planning.plan.beyond_peak import TIMES
+from capplan.planning.plan.plan import plan
+from capplan.planning.settings.plan import PlanSettings
 from capplan.report.pages.plan import plan_page
 from capplan.simulator.simulate import simulate
 from capplan.workload.trace import Trace

@@ -5,9 +5,9 @@ import warnings
 import pytest
 
 from capplan.errors import InputError, PriceWarning
-from capplan.planning.configuration import configurations
-from capplan.planning.excluded import Excluded
-from capplan.planning.settings import PlanSettings
+from capplan.planning.configure.configuration import configurations
+from capplan.planning.configure.excluded import Excluded
+from capplan.planning.settings.plan import PlanSettings
 
 H100 = {"llm": "Llama-3.1-8B", "gpu": "H100", "latency_ms": "10,0,0,0,0"}
 

@@ -6,14 +6,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capplan.errors import CapplanWarning, InputError
-from capplan.planning.bill import Held, Rent, held_by, month_bill, uses
-from capplan.planning.budget import budget
-from capplan.planning.budget_settings import BudgetSettings
-from capplan.planning.budget_traffic import curve_of, rates_to_simulate
-from capplan.planning.commitments import Contract, Hours, Term
-from capplan.planning.demand_curve import typical_curve
-from capplan.planning.ladder import ladder
-from capplan.planning.spot import spot_nodes
+from capplan.planning.budget.budget import budget
+from capplan.planning.budget.settings import BudgetSettings
+from capplan.planning.budget.traffic import curve_of, rates_to_simulate
+from capplan.planning.load.demand_curve import typical_curve
+from capplan.planning.money.bill import Held, Rent, held_by, month_bill, uses
+from capplan.planning.money.commitments import Contract, Hours, Term
+from capplan.planning.money.ladder import ladder
+from capplan.planning.money.spot import spot_nodes
 from capplan.settings import SettingError
 from capplan.workload.trace import Trace
 from tests import budgets

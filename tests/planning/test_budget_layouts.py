@@ -11,36 +11,36 @@ from rich.console import Console
 from capplan.deployment.pools import Deployment
 from capplan.errors import InputError
 from capplan.llm.layout import Layout
-from capplan.planning import capacity as capacity_module
-from capplan.planning import demand as demand_module
-from capplan.planning.autoscale import autoscale
-from capplan.planning.autoscale_settings import AutoscaleSettings
-from capplan.planning.budget import budget
-from capplan.planning.budget_settings import BudgetSettings
-from capplan.planning.capacity import capacity
-from capplan.planning.configuration import (
+from capplan.planning.autoscale.autoscale import autoscale
+from capplan.planning.autoscale.settings import AutoscaleSettings
+from capplan.planning.budget.budget import budget
+from capplan.planning.budget.settings import BudgetSettings
+from capplan.planning.configure.configuration import (
     Configuration,
     configurations,
     only_configuration,
 )
-from capplan.planning.demand import planned_at
-from capplan.planning.layout_settings import LayoutSettings
-from capplan.planning.plan import plan
-from capplan.planning.run import simulate_deployment
-from capplan.planning.settings import (
+from capplan.planning.evaluate.run import simulate_deployment
+from capplan.planning.plan import demand as demand_module
+from capplan.planning.plan.demand import planned_at
+from capplan.planning.plan.plan import plan
+from capplan.planning.settings.layouts import LayoutSettings
+from capplan.planning.settings.plan import (
     CapacitySettings,
     DemandSettings,
     PlanSettings,
     SimulateSettings,
 )
+from capplan.planning.size import capacity as capacity_module
+from capplan.planning.size.capacity import capacity
 from capplan.report.pages.budget import budget_page, budget_values
 from capplan.report.pages.capacity import capacity_values
 from capplan.report.pages.run import run_page, run_values
-from capplan.report.planned_settings import planned_settings
+from capplan.report.received.planned_settings import planned_settings
+from capplan.report.received.verify_budget import verify_budget
 from capplan.report.render.json_text import json_text
 from capplan.report.render.terminal import print_page
 from capplan.report.to_files import plan as plan_to_files
-from capplan.report.verify_budget import verify_budget
 from tests.budgets import stub_plans
 
 pytestmark = pytest.mark.filterwarnings("ignore")

@@ -10,8 +10,11 @@ from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
 from capplan.fleet.price import Price
 from capplan.latency.contract import linear_tables
-from capplan.planning.candidate import Candidate
-from capplan.planning.candidates import (
+from capplan.planning.evaluate.candidate import Candidate
+from capplan.planning.evaluate.inputs import PlanInputs
+from capplan.planning.load.load import OpenLoad
+from capplan.planning.settings.plan import PlanSettings
+from capplan.planning.size.candidates import (
     Tuning,
     cannot_serve,
     evaluate,
@@ -19,16 +22,13 @@ from capplan.planning.candidates import (
     pruned,
     tune,
 )
-from capplan.planning.inputs import PlanInputs
-from capplan.planning.load import OpenLoad
-from capplan.planning.prospects import (
+from capplan.planning.size.prospects import (
     MOST_REPLICAS,
     Prospect,
     cannot_win,
     cheapest_first,
     most_to_win,
 )
-from capplan.planning.settings import PlanSettings
 from capplan.workload.slo import parse_slo
 from capplan.workload.trace import Trace
 from tests.deployments import candidate_of
@@ -214,7 +214,7 @@ def test_the_best_count_gets_the_samples_that_it_wanted(
     monkeypatch, ttft, searched, decided
 ):
     """Else `verify`, which has them, would find another attainment."""
-    monkeypatch.setattr("capplan.planning.run.BUDGET_REQUESTS", 2_000)
+    monkeypatch.setattr("capplan.planning.evaluate.run.BUDGET_REQUESTS", 2_000)
     drawn = drawn_inputs(ttft)
 
     quick, _ = evaluate(drawn, prospect(1))
@@ -227,7 +227,7 @@ def test_the_best_count_gets_the_samples_that_it_wanted(
 
 def test_a_count_is_decided_only_where_the_one_below_was_simulated(monkeypatch):
     """51 replicas were decided; the long run held 50, which nobody had tried."""
-    monkeypatch.setattr("capplan.planning.run.BUDGET_REQUESTS", 2_000)
+    monkeypatch.setattr("capplan.planning.evaluate.run.BUDGET_REQUESTS", 2_000)
     drawn = drawn_inputs("40ms")
     quick, _ = evaluate(drawn, prospect(1))
     gap = tuple(probe for probe in quick.probes if probe.replica_count >= 5)
@@ -268,7 +268,7 @@ def test_what_a_budget_that_misses_completes_at_most_is_not_measured(monkeypatch
         raise AssertionError("a utilisation that nobody is told")
 
     monkeypatch.setattr(
-        "capplan.planning.replications.fleet_saturation", fleet_saturation
+        "capplan.planning.evaluate.replications.fleet_saturation", fleet_saturation
     )
 
     assert tune(inputs(), Tuning(prospect(1), "jsq", 1)) == (None, (), None)
@@ -285,7 +285,7 @@ def test_a_token_budget_too_close_to_call_is_named(monkeypatch):
         judgement = SimpleNamespace(meets=None if budget == 1024 else False)
         return SimpleNamespace(replica_count=pool.replica_count, judgement=judgement)
 
-    monkeypatch.setattr("capplan.planning.candidates.run_of", run_of)
+    monkeypatch.setattr("capplan.planning.size.candidates.run_of", run_of)
 
     found = tune(inputs(), Tuning(prospect(1), "jsq", 3))
 

@@ -8,10 +8,10 @@ from rich.console import Console
 
 from capplan.cli.scenario import settings_from
 from capplan.errors import CapplanWarning, InputError
-from capplan.planning.capacity import capacity
-from capplan.planning.plan import plan
-from capplan.planning.run import judged_run
-from capplan.planning.settings import CapacitySettings, PlanSettings
+from capplan.planning.evaluate.run import judged_run
+from capplan.planning.plan.plan import plan
+from capplan.planning.settings.plan import CapacitySettings, PlanSettings
+from capplan.planning.size.capacity import capacity
 from capplan.report.columns import format_count
 from capplan.report.pages.capacity import capacity_page, capacity_values
 from capplan.report.render.json_text import json_text
@@ -154,7 +154,7 @@ def test_a_replayed_trace_is_simulated_once_at_each_rate(tmp_path, monkeypatch):
             rates.append(load.base.rate_per_s)
         return judged_run(load, *args, **options)
 
-    monkeypatch.setattr("capplan.planning.capacity.judged_run", noted)
+    monkeypatch.setattr("capplan.planning.size.capacity.judged_run", noted)
     asked = {**COMMON, "workload": None, "trace": str(trace), "replicas": 1}
 
     row = capacity(CapacitySettings(**asked)).best

@@ -6,11 +6,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from capplan.planning.classes import class_results, own_targets
-from capplan.planning.judgement import judge
-from capplan.planning.run import simulate_deployment
-from capplan.planning.settings import SimulateSettings
-from capplan.simulator.sample import sample_of
+from capplan.planning.evaluate.classes import class_results, own_targets
+from capplan.planning.evaluate.judgement import judge
+from capplan.planning.evaluate.run import simulate_deployment
+from capplan.planning.settings.plan import SimulateSettings
+from capplan.simulator.results.sample import sample_of
 from capplan.workload.slo import RequestSlo, Slo
 from tests.planning.test_judgement import simulation_of
 
@@ -100,7 +100,7 @@ def test_several_samples_are_one_table():
 
 
 def test_more_classes_than_are_kept_apart_have_no_interval(monkeypatch):
-    monkeypatch.setattr("capplan.simulator.sample._MOST_CLASSES", 1)
+    monkeypatch.setattr("capplan.simulator.results.sample._MOST_CLASSES", 1)
 
     chat, _ = judged().classes
 
@@ -173,7 +173,7 @@ def test_a_streamed_run_tells_what_it_read_as_one_that_is_held(
     tmp_path, monkeypatch, is_cut
 ):
     messages = []
-    logger = logging.getLogger("capplan.planning.traffic")
+    logger = logging.getLogger("capplan.planning.load.traffic")
     monkeypatch.setattr(logger, "info", lambda text, *of: messages.append(text % of))
 
     path = tmp_path / "own.jsonl"

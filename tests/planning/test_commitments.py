@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capplan.errors import InputError
-from capplan.planning.commitments import (
+from capplan.planning.money.commitments import (
     Contract,
     Hours,
     Term,
@@ -16,7 +16,7 @@ from capplan.planning.commitments import (
     parse_contract,
     present_factor,
 )
-from capplan.planning.ladder import FULL, WITHIN, Quota, SpotTerms, ladder
+from capplan.planning.money.ladder import FULL, WITHIN, Quota, SpotTerms, ladder
 
 DAY = st.lists(st.integers(0, 12), min_size=1, max_size=40)
 

@@ -12,12 +12,12 @@ from rich.console import Console
 import capplan
 from capplan.cli.main import exit_code
 from capplan.errors import InputError
-from capplan.planning.cautions import largest_of_alike
-from capplan.planning.compare import CURVE, _curves, compare
-from capplan.planning.compare_settings import CompareSettings
-from capplan.planning.highest_rate import STEP
-from capplan.planning.settings import PlanSettings
-from capplan.planning.systems import SYSTEMS, resolve
+from capplan.planning.compare.compare import CURVE, _curves, compare
+from capplan.planning.compare.settings import CompareSettings
+from capplan.planning.compare.systems import SYSTEMS, resolve
+from capplan.planning.evaluate.highest_rate import STEP
+from capplan.planning.settings.plan import PlanSettings
+from capplan.planning.size.cautions import largest_of_alike
 from capplan.report.pages.comparison import comparison_page, winners
 from capplan.report.render.terminal import print_page
 

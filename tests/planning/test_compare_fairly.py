@@ -7,13 +7,13 @@ import pytest
 
 import capplan
 from capplan.errors import InputError
-from capplan.planning import compare as comparing
-from capplan.planning.compare import compare
-from capplan.planning.compare_settings import CompareSettings
-from capplan.planning.highest_rate import STEP, highest_rate
-from capplan.planning.room import room_tokens, slo_of_rest
-from capplan.planning.settings import PlanSettings
-from capplan.planning.systems import SYSTEMS, resolve
+from capplan.planning.compare import compare as comparing
+from capplan.planning.compare.compare import compare
+from capplan.planning.compare.longest_request import room_tokens, slo_of_rest
+from capplan.planning.compare.settings import CompareSettings
+from capplan.planning.compare.systems import SYSTEMS, resolve
+from capplan.planning.evaluate.highest_rate import STEP, highest_rate
+from capplan.planning.settings.plan import PlanSettings
 from capplan.report.pages.comparison import notes
 from capplan.workload.slo import parse_slo
 from capplan.workload.trace import Trace

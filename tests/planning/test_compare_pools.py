@@ -2,11 +2,11 @@
 
 import pytest
 
-from capplan.planning.compare import compare
-from capplan.planning.compare_settings import CompareSettings
-from capplan.planning.plan import plan
-from capplan.planning.settings import PlanSettings
-from capplan.planning.systems import resolve
+from capplan.planning.compare.compare import compare
+from capplan.planning.compare.settings import CompareSettings
+from capplan.planning.compare.systems import resolve
+from capplan.planning.plan.plan import plan
+from capplan.planning.settings.plan import PlanSettings
 from capplan.report.pages.comparison import comparison_values, notes
 
 APART = "vllm-v1-disaggregated"

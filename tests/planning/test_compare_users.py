@@ -7,13 +7,13 @@ import pytest
 
 import capplan
 from capplan.cli.main import exit_code
-from capplan.planning.compare import _curves, compare
-from capplan.planning.compare_settings import CompareSettings
-from capplan.planning.compared_requests import Requests
-from capplan.planning.configuration import configurations, runnable
-from capplan.planning.equal_hardware import Result
-from capplan.planning.highest_rate import STEP
-from capplan.planning.settings import PlanSettings
+from capplan.planning.compare.compare import _curves, compare
+from capplan.planning.compare.equal_hardware import Result
+from capplan.planning.compare.requests import Requests
+from capplan.planning.compare.settings import CompareSettings
+from capplan.planning.configure.configuration import configurations, runnable
+from capplan.planning.evaluate.highest_rate import STEP
+from capplan.planning.settings.plan import PlanSettings
 
 THINK_S = 2.0
 ASKED = {

@@ -8,9 +8,9 @@ from capplan.errors import CapplanWarning, ExtrapolationWarning, InputError
 from capplan.latency.catalog import find_profile, profile_path
 from capplan.latency.profile_file import save_profile
 from capplan.latency.rank_catalog import named_rank_profile, rank_profile_path
-from capplan.planning.configuration import configurations
-from capplan.planning.plan import plan
-from capplan.planning.settings import PlanSettings
+from capplan.planning.configure.configuration import configurations
+from capplan.planning.plan.plan import plan
+from capplan.planning.settings.plan import PlanSettings
 
 LIMITS = {
     "max_num_batched_tokens": 2048,

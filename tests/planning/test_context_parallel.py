@@ -6,11 +6,11 @@ import pytest
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.pools import Deployment
 from capplan.errors import InputError
-from capplan.planning.configuration import configurations, only_configuration
-from capplan.planning.excluded import Excluded
-from capplan.planning.launch import launch
-from capplan.planning.plan import plan
-from capplan.planning.settings import PlanSettings, SimulateSettings
+from capplan.planning.configure.configuration import configurations, only_configuration
+from capplan.planning.configure.excluded import Excluded
+from capplan.planning.configure.launch import launch
+from capplan.planning.plan.plan import plan
+from capplan.planning.settings.plan import PlanSettings, SimulateSettings
 from capplan.simulator.simulate import simulate
 from capplan.workload.trace import Trace
 

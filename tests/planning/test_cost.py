@@ -9,7 +9,7 @@ from capplan.deployment.engine import EngineSettings
 from capplan.errors import InputError
 from capplan.fleet.price import Price
 from capplan.latency.contract import linear_tables
-from capplan.planning.cost import (
+from capplan.planning.money.cost import (
     CostLine,
     cost,
     usd_per_h,

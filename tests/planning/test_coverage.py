@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 
 from capplan.deployment.pools import Deployment
-from capplan.planning.inputs import plan_inputs
-from capplan.planning.plan import plan
-from capplan.planning.run import run_of
-from capplan.planning.settings import PlanSettings
+from capplan.planning.evaluate.inputs import plan_inputs
+from capplan.planning.evaluate.run import run_of
+from capplan.planning.plan.plan import plan
+from capplan.planning.settings.plan import PlanSettings
 from capplan.report.columns import at
-from capplan.simulator.sample import sample_of
+from capplan.simulator.results.sample import sample_of
 from capplan.simulator.simulate import simulate
 
 SEEDS = 400

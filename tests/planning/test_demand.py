@@ -5,9 +5,9 @@ import json
 import pytest
 
 from capplan.errors import InputError
-from capplan.planning.demand import demand
-from capplan.planning.plan import plan
-from capplan.planning.settings import DemandSettings
+from capplan.planning.plan.demand import demand
+from capplan.planning.plan.plan import plan
+from capplan.planning.settings.plan import DemandSettings
 from capplan.report.pages.demand import demand_values
 from capplan.report.render.json_text import json_text
 

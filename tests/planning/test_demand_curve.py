@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 
 from capplan.errors import InputError
-from capplan.planning.demand_curve import curve_of_trace, hour_name, typical_curve
+from capplan.planning.load.demand_curve import curve_of_trace, hour_name, typical_curve
 from capplan.workload.trace import Trace
 
 

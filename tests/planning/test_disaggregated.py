@@ -9,22 +9,22 @@ import pytest
 
 from capplan.bounds.certificate import check_document, seal
 from capplan.errors import InputError
-from capplan.planning.candidate import Disaggregation
-from capplan.planning.configuration import only_configuration
-from capplan.planning.cost import Cost
-from capplan.planning.deployments import of_pools
-from capplan.planning.disaggregated import worth
-from capplan.planning.inputs import plan_inputs
-from capplan.planning.pairs import pairs_of
-from capplan.planning.plan import plan
-from capplan.planning.pool_parts import one_fewer
-from capplan.planning.pool_proof import reproduce_pools
-from capplan.planning.run import run_of
-from capplan.planning.settings import PlanSettings, SimulateSettings
+from capplan.planning.configure.configuration import only_configuration
+from capplan.planning.configure.deployments import of_pools
+from capplan.planning.evaluate.candidate import Disaggregation
+from capplan.planning.evaluate.inputs import plan_inputs
+from capplan.planning.evaluate.run import run_of
+from capplan.planning.money.cost import Cost
+from capplan.planning.plan.plan import plan
+from capplan.planning.prove.pool_parts import one_fewer
+from capplan.planning.prove.pool_proof import reproduce_pools
+from capplan.planning.settings.plan import PlanSettings, SimulateSettings
+from capplan.planning.size.disaggregated import worth
+from capplan.planning.size.pairs import pairs_of
 from capplan.report.pages.apart import verdict
 from capplan.report.pages.plan import plan_page, plan_values
+from capplan.report.received.verify import verify
 from capplan.report.render.json_text import json_text
-from capplan.report.verify import verify
 from capplan.settings import SettingError
 
 ASKED = {
@@ -173,7 +173,9 @@ def test_pools_that_cost_as_much_as_one_pool_are_not_bounded(monkeypatch):
 
     kept = pairs_of(replace(inputs, to_beat=(math.inf, sum(pair.at_least) + 1)), tried)
     dear = pairs_of(replace(inputs, to_beat=pair.price_of(pair.at_least)), tried)
-    monkeypatch.setattr("capplan.planning.pairs.bound_of", None)  # not to be called
+    monkeypatch.setattr(
+        "capplan.planning.size.pairs.bound_of", None
+    )  # not to be called
     dearer = pairs_of(replace(inputs, to_beat=pair.price_of((1, 1))), tried)
 
     assert len(kept) == 1

@@ -8,10 +8,10 @@ import pytest
 from capplan.deployment.configuration import Configuration
 from capplan.errors import InputError
 from capplan.llm.catalog import llm, llm_names, published
-from capplan.planning.configuration import configurations, only_configuration
-from capplan.planning.excluded import Excluded
-from capplan.planning.launch import YOURS, launch, read_launch
-from capplan.planning.settings import PlanSettings, SimulateSettings
+from capplan.planning.configure.configuration import configurations, only_configuration
+from capplan.planning.configure.excluded import Excluded
+from capplan.planning.configure.launch import YOURS, launch, read_launch
+from capplan.planning.settings.plan import PlanSettings, SimulateSettings
 
 SGLANG_FLAGS = {
     "--attn-dp-size",

@@ -10,9 +10,9 @@ from rich.console import Console
 
 from capplan.errors import CapplanError, InputError
 from capplan.latency.engine_time import ENGINES
-from capplan.planning.configuration import only_configuration
-from capplan.planning.plan import plan
-from capplan.planning.settings import PlanSettings
+from capplan.planning.configure.configuration import only_configuration
+from capplan.planning.plan.plan import plan
+from capplan.planning.settings.plan import PlanSettings
 from capplan.report import uncertain
 from capplan.report.pages.plan import plan_page
 from capplan.report.render.terminal import print_page

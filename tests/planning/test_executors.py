@@ -11,7 +11,7 @@ import pytest
 
 from capplan.cli.main import exit_code
 from capplan.errors import CapplanError, CapplanWarning, InputError
-from capplan.planning.executors import EXECUTORS, executor
+from capplan.planning.evaluate.executors import EXECUTORS, executor
 
 COST = "--latency-ms 10,0.05,0,0.1,0.0001 --kv-blocks 2000 --max-num-seqs 64"
 PLAN = (

@@ -5,9 +5,9 @@ from types import SimpleNamespace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capplan.planning.executors import Interrupted
-from capplan.planning.fewest_pools import fewest_pools
-from capplan.planning.pool_parts import one_fewer
+from capplan.planning.evaluate.executors import Interrupted
+from capplan.planning.prove.pool_parts import one_fewer
+from capplan.planning.size.fewest_pools import fewest_pools
 
 
 def run(counts, meets):

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capplan.errors import HostFullError
-from capplan.planning.fewest_replicas import (
+from capplan.planning.size.fewest_replicas import (
     about_fewest,
     binding_limit,
     fewest_replicas,

@@ -2,12 +2,12 @@
 
 import pytest
 
-from capplan.planning.autoscale_settings import AutoscaleSettings
-from capplan.planning.budget_settings import BudgetSettings
-from capplan.planning.compare_settings import CompareSettings
-from capplan.planning.place_settings import PlaceSettings
-from capplan.planning.prices import list_offers
-from capplan.planning.settings import (
+from capplan.planning.autoscale.settings import AutoscaleSettings
+from capplan.planning.budget.settings import BudgetSettings
+from capplan.planning.compare.settings import CompareSettings
+from capplan.planning.money.prices import list_offers
+from capplan.planning.settings.place import PlaceSettings
+from capplan.planning.settings.plan import (
     CapacitySettings,
     DemandSettings,
     OffersSettings,

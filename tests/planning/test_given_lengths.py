@@ -7,9 +7,9 @@ import pytest
 from capplan.cli.main import exit_code
 from capplan.deployment.engine import EngineSettings
 from capplan.errors import InputError
-from capplan.planning.plan import plan
-from capplan.planning.settings import PlanSettings, SimulateSettings
-from capplan.planning.traffic import read_requests
+from capplan.planning.load.traffic import read_requests
+from capplan.planning.plan.plan import plan
+from capplan.planning.settings.plan import PlanSettings, SimulateSettings
 
 COST = {"latency_ms": "9,0.04,0,0.08,0.00005", "kv_blocks": 30_735, "tp": 1}
 KV = f"--latency-ms {COST['latency_ms']} --kv-blocks 30735 --tp 1"

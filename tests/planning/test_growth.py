@@ -1,7 +1,7 @@
 import pytest
 
 from capplan.errors import InputError
-from capplan.planning.growth import Growth, growth_text, parse_growth
+from capplan.planning.budget.growth import Growth, growth_text, parse_growth
 
 
 def test_five_percent_a_month_is_eighty_a_year():

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capplan.planning.highest_rate import STEP, highest_decided, highest_rate
+from capplan.planning.evaluate.highest_rate import STEP, highest_decided, highest_rate
 
 STEPS = st.integers(-60, 90)
 

@@ -5,13 +5,13 @@ import pytest
 from capplan.deployment.configuration import Configuration
 from capplan.errors import CapplanWarning, InputError
 from capplan.llm.catalog import llm
-from capplan.planning.configuration import configurations, only_configuration
-from capplan.planning.excluded import Excluded
-from capplan.planning.launch import launch
-from capplan.planning.place_settings import PlaceSettings
-from capplan.planning.placing import place
-from capplan.planning.plan import plan
-from capplan.planning.settings import PlanSettings, SimulateSettings
+from capplan.planning.configure.configuration import configurations, only_configuration
+from capplan.planning.configure.excluded import Excluded
+from capplan.planning.configure.launch import launch
+from capplan.planning.plan.placing import place
+from capplan.planning.plan.plan import plan
+from capplan.planning.settings.place import PlaceSettings
+from capplan.planning.settings.plan import PlanSettings, SimulateSettings
 from capplan.workload.readers import read_trace
 from capplan.workload.readers.chunks import iterate_trace
 

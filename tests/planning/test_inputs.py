@@ -4,10 +4,10 @@ import pytest
 
 from capplan.deployment.configuration import Configuration
 from capplan.errors import InputError
-from capplan.planning.excluded import Excluded
-from capplan.planning.inputs import configuration_of, plan_inputs
-from capplan.planning.proof import bound_inputs
-from capplan.planning.settings import PlanSettings
+from capplan.planning.configure.excluded import Excluded
+from capplan.planning.evaluate.inputs import configuration_of, plan_inputs
+from capplan.planning.prove.proof import bound_inputs
+from capplan.planning.settings.plan import PlanSettings
 
 SETTINGS = {
     "workload": "synthetic:prompt=100,output=20,n=1200",

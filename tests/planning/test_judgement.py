@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from capplan.errors import InputError
-from capplan.planning.judgement import LEVELS, is_hopeless, is_roomy
-from capplan.planning.judgement import judge as judge_samples
-from capplan.planning.steadiness import Steadiness
-from capplan.simulator.request_times import RequestTimes
-from capplan.simulator.sample import sample_of
-from capplan.simulator.times import PoolUse, Series, Simulation, totals
+from capplan.planning.evaluate.judgement import LEVELS, is_hopeless, is_roomy
+from capplan.planning.evaluate.judgement import judge as judge_samples
+from capplan.planning.evaluate.steadiness import Steadiness
+from capplan.simulator.results.request_times import RequestTimes
+from capplan.simulator.results.sample import sample_of
+from capplan.simulator.results.times import PoolUse, Series, Simulation, totals
 from capplan.workload.slo import RequestSlo, Slo
 
 

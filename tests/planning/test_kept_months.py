@@ -11,16 +11,16 @@ from hypothesis import strategies as st
 
 from capplan.errors import InputError, collected_warnings
 from capplan.fleet.prices import Market, price
-from capplan.planning.bill import Rent, held_by, month_bill
-from capplan.planning.budget import budget
-from capplan.planning.budget_settings import BudgetSettings
-from capplan.planning.commitments import Hours
-from capplan.planning.kept_months import lengths_on_sale, peaks_of, rentals
-from capplan.planning.ladder import Quota, ladder
-from capplan.planning.node_prices import NodePrices
+from capplan.planning.budget.budget import budget
+from capplan.planning.budget.kept_months import lengths_on_sale, peaks_of, rentals
+from capplan.planning.budget.settings import BudgetSettings
+from capplan.planning.money.bill import Rent, held_by, month_bill
+from capplan.planning.money.commitments import Hours
+from capplan.planning.money.ladder import Quota, ladder
+from capplan.planning.money.node_prices import NodePrices
 from capplan.report.pages.budget import budget_values
+from capplan.report.received.verify_budget import verify_budget
 from capplan.report.render.json_text import json_text
-from capplan.report.verify_budget import verify_budget
 from tests import budgets
 from tests.budgets import stub_plans
 

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from capplan.planning.last_replica import last_replica
-from capplan.planning.plan import plan
-from capplan.planning.probe import Probe
-from capplan.planning.settings import PlanSettings
+from capplan.planning.evaluate.probe import Probe
+from capplan.planning.plan.last_replica import last_replica
+from capplan.planning.plan.plan import plan
+from capplan.planning.settings.plan import PlanSettings
 from capplan.report.pages.served import last_replica as told
 
 ASKED = {

@@ -8,10 +8,10 @@ import pytest
 
 from capplan.deployment.configuration import Configuration
 from capplan.llm.catalog import llm, llm_names, published
-from capplan.planning.configuration import configurations
-from capplan.planning.excluded import Excluded
-from capplan.planning.launch import YOURS, launch, read_launch
-from capplan.planning.settings import PlanSettings
+from capplan.planning.configure.configuration import configurations
+from capplan.planning.configure.excluded import Excluded
+from capplan.planning.configure.launch import YOURS, launch, read_launch
+from capplan.planning.settings.plan import PlanSettings
 
 TINY = {
     "architectures": ["LlamaForCausalLM"],

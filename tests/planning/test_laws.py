@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from capplan.planning.plan import plan
-from capplan.planning.result import Plan
-from capplan.planning.run import simulate_deployment
-from capplan.planning.settings import PlanSettings, SimulateSettings
+from capplan.planning.evaluate.run import simulate_deployment
+from capplan.planning.plan.plan import plan
+from capplan.planning.plan.result import Plan
+from capplan.planning.settings.plan import PlanSettings, SimulateSettings
 
 
 @dataclass(frozen=True)

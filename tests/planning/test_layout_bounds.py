@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from capplan.bounds.bound_check import COLUMNS
 from capplan.bounds.lower_bound import lower_bound
-from capplan.planning.pool_parts import Part
-from capplan.planning.proof import _as_iterations
-from capplan.planning.scheduling import widest_alone, widest_of_replica
-from capplan.planning.unbatched import unbatched
+from capplan.planning.configure.scheduling import widest_alone, widest_of_replica
+from capplan.planning.load.unbatched import unbatched
+from capplan.planning.prove.pool_parts import Part
+from capplan.planning.prove.proof import _as_iterations
 from capplan.simulator.simulate import simulate
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "golden"))

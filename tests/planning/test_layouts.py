@@ -14,15 +14,15 @@ from capplan.deployment.pools import Deployment, Pool
 from capplan.errors import InputError
 from capplan.fleet.catalog import gpu
 from capplan.latency.rank_tables import RankWork
-from capplan.planning.autoscale_settings import AutoscaleSettings
-from capplan.planning.candidate import Candidate
-from capplan.planning.configuration import configurations, only_configuration
-from capplan.planning.cost import nodes_of
-from capplan.planning.excluded import Excluded
-from capplan.planning.launch import launch
-from capplan.planning.plan import plan
-from capplan.planning.proof import reproduce
-from capplan.planning.settings import PlanSettings, SimulateSettings
+from capplan.planning.autoscale.settings import AutoscaleSettings
+from capplan.planning.configure.configuration import configurations, only_configuration
+from capplan.planning.configure.excluded import Excluded
+from capplan.planning.configure.launch import launch
+from capplan.planning.evaluate.candidate import Candidate
+from capplan.planning.money.cost import nodes_of
+from capplan.planning.plan.plan import plan
+from capplan.planning.prove.proof import reproduce
+from capplan.planning.settings.plan import PlanSettings, SimulateSettings
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 R1 = {"llm": "DeepSeek-R1", "gpu": "H200"}

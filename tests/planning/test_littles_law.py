@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capplan.cli.main import exit_code
-from capplan.planning.plan import plan
-from capplan.planning.run import simulate_deployment
-from capplan.planning.settings import PlanSettings, SimulateSettings
+from capplan.planning.evaluate.run import simulate_deployment
+from capplan.planning.plan.plan import plan
+from capplan.planning.settings.plan import PlanSettings, SimulateSettings
 
 COST = {"latency_ms": "9,0.04,0,0.08,0.00005", "tp": 1}
 THINK_S = {"0": 0.0, "2s": 2.0, "exp:1s": 1.0, "exp:20s": 20.0}

@@ -23,12 +23,12 @@ import pytest
 from scipy import stats
 
 from capplan.deployment.pools import Deployment
-from capplan.planning.inputs import plan_inputs
-from capplan.planning.plan import plan
-from capplan.planning.saturation import saturation
-from capplan.planning.settings import PlanSettings
-from capplan.planning.settling import full_batch, requests_in_system
-from capplan.simulator.sample import sample_of
+from capplan.planning.evaluate.inputs import plan_inputs
+from capplan.planning.evaluate.saturation import saturation
+from capplan.planning.evaluate.settling import full_batch, requests_in_system
+from capplan.planning.plan.plan import plan
+from capplan.planning.settings.plan import PlanSettings
+from capplan.simulator.results.sample import sample_of
 from capplan.simulator.simulate import simulate
 from capplan.workload.synthesis import joined
 

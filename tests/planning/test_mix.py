@@ -15,21 +15,21 @@ from capplan.deployment.split import SizeBand, Split
 from capplan.errors import CapplanWarning, InputError
 from capplan.fleet.price import Price
 from capplan.latency.contract import linear_tables
-from capplan.planning import mix_fleet
-from capplan.planning.candidates import evaluate, run_of
-from capplan.planning.cost import usd_per_h
-from capplan.planning.inputs import PlanInputs, unseen
-from capplan.planning.known_runs import KnownRuns
-from capplan.planning.load import OpenLoad
-from capplan.planning.mix import mix_of
-from capplan.planning.mix_allocation import SLICES
-from capplan.planning.mix_bound import bound_of_mix
-from capplan.planning.mix_fleet import MIN_REPLICAS, MixFleet
-from capplan.planning.mix_result import Mix
-from capplan.planning.proof import bound_of
-from capplan.planning.prospects import Prospect, feasible_of, price_of
-from capplan.planning.quota import check_quota
-from capplan.planning.settings import PlanSettings
+from capplan.planning.evaluate.inputs import PlanInputs, unseen
+from capplan.planning.evaluate.known_runs import KnownRuns
+from capplan.planning.load.load import OpenLoad
+from capplan.planning.mix import fleet as mix_fleet
+from capplan.planning.mix.allocation import SLICES
+from capplan.planning.mix.fleet import MIN_REPLICAS, MixFleet
+from capplan.planning.mix.mix import mix_of
+from capplan.planning.mix.result import Mix
+from capplan.planning.money.cost import usd_per_h
+from capplan.planning.money.quota import check_quota
+from capplan.planning.prove.mix_bound import bound_of_mix
+from capplan.planning.prove.proof import bound_of
+from capplan.planning.settings.plan import PlanSettings
+from capplan.planning.size.candidates import evaluate, run_of
+from capplan.planning.size.prospects import Prospect, feasible_of, price_of
 from capplan.report.pages.mix import mix_sections, mix_sentence
 from capplan.settings import SettingError
 from capplan.simulator.simulate import simulate

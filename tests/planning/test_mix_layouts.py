@@ -7,16 +7,16 @@ import pytest
 
 from capplan.deployment.pools import Deployment
 from capplan.deployment.split import SizeBand, Split
-from capplan.planning.candidates import evaluate
-from capplan.planning.configuration import Configuration, configurations
-from capplan.planning.inputs import PlanInputs, unseen
-from capplan.planning.load import OpenLoad
-from capplan.planning.mix import mix_of
-from capplan.planning.mix_fleet import MixFleet
-from capplan.planning.mix_result import Kind
-from capplan.planning.proof import bound_of
-from capplan.planning.prospects import Prospect, feasible_of, price_of
-from capplan.planning.settings import PlanSettings
+from capplan.planning.configure.configuration import Configuration, configurations
+from capplan.planning.evaluate.inputs import PlanInputs, unseen
+from capplan.planning.load.load import OpenLoad
+from capplan.planning.mix.fleet import MixFleet
+from capplan.planning.mix.mix import mix_of
+from capplan.planning.mix.result import Kind
+from capplan.planning.prove.proof import bound_of
+from capplan.planning.settings.plan import PlanSettings
+from capplan.planning.size.candidates import evaluate
+from capplan.planning.size.prospects import Prospect, feasible_of, price_of
 from capplan.report.pages.mix import mix_sections, mix_sentence
 from capplan.report.render.json_text import plain
 from capplan.simulator.simulate import simulate

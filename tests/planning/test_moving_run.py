@@ -5,10 +5,10 @@ import pytest
 
 from capplan.deployment.pools import DECODE, PREFILL
 from capplan.errors import InputError
-from capplan.planning.cost import usd_per_h
-from capplan.planning.deployments import link_gb_per_s
-from capplan.planning.run import simulate_deployment
-from capplan.planning.settings import SimulateSettings
+from capplan.planning.configure.deployments import link_gb_per_s
+from capplan.planning.evaluate.run import simulate_deployment
+from capplan.planning.money.cost import usd_per_h
+from capplan.planning.settings.plan import SimulateSettings
 from capplan.settings import SettingError
 
 ASKED = {

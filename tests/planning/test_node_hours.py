@@ -3,15 +3,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capplan.planning.commitments import Hours
-from capplan.planning.node_hours import paid_hours, whole_nodes
-from capplan.planning.replicas_by_rate import (
+from capplan.planning.budget.replicas_by_rate import (
     ABOVE,
     EXTRAPOLATED,
     LAW,
     SIMULATED,
     ReplicasByRate,
 )
+from capplan.planning.money.commitments import Hours
+from capplan.planning.money.node_hours import paid_hours, whole_nodes
 
 
 def test_replicas_fill_nodes_or_take_several():

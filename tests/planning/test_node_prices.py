@@ -4,10 +4,10 @@ import pytest
 
 from capplan.errors import InputError
 from capplan.fleet.prices import catalog_offers
-from capplan.planning.budget_settings import BudgetSettings
-from capplan.planning.configuration import only_configuration
-from capplan.planning.node_prices import DISCOUNTS, node_prices
-from capplan.planning.purchase_texts import Wish, parse_commit
+from capplan.planning.budget.settings import BudgetSettings
+from capplan.planning.configure.configuration import only_configuration
+from capplan.planning.money.node_prices import DISCOUNTS, node_prices
+from capplan.planning.money.purchase_texts import Wish, parse_commit
 
 pytestmark = pytest.mark.filterwarnings("ignore::capplan.errors.CapplanWarning")
 

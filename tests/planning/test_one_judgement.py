@@ -5,11 +5,11 @@ import json
 import numpy as np
 import pytest
 
-from capplan.planning.plan import plan
-from capplan.planning.run import simulate_deployment
-from capplan.planning.settings import PlanSettings, SimulateSettings
-from capplan.simulator.histogram import RELATIVE_ERROR
-from capplan.simulator.request_times import METRICS
+from capplan.planning.evaluate.run import simulate_deployment
+from capplan.planning.plan.plan import plan
+from capplan.planning.settings.plan import PlanSettings, SimulateSettings
+from capplan.simulator.results.histogram import RELATIVE_ERROR
+from capplan.simulator.results.request_times import METRICS
 from tests.documents import plan_json, run_json
 
 H100 = {"llm": "Llama-3.1-8B", "gpu": "H100-SXM", "tp": 1}

@@ -5,14 +5,14 @@ import numpy as np
 import pytest
 
 from capplan.errors import InputError
-from capplan.planning.owned import (
+from capplan.planning.money.owned import (
     Owned,
     capital_recovery,
     kwh,
     owned_node,
     parse_owned,
 )
-from capplan.planning.spot import availability, spot_nodes
+from capplan.planning.money.spot import availability, spot_nodes
 
 # The worked example of the design: 8 x H100, 4 years, 10 % left, 5 % support, no staff.
 OWN = Owned(300_000, 8, 10.2, life=4, residual=0.10, support=0.05, usd_per_kwh=0.089)

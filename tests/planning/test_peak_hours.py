@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from capplan.planning.plan import plan
-from capplan.planning.run import simulate_deployment
-from capplan.planning.settings import PlanSettings, SimulateSettings
+from capplan.planning.evaluate.run import simulate_deployment
+from capplan.planning.plan.plan import plan
+from capplan.planning.settings.plan import PlanSettings, SimulateSettings
 from capplan.report import sentences
 from capplan.report.pages.plan import plan_page
 from capplan.simulator.simulate import simulate
@@ -117,7 +117,7 @@ def test_a_quiet_day_is_not_judged_by_coincidences(tmp_path):
 
 
 def _again(settings, run):
-    from capplan.planning.traffic import read_requests
+    from capplan.planning.load.traffic import read_requests
 
     return read_requests(settings), run.deployment
 

@@ -13,15 +13,19 @@ from capplan.fleet.catalog import gpu
 from capplan.latency.pipeline import P2P_S, hop_times_s
 from capplan.latency.roofline import efficiency_of
 from capplan.llm.catalog import llm
-from capplan.planning.configuration import configurations, only_configuration
-from capplan.planning.launch import launch
-from capplan.planning.pipeline import refuse_stages
-from capplan.planning.place_settings import PlaceSettings
-from capplan.planning.plan import plan
-from capplan.planning.scheduling import widest_alone
-from capplan.planning.settings import PlanSettings, SearchSettings, SimulateSettings
-from capplan.planning.unbatched import unbatched
-from capplan.report.verify import verify
+from capplan.planning.configure.configuration import configurations, only_configuration
+from capplan.planning.configure.launch import launch
+from capplan.planning.configure.pipeline import refuse_stages
+from capplan.planning.configure.scheduling import widest_alone
+from capplan.planning.load.unbatched import unbatched
+from capplan.planning.plan.plan import plan
+from capplan.planning.settings.place import PlaceSettings
+from capplan.planning.settings.plan import (
+    PlanSettings,
+    SearchSettings,
+    SimulateSettings,
+)
+from capplan.report.received.verify import verify
 from capplan.settings import SettingError
 from capplan.simulator.simulate import simulate
 from capplan.workload.trace import Trace

@@ -5,10 +5,10 @@ import pytest
 
 from capplan.errors import InputError
 from capplan.placement.heuristics import heuristic
-from capplan.planning.configuration import given_configuration
-from capplan.planning.place_settings import PlaceSettings
-from capplan.planning.placing import peak_heartbeat, place, placement_problem
-from capplan.planning.settings import PlanSettings
+from capplan.planning.configure.configuration import given_configuration
+from capplan.planning.plan.placing import peak_heartbeat, place, placement_problem
+from capplan.planning.settings.place import PlaceSettings
+from capplan.planning.settings.plan import PlanSettings
 from capplan.settings import SettingError
 from capplan.workload.slo import parse_slo
 from capplan.workload.trace import Trace

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from capplan.errors import InputError
-from capplan.planning.plan import plan
-from capplan.planning.settings import PlanSettings
+from capplan.planning.plan.plan import plan
+from capplan.planning.settings.plan import PlanSettings
 from tests.documents import plan_json
 
 SETTINGS = {
@@ -340,7 +340,7 @@ def test_tuned_engine_is_proven_with_its_own_settings():
     import json
 
     from capplan.bounds.certificate import check_document
-    from capplan.planning.proof import reproduce
+    from capplan.planning.prove.proof import reproduce
 
     asked = {
         **SETTINGS,

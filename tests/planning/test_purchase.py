@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from capplan.planning.plan import plan
-from capplan.planning.probe import Probe
-from capplan.planning.purchase import purchase
-from capplan.planning.settings import PlanSettings
+from capplan.planning.evaluate.probe import Probe
+from capplan.planning.plan.plan import plan
+from capplan.planning.plan.purchase import purchase
+from capplan.planning.settings.plan import PlanSettings
 from capplan.report.pages.purchase import paid_anyway
 
 ASKED = {

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from capplan.planning.replica_hours import replica_hours
-from capplan.simulator.lifecycle import LIFE
+from capplan.planning.evaluate.replica_hours import replica_hours
+from capplan.simulator.fleet.lifecycle import LIFE
 
 INF = np.inf
 

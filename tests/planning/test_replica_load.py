@@ -5,14 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from capplan.planning import saturation
-from capplan.planning.capacity import capacity
-from capplan.planning.configuration import only_configuration
-from capplan.planning.deployments import one_pool
-from capplan.planning.highest_rate import highest_rate
-from capplan.planning.inputs import plan_inputs, unseen
-from capplan.planning.plan import plan
-from capplan.planning.replica_load import (
+from capplan.planning.configure.configuration import only_configuration
+from capplan.planning.configure.deployments import one_pool
+from capplan.planning.evaluate import saturation
+from capplan.planning.evaluate.highest_rate import highest_rate
+from capplan.planning.evaluate.inputs import plan_inputs, unseen
+from capplan.planning.evaluate.replica_load import (
     _LEAST_REQUESTS,
     ReplicaLoad,
     at_rate,
@@ -20,9 +18,11 @@ from capplan.planning.replica_load import (
     drawn_from,
     replica_load,
 )
-from capplan.planning.run import judged_run
-from capplan.planning.settings import CapacitySettings, PlanSettings
-from capplan.planning.traffic import arriving, read_requests
+from capplan.planning.evaluate.run import judged_run
+from capplan.planning.load.traffic import arriving, read_requests
+from capplan.planning.plan.plan import plan
+from capplan.planning.settings.plan import CapacitySettings, PlanSettings
+from capplan.planning.size.capacity import capacity
 
 ASKED = {
     "workload": "synthetic:prompt=300,output=60,n=4000",
@@ -157,7 +157,7 @@ def test_a_replica_carries_no_less_than_a_plan_shows_that_it_does(monkeypatch):
     run = plan(settings).best.run
     inputs, _ = plan_inputs(settings)
     monkeypatch.setattr(
-        "capplan.planning.replica_load.replica_load",
+        "capplan.planning.evaluate.replica_load.replica_load",
         lambda *_, **given: ReplicaLoad(
             0.97 * 40 / run.replica_count, 10.0, run.replica_count
         ),

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from capplan.bounds.certificate import check_document, seal
-from capplan.planning.plan import plan
-from capplan.planning.proof import MIX, reproduce
-from capplan.planning.settings import PlanSettings
+from capplan.planning.plan.plan import plan
+from capplan.planning.prove.proof import MIX, reproduce
+from capplan.planning.settings.plan import PlanSettings
 from tests.documents import plan_json
 
 ASKED = {

@@ -10,15 +10,15 @@ import pytest
 
 from capplan.errors import CapplanWarning
 from capplan.latency.engine_time import between
-from capplan.planning import drawn_plan as module
-from capplan.planning.draws import draws_of
-from capplan.planning.inputs import plan_inputs, unseen
-from capplan.planning.plan import plan, planned
-from capplan.planning.risk import FEW_DAYS, risk_of
-from capplan.planning.settings import PlanSettings
+from capplan.planning.evaluate.inputs import plan_inputs, unseen
+from capplan.planning.plan.plan import plan, planned
+from capplan.planning.risk import drawn_plan as module
+from capplan.planning.risk.draws import draws_of
+from capplan.planning.risk.risk import FEW_DAYS, risk_of
+from capplan.planning.settings.plan import PlanSettings
+from capplan.report.charts.svg_chart import COLOURS
 from capplan.report.pages.plan import plan_page
 from capplan.report.pages.risk import histogram, levels_of, tornado, worth
-from capplan.report.svg_chart import COLOURS
 from capplan.settings import SettingError
 from capplan.simulator.checks import oversized
 from tests.documents import plan_json

@@ -10,12 +10,12 @@ import pytest
 
 from capplan.cli.main import INTERRUPTED, exit_code
 from capplan.errors import InputError
-from capplan.planning import traffic as planning_traffic
-from capplan.planning.settings import SimulateSettings
-from capplan.planning.traffic import is_streamed
-from capplan.simulator.fleet import Fleet
-from capplan.simulator.histogram import RELATIVE_ERROR
-from capplan.simulator.serving_pool import ServingPool
+from capplan.planning.load import traffic as planning_traffic
+from capplan.planning.load.traffic import is_streamed
+from capplan.planning.settings.plan import SimulateSettings
+from capplan.simulator.fleet.fleet import Fleet
+from capplan.simulator.fleet.serving_pool import ServingPool
+from capplan.simulator.results.histogram import RELATIVE_ERROR
 
 COST = "--latency-ms 10,0.05,0,0.1,0.0001 --kv-blocks 2000 --max-num-seqs 64 --tp 1"
 SLO = "--slo ttft=100ms,tpot=16ms"
@@ -56,7 +56,7 @@ def pressed_after(monkeypatch):
                 signal.raise_signal(signal.SIGINT)
 
         monkeypatch.setattr(Fleet, "serve", served)
-        monkeypatch.setattr("capplan.simulator.fleet._FIRST_CHUNK", 500)
+        monkeypatch.setattr("capplan.simulator.fleet.fleet._FIRST_CHUNK", 500)
 
     return press_after
 

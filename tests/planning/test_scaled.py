@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from capplan.errors import CapplanWarning, InputError
-from capplan.planning.run import simulate_deployment
-from capplan.planning.settings import PlanSettings, SimulateSettings
-from capplan.planning.traffic import read_traffic
+from capplan.planning.evaluate.run import simulate_deployment
+from capplan.planning.load.traffic import read_traffic
+from capplan.planning.settings.plan import PlanSettings, SimulateSettings
 
 OWN_TIMES = "synthetic:prompt=200,output=20,n=7200,rate=1"  # two hours
 FEW = "synthetic:prompt=200,output=20,n=900,rate=30"

@@ -8,11 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capplan.errors import InputError
-from capplan.planning.budget import budget
-from capplan.planning.budget_settings import BudgetSettings
-from capplan.planning.plan import plan
-from capplan.planning.scenarios import Scenario, parse_scenarios, scenarios_by_name
-from capplan.planning.traffic import read_requests
+from capplan.planning.budget.budget import budget
+from capplan.planning.budget.scenarios import (
+    Scenario,
+    parse_scenarios,
+    scenarios_by_name,
+)
+from capplan.planning.budget.settings import BudgetSettings
+from capplan.planning.load.traffic import read_requests
+from capplan.planning.plan.plan import plan
 from capplan.report.pages.budget import budget_page, budget_values
 from capplan.report.render.json_text import json_text
 from capplan.report.render.markdown import markdown
@@ -203,7 +207,7 @@ def test_scenarios_that_differ_in_money_alone_plan_nothing_again(monkeypatch):
         rates.append(settings.rate)
         return plan(settings, *args, **options)
 
-    monkeypatch.setattr("capplan.planning.demand.plan", noted)
+    monkeypatch.setattr("capplan.planning.plan.demand.plan", noted)
     alone = made(growth="0%/month")
     planned = [*rates]
     rates.clear()

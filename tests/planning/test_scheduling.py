@@ -12,15 +12,15 @@ from capplan.cli.main import exit_code
 from capplan.deployment.engine import EngineSettings
 from capplan.errors import InputError
 from capplan.latency.contract import linear_tables
-from capplan.planning.plan import plan
-from capplan.planning.proof import reproduce
-from capplan.planning.scheduling import (
+from capplan.planning.configure.scheduling import (
     VLLM,
     scheduled,
     scheduling,
     widest_iterations,
 )
-from capplan.planning.settings import PlanSettings
+from capplan.planning.plan.plan import plan
+from capplan.planning.prove.proof import reproduce
+from capplan.planning.settings.plan import PlanSettings
 from capplan.simulator.schedulers import SCHEDULERS, parse_scheduler
 from tests.documents import plan_json
 

@@ -3,7 +3,7 @@
 import pytest
 
 from capplan.errors import InputError
-from capplan.planning.settings import PlanSettings, SimulateSettings
+from capplan.planning.settings.plan import PlanSettings, SimulateSettings
 
 NAMES = (
     "trace workload rate llm gpu tp slo attainment out max_num_batched_tokens "

@@ -9,13 +9,13 @@ from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.pools import Deployment
 from capplan.latency.contract import linear_tables
-from capplan.planning.load import OpenLoad
-from capplan.planning.plan import plan
-from capplan.planning.run import judged_run, simulate_deployment
-from capplan.planning.saturation import fleet_saturation, saturation
-from capplan.planning.settings import PlanSettings, SimulateSettings
-from capplan.planning.settling import full_batch, requests_in_system, settle
-from capplan.simulator.metrics import autocorrelation_time
+from capplan.planning.evaluate.run import judged_run, simulate_deployment
+from capplan.planning.evaluate.saturation import fleet_saturation, saturation
+from capplan.planning.evaluate.settling import full_batch, requests_in_system, settle
+from capplan.planning.load.load import OpenLoad
+from capplan.planning.plan.plan import plan
+from capplan.planning.settings.plan import PlanSettings, SimulateSettings
+from capplan.simulator.results.metrics import autocorrelation_time
 from capplan.simulator.simulate import simulate
 from capplan.workload.slo import RequestSlo, Slo
 from capplan.workload.trace import Trace

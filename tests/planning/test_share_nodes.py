@@ -9,14 +9,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capplan.errors import InputError
-from capplan.planning.demand_curve import DemandCurve
-from capplan.planning.plan import plan
-from capplan.planning.planned_llm import PlannedLlm, PlannedPool
-from capplan.planning.replicas_by_hour import folded, replicas_by_hour
-from capplan.planning.settings import PlanSettings
-from capplan.planning.share_nodes import APART, AT_ONCE, BY_HOUR, JOINT, share_nodes
-from capplan.planning.shared_fleet import OFF_PEAK, SPARES, STRANDED, in_cents
-from capplan.planning.shared_fleet_settings import SharedFleetSettings
+from capplan.planning.load.demand_curve import DemandCurve
+from capplan.planning.plan.plan import plan
+from capplan.planning.settings.plan import PlanSettings
+from capplan.planning.shared_fleet.planned_llm import PlannedLlm, PlannedPool
+from capplan.planning.shared_fleet.replicas_by_hour import folded, replicas_by_hour
+from capplan.planning.shared_fleet.result import OFF_PEAK, SPARES, STRANDED, in_cents
+from capplan.planning.shared_fleet.settings import SharedFleetSettings
+from capplan.planning.shared_fleet.share_nodes import (
+    APART,
+    AT_ONCE,
+    BY_HOUR,
+    JOINT,
+    share_nodes,
+)
 from tests.node_maps import survives
 from tests.planned_llms import DAY, PRICE, llm, price
 

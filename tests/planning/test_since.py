@@ -3,9 +3,9 @@
 import pytest
 
 from capplan.errors import InputError
-from capplan.planning.configuration import configurations, only_configuration
-from capplan.planning.settings import PlanSettings, SimulateSettings
-from capplan.planning.since import METHODS, SINCE
+from capplan.planning.configure.configuration import configurations, only_configuration
+from capplan.planning.configure.since import METHODS, SINCE
+from capplan.planning.settings.plan import PlanSettings, SimulateSettings
 
 GIVEN = {
     "all2all_backend": "allgather_reducescatter",

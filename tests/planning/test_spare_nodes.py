@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from scipy.stats import binom
 
 from capplan.fleet.node_failures import FAILURES_PER_1000_NODE_DAYS
-from capplan.planning.inputs import plan_inputs, unseen
-from capplan.planning.plan import plan
-from capplan.planning.run import simulate_deployment
-from capplan.planning.settings import PlanSettings, SimulateSettings
-from capplan.planning.spare_nodes import spares_of
-from capplan.planning.spares import spare_nodes
+from capplan.planning.evaluate.inputs import plan_inputs, unseen
+from capplan.planning.evaluate.run import simulate_deployment
+from capplan.planning.money.spares import spare_nodes
+from capplan.planning.plan.plan import plan
+from capplan.planning.plan.spare_nodes import spares_of
+from capplan.planning.settings.plan import PlanSettings, SimulateSettings
 from capplan.report.pages.plan import plan_page
 from capplan.settings import SettingError
 from capplan.units import parse_duration_s

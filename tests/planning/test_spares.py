@@ -9,7 +9,11 @@ from hypothesis import strategies as st
 
 from capplan.errors import InputError
 from capplan.fleet.node_failures import FAILURES_PER_1000_NODE_DAYS
-from capplan.planning.spares import failures_per_node_day, spare_nodes, unavailability
+from capplan.planning.money.spares import (
+    failures_per_node_day,
+    spare_nodes,
+    unavailability,
+)
 
 
 def fewest(node_count, away, availability):

@@ -13,16 +13,16 @@ from capplan.deployment.engine import EngineSettings
 from capplan.deployment.speculation import Speculation
 from capplan.errors import CapplanWarning, InputError
 from capplan.latency.contract import linear_tables
-from capplan.planning import proof
-from capplan.planning.configuration import configurations, given_configuration
-from capplan.planning.launch import launch
-from capplan.planning.plan import plan
-from capplan.planning.proof import _as_iterations
-from capplan.planning.scheduling import widest_iterations
-from capplan.planning.settings import PlanSettings, SimulateSettings
-from capplan.planning.speculation_worth import drafts_worth
-from capplan.planning.systems import resolve
-from capplan.planning.unbatched import unbatched
+from capplan.planning.compare.systems import resolve
+from capplan.planning.configure.configuration import configurations, given_configuration
+from capplan.planning.configure.launch import launch
+from capplan.planning.configure.scheduling import widest_iterations
+from capplan.planning.load.unbatched import unbatched
+from capplan.planning.plan.plan import plan
+from capplan.planning.plan.speculation_worth import drafts_worth
+from capplan.planning.prove import proof
+from capplan.planning.prove.proof import _as_iterations
+from capplan.planning.settings.plan import PlanSettings, SimulateSettings
 from capplan.report import drafts
 from capplan.simulator.simulate import simulate
 from capplan.workload.slo import RequestSlo, Slo

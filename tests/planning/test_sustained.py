@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capplan.planning.plan import plan
-from capplan.planning.settings import PlanSettings
-from capplan.planning.steadiness import sustained_per_s
+from capplan.planning.evaluate.steadiness import sustained_per_s
+from capplan.planning.plan.plan import plan
+from capplan.planning.settings.plan import PlanSettings
 from capplan.report.pages.plan import plan_page
 from capplan.workload.catalog import open_workload
 from capplan.workload.synthesis import resample

@@ -9,7 +9,7 @@ import hashlib, sys
 from pathlib import Path
 
 import capplan
-from capplan.planning import saturation
+from capplan.planning.evaluate import saturation
 
 work_done = saturation._work_done
 

@@ -2,12 +2,12 @@
 
 import pytest
 
-from capplan.planning.replica_load import ReplicaLoad
-from capplan.planning.run import simulate_deployment
-from capplan.planning.settings import SimulateSettings
-from capplan.planning.throughput import AT_MOST, BUSIEST, PLANNED, WITHIN_SLO
-from capplan.planning.throughput import throughput as throughput_of
-from capplan.planning.traffic_over_time import traffic_over_time
+from capplan.planning.evaluate.replica_load import ReplicaLoad
+from capplan.planning.evaluate.run import simulate_deployment
+from capplan.planning.load.traffic_over_time import traffic_over_time
+from capplan.planning.plan.throughput import AT_MOST, BUSIEST, PLANNED, WITHIN_SLO
+from capplan.planning.plan.throughput import throughput as throughput_of
+from capplan.planning.settings.plan import SimulateSettings
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from capplan.errors import InputError
 from capplan.latency.contract import linear_tables
-from capplan.planning.search import (
+from capplan.planning.size.search import (
     TpOption,
     mean_context_tokens,
     search_tp,

@@ -7,13 +7,13 @@ from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
 from capplan.errors import CapplanWarning, HorizonWarning, InputError
 from capplan.latency.contract import linear_tables
-from capplan.planning.settings import PlanSettings, SimulateSettings
-from capplan.planning.traffic import (
+from capplan.planning.load.traffic import (
     judged_traffic,
     read_traffic,
     requests_wanted,
 )
-from capplan.planning.unserved import without_oversized
+from capplan.planning.load.unserved import without_oversized
+from capplan.planning.settings.plan import PlanSettings, SimulateSettings
 from capplan.workload.slo import parse_slo
 from capplan.workload.trace import Trace
 

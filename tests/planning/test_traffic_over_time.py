@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capplan.planning.traffic_over_time import lengths_of, traffic_over_time
+from capplan.planning.load.traffic_over_time import lengths_of, traffic_over_time
 from capplan.workload.trace import Trace
 
 

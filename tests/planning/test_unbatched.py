@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from capplan.deployment.engine import EngineSettings
 from capplan.latency.contract import LatencyTables
-from capplan.planning.scheduling import widest_alone
-from capplan.planning.unbatched import unbatched
+from capplan.planning.configure.scheduling import widest_alone
+from capplan.planning.load.unbatched import unbatched
 from capplan.simulator.schedulers import SCHEDULERS
 from capplan.workload.slo import RequestSlo, Slo
 from capplan.workload.trace import Trace

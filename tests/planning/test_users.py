@@ -8,12 +8,12 @@ import pytest
 from capplan.cli.main import exit_code
 from capplan.deployment.pools import Deployment
 from capplan.errors import InputError
-from capplan.planning.inputs import plan_inputs
-from capplan.planning.plan import plan
-from capplan.planning.run import simulate_deployment
-from capplan.planning.settings import PlanSettings, SimulateSettings
+from capplan.planning.evaluate.inputs import plan_inputs
+from capplan.planning.evaluate.run import simulate_deployment
+from capplan.planning.plan.plan import plan
+from capplan.planning.settings.plan import PlanSettings, SimulateSettings
 from capplan.report.pages.plan import plan_page, plan_values
-from capplan.report.verify import verify
+from capplan.report.received.verify import verify
 from capplan.simulator.simulate import simulate
 from capplan.workload.synthesis import resample
 from capplan.workload.users import Users

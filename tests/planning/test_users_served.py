@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from capplan.planning.run import simulate_deployment
-from capplan.planning.settings import SimulateSettings
+from capplan.planning.evaluate.run import simulate_deployment
+from capplan.planning.settings.plan import SimulateSettings
 
 SWEEPS = Path(__file__).parents[3] / "shared/data/served/sweeps.csv"
 GPUS = {"h100": "H100-SXM", "h200": "H200-SXM", "b200": "B200-SXM"}

@@ -6,13 +6,13 @@ import pytest
 from capplan.deployment.engine import EngineSettings
 from capplan.errors import InputError
 from capplan.latency.contract import linear_tables
-from capplan.planning import what_if as module
-from capplan.planning.known_runs import KnownRuns, digest, sees_slos
-from capplan.planning.plan import plan
-from capplan.planning.settings import PlanSettings
-from capplan.planning.variations import VARY, Scenario, varied
-from capplan.planning.what_if import plan_each, what_if
-from capplan.planning.what_if_settings import WhatIfSettings
+from capplan.planning.evaluate.known_runs import KnownRuns, digest, sees_slos
+from capplan.planning.plan.plan import plan
+from capplan.planning.settings.plan import PlanSettings
+from capplan.planning.what_if import what_if as module
+from capplan.planning.what_if.settings import WhatIfSettings
+from capplan.planning.what_if.variations import VARY, Scenario, varied
+from capplan.planning.what_if.what_if import plan_each, what_if
 from capplan.simulator.routers import ROUTERS
 from capplan.simulator.schedulers import SCHEDULERS
 from capplan.simulator.simulate import simulate
@@ -432,7 +432,7 @@ def test_what_differs_in_money_alone_is_simulated_once(monkeypatch):
         return simulate(trace, deployment, **options)
 
     for place in ("known_runs", "saturation"):
-        monkeypatch.setattr(f"capplan.planning.{place}.simulate", noted)
+        monkeypatch.setattr(f"capplan.planning.evaluate.{place}.simulate", noted)
 
     once = what_if(asked(vary={"provider": ["RunPod"]}))
     of_one = sorted(done)

@@ -9,10 +9,10 @@ from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
 from capplan.fleet.price import Price
 from capplan.latency.contract import linear_tables
-from capplan.planning.plan import plan
-from capplan.planning.prospects import Prospect, price_of
-from capplan.planning.settings import PlanSettings
-from capplan.planning.tunings import tunings
+from capplan.planning.plan.plan import plan
+from capplan.planning.settings.plan import PlanSettings
+from capplan.planning.size.prospects import Prospect, price_of
+from capplan.planning.size.tunings import tunings
 from capplan.report import sentences, uncertain
 from tests.deployments import candidate_of, rated
 

@@ -8,9 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capplan.latency.contract import linear_tables
-from capplan.planning.run import simulate_deployment
-from capplan.planning.settings import SimulateSettings
-from capplan.planning.work import answer_s, busiest_of_mean, parts_s, prompt_s, work_of
+from capplan.planning.evaluate.run import simulate_deployment
+from capplan.planning.evaluate.work import (
+    answer_s,
+    busiest_of_mean,
+    parts_s,
+    prompt_s,
+    work_of,
+)
+from capplan.planning.settings.plan import SimulateSettings
 
 # An iteration takes 8 ms, 2 us a prompt token, 1 ms a request, 1 us a token of context.
 TABLES = linear_tables(8e-3, 2e-6, 0.0, 1e-3, 1e-6, max_batch=8, max_tokens=64)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import nnls
 
-from capplan.planning.saturation import _costs, _work_done
+from capplan.planning.evaluate.saturation import _costs, _work_done
 
 
 def judged(times, moment_s):

@@ -9,15 +9,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capplan.errors import InputError
-from capplan.planning.demand import demand
-from capplan.planning.plan import plan
-from capplan.planning.run import simulate_deployment
-from capplan.planning.settings import DemandSettings, PlanSettings, SimulateSettings
-from capplan.planning.worst_windows import LogClock, WindowWidths, in_windows
+from capplan.planning.evaluate.run import simulate_deployment
+from capplan.planning.load.worst_windows import LogClock, WindowWidths, in_windows
+from capplan.planning.plan.demand import demand
+from capplan.planning.plan.plan import plan
+from capplan.planning.settings.plan import (
+    DemandSettings,
+    PlanSettings,
+    SimulateSettings,
+)
 from capplan.report.pages.plan import plan_page
-from capplan.report.verify import verify
-from capplan.simulator.metrics import requests_needed
-from capplan.simulator.request_times import RequestTimes
+from capplan.report.received.verify import verify
+from capplan.simulator.results.metrics import requests_needed
+from capplan.simulator.results.request_times import RequestTimes
 from capplan.workload.slo import parse_slo
 from tests.documents import plan_json
 

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capplan.planning.worth import losses, worth_of, worth_of_all
+from capplan.planning.risk.worth import losses, worth_of, worth_of_all
 
 NEEDS = st.lists(st.integers(1, 30), min_size=5, max_size=60).map(np.array)
 USD = st.floats(0.0, 1e5)

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 
 from capplan.errors import InputError
-from capplan.planning.plan import plan
-from capplan.planning.run import simulate_deployment
-from capplan.planning.settings import PlanSettings, SimulateSettings
+from capplan.planning.evaluate.run import simulate_deployment
+from capplan.planning.plan.plan import plan
+from capplan.planning.settings.plan import PlanSettings, SimulateSettings
 
 ONE = {"llm": "Llama-3.1-8B", "gpu": "H100-SXM", "tp": 1}
 

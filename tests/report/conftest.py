@@ -5,11 +5,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from capplan.planning.candidate import Candidate
-from capplan.planning.plan import plan as planned
-from capplan.planning.result import Plan
-from capplan.planning.run import Run, simulate_deployment
-from capplan.planning.settings import PlanSettings, SimulateSettings
+from capplan.planning.evaluate.candidate import Candidate
+from capplan.planning.evaluate.run import Run, simulate_deployment
+from capplan.planning.plan.plan import plan as planned
+from capplan.planning.plan.result import Plan
+from capplan.planning.settings.plan import PlanSettings, SimulateSettings
 
 REQUESTS = 3000
 SECONDS = 40

@@ -19,11 +19,11 @@ from unittest import mock
 
 from capplan.bounds.certificate import seal
 from capplan.cli.main import exit_code
-from capplan.planning.autoscale import autoscale
-from capplan.planning.budget import budget
-from capplan.planning.plan import plan
-from capplan.planning.proof import reproduce
-from capplan.planning.what_if import what_if
+from capplan.planning.autoscale.autoscale import autoscale
+from capplan.planning.budget.budget import budget
+from capplan.planning.plan.plan import plan
+from capplan.planning.prove.proof import reproduce
+from capplan.planning.what_if.what_if import what_if
 from capplan.report.pages.autoscale import DIGEST, digest_of
 from tests.report.watching import watched
 
@@ -154,12 +154,12 @@ def patched() -> ExitStack:
     """Return a context in which nothing is planned twice of the same settings."""
     known, stack = Known(), ExitStack()
     for place, compute in (
-        ("capplan.report.verify.plan", plan),
-        ("capplan.report.verify.reproduce", reproduce),
-        ("capplan.report.verify_budget.budget", budget),
-        ("capplan.report.verify_autoscale.autoscale", autoscale),
-        ("capplan.planning.budget.budget", budget),
-        ("capplan.planning.what_if.what_if", what_if),
+        ("capplan.report.received.verify.plan", plan),
+        ("capplan.report.received.verify.reproduce", reproduce),
+        ("capplan.report.received.verify_budget.budget", budget),
+        ("capplan.report.received.verify_autoscale.autoscale", autoscale),
+        ("capplan.planning.budget.budget.budget", budget),
+        ("capplan.planning.what_if.what_if.what_if", what_if),
     ):
         stack.enter_context(mock.patch(place, known(compute)))
     return stack

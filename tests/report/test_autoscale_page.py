@@ -9,9 +9,9 @@ import pytest
 from rich.console import Console
 
 from capplan.cli.main import exit_code
-from capplan.planning.autoscale import autoscale
-from capplan.planning.autoscale_settings import AutoscaleSettings
-from capplan.report.autoscale_charts import figures
+from capplan.planning.autoscale.autoscale import autoscale
+from capplan.planning.autoscale.settings import AutoscaleSettings
+from capplan.report.charts.autoscale import figures
 from capplan.report.pages.autoscale import autoscale_page, autoscale_values
 from capplan.report.render.html_page import html
 from capplan.report.render.terminal import print_page

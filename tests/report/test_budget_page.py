@@ -7,10 +7,10 @@ import re
 import numpy as np
 import pytest
 
-from capplan.planning import budget as budget_module
-from capplan.planning.budget_settings import BudgetSettings
+from capplan.planning.budget import budget as budget_module
+from capplan.planning.budget.settings import BudgetSettings
 from capplan.report import to_files
-from capplan.report.budget_charts import budget_figures
+from capplan.report.charts.budget import budget_figures
 from capplan.report.pages.budget import budget_page, budget_values
 from capplan.report.render.html_page import html
 from capplan.report.render.json_text import json_text

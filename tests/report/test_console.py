@@ -2,10 +2,10 @@
 
 import pytest
 
-from capplan.planning.inputs import part_of
+from capplan.planning.evaluate.inputs import part_of
 from capplan.report import console
 from capplan.report.console import Remaining, progress, request_progress
-from capplan.report.write_profiling import profiling_progress
+from capplan.report.writers.profiling import profiling_progress
 
 
 class Clock:

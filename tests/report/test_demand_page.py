@@ -8,8 +8,8 @@ import pytest
 from rich.console import Console
 
 from capplan.placement.demand_law import DemandLaw
-from capplan.planning.cost import cost
-from capplan.planning.demand import Demand
+from capplan.planning.money.cost import cost
+from capplan.planning.plan.demand import Demand
 from capplan.report.pages.demand import demand_page, demand_values
 from capplan.report.render.json_text import json_text
 from capplan.report.render.terminal import print_page

@@ -6,9 +6,9 @@ import re
 import numpy as np
 import pytest
 
-from capplan.report.fleet_charts import Curve, fleet_figures, latency_figures
-from capplan.report.svg_chart import COLOURS
-from capplan.simulator.times import Series
+from capplan.report.charts.fleet import Curve, fleet_figures, latency_figures
+from capplan.report.charts.svg_chart import COLOURS
+from capplan.simulator.results.times import Series
 
 LEVELS = np.array([0.0, 0.5, 1.0])
 FULL_PX, LEFT_PX = 408, 58  # width of the plot and its left end

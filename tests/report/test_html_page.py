@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from jinja2 import UndefinedError
 
-from capplan.planning.judgement import LEVELS
-from capplan.planning.result import Assumption
+from capplan.planning.evaluate.judgement import LEVELS
+from capplan.planning.plan.result import Assumption
 from capplan.report.pages.candidates import COLUMNS
 from capplan.report.pages.plan import plan_page
 from capplan.report.provenance import note_arguments

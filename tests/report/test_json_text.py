@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from capplan.planning.judgement import LEVELS
+from capplan.planning.evaluate.judgement import LEVELS
 from tests.documents import plan_json
 
 NAMES = [

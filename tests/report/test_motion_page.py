@@ -5,14 +5,14 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from capplan.planning.run import simulate_deployment
-from capplan.planning.settings import SimulateSettings
-from capplan.report.motion_charts import kv_by_replica, motion_figures
+from capplan.planning.evaluate.run import simulate_deployment
+from capplan.planning.settings.plan import SimulateSettings
+from capplan.report.charts.motion import kv_by_replica, motion_figures
 from capplan.report.pages.motion import motion_section, motion_values
 from capplan.report.pages.run import run_page
 from capplan.report.render.html_page import html
 from capplan.report.render.markdown import markdown
-from capplan.simulator.motion import MOVE
+from capplan.simulator.fleet.motion import MOVE
 
 ASKED = {
     "workload": "synthetic:prompt=300,output=60,n=600",

@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from capplan.planning.plan import plan as planned
-from capplan.planning.settings import PlanSettings
+from capplan.planning.plan.plan import plan as planned
+from capplan.planning.settings.plan import PlanSettings
 from capplan.report.pages.plan import plan_page
 from capplan.report.paid import paid
 from capplan.report.render.csv_table import table_csv
-from capplan.report.write_focus import focus_csv, plan_charges
+from capplan.report.writers.focus import focus_csv, plan_charges
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ from capplan.placement.mip import solve
 from capplan.placement.problem import PlacementProblem
 from capplan.placement.replica import affine_replica
 from capplan.placement.result import Placement, Status
-from capplan.planning.place_settings import PlaceSettings
+from capplan.planning.settings.place import PlaceSettings
 from capplan.report import to_files
 from capplan.report.pages.placement import (
     facts,

@@ -5,8 +5,8 @@ from dataclasses import replace
 
 import pytest
 
-from capplan.planning.judgement import LEVELS
-from capplan.report.plan_charts import attainment_figure, figures, tail_figures
+from capplan.planning.evaluate.judgement import LEVELS
+from capplan.report.charts.plan import attainment_figure, figures, tail_figures
 
 
 def titles(plan):

@@ -15,8 +15,8 @@ from capplan.report.pages.diff import (
     signed_usd,
 )
 from capplan.report.pages.diff_values import diff_values
-from capplan.report.plan_diff import cents, parse_rise, plan_diff
-from capplan.report.plan_figures import plan_figures
+from capplan.report.received.plan_diff import cents, parse_rise, plan_diff
+from capplan.report.received.plan_figures import plan_figures
 from capplan.report.render.json_text import json_text
 from capplan.report.render.markdown import markdown
 

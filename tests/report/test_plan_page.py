@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from capplan.fleet.price import Price
-from capplan.planning.cost import usd_per_month
-from capplan.planning.result import Assumption
+from capplan.planning.money.cost import usd_per_month
+from capplan.planning.plan.result import Assumption
 from capplan.report.pages.assumptions import grouped
 from capplan.report.pages.plan import plan_page
 from capplan.report.uncertain import settled_by

@@ -3,8 +3,8 @@ import json
 import pytest
 
 from capplan.errors import InputError
-from capplan.planning.prices import list_offers
-from capplan.planning.settings import OffersSettings
+from capplan.planning.money.prices import list_offers
+from capplan.planning.settings.plan import OffersSettings
 from capplan.report.pages.prices import prices_page
 from capplan.report.render.documents import document
 

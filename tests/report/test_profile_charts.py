@@ -8,9 +8,9 @@ import pytest
 from capplan.errors import InputError
 from capplan.latency.catalog import find_profile
 from capplan.latency.measurements import points_from_rows
+from capplan.report.charts.profile import profile_figures
+from capplan.report.charts.svg_chart import Axis, Line, chart
 from capplan.report.pages.profiles import write_plot
-from capplan.report.profile_charts import profile_figures
-from capplan.report.svg_chart import Axis, Line, chart
 
 POINTS = points_from_rows([("decode", 8, 8, 1024, 0.02), ("prefill", 1, 512, 0, 0.02)])
 

@@ -10,13 +10,13 @@ import pytest
 from capplan.bounds.certificate import seal
 from capplan.cli.main import exit_code
 from capplan.errors import InputError
-from capplan.planning.autoscale_settings import AutoscaleSettings
-from capplan.planning.budget_settings import BudgetSettings
-from capplan.planning.place_settings import PlaceSettings
-from capplan.planning.plan import NOT_IN_THE_RESULT, plan
-from capplan.planning.settings import PlanSettings
-from capplan.planning.what_if_settings import WhatIfSettings
-from capplan.report.received import received
+from capplan.planning.autoscale.settings import AutoscaleSettings
+from capplan.planning.budget.settings import BudgetSettings
+from capplan.planning.plan.plan import NOT_IN_THE_RESULT, plan
+from capplan.planning.settings.place import PlaceSettings
+from capplan.planning.settings.plan import PlanSettings
+from capplan.planning.what_if.settings import WhatIfSettings
+from capplan.report.received.allowed import received
 from capplan.setting_values import file_settings
 from tests.documents import plan_json
 from tests.report.watching import watched

@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 
 from capplan.fleet.price import Price
-from capplan.planning.classes import ClassResult
-from capplan.planning.run import simulate_deployment
+from capplan.planning.evaluate.classes import ClassResult
+from capplan.planning.evaluate.run import simulate_deployment
 from capplan.report.pages.run import METRICS, STATISTICS, run_page, run_values
 from capplan.report.render.csv_table import table_csv
 from capplan.report.render.html_page import html

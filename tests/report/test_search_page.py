@@ -8,8 +8,8 @@ import math
 import pytest
 from rich.console import Console
 
-from capplan.planning.excluded import Excluded
-from capplan.planning.search import Search, TpRow, TpSearch
+from capplan.planning.configure.excluded import Excluded
+from capplan.planning.size.search import Search, TpRow, TpSearch
 from capplan.report.pages.search import search_page, search_values
 from capplan.report.render.csv_table import table_csv
 from capplan.report.render.json_text import json_text

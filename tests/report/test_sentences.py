@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from capplan.planning.steadiness import Steadiness
+from capplan.planning.evaluate.steadiness import Steadiness
 from capplan.report import sentences
 from tests.deployments import changed
 

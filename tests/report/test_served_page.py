@@ -8,13 +8,13 @@ import pytest
 from capplan.deployment.replica import replica
 from capplan.fleet.catalog import gpu
 from capplan.llm.catalog import llm
-from capplan.planning.replica_load import ReplicaLoad
-from capplan.planning.throughput import throughput
+from capplan.planning.evaluate.replica_load import ReplicaLoad
+from capplan.planning.plan.throughput import throughput
+from capplan.report.charts.served import length_figures, traffic_figures
 from capplan.report.pages.plan import plan_page
 from capplan.report.pages.served import peak, served_llm, used
 from capplan.report.render.html_page import html
 from capplan.report.render.markdown import markdown
-from capplan.report.served_charts import length_figures, traffic_figures
 
 
 @pytest.fixture(scope="module")

@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from capplan.planning.planned_llm import PlannedLlm, PlannedPool
-from capplan.planning.share_nodes import share_nodes
-from capplan.planning.shared_fleet_settings import SharedFleetSettings
-from capplan.report.node_charts import node_figures
+from capplan.planning.shared_fleet.planned_llm import PlannedLlm, PlannedPool
+from capplan.planning.shared_fleet.settings import SharedFleetSettings
+from capplan.planning.shared_fleet.share_nodes import share_nodes
+from capplan.report.charts.nodes import node_figures
 from capplan.report.pages.shared_fleet import shared_fleet_page, shared_fleet_values
 from capplan.report.render.documents import document
 from capplan.report.render.html_page import html

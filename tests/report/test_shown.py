@@ -13,7 +13,7 @@ import pytest
 
 import capplan
 from capplan.errors import InputError
-from capplan.planning.settings import PlanSettings
+from capplan.planning.settings.plan import PlanSettings
 from capplan.planning.shown import Shown
 from capplan.report.shown import PAGES
 

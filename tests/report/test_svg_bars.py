@@ -2,7 +2,7 @@
 
 from xml.etree import ElementTree
 
-from capplan.report.svg_bars import Bar, bars
+from capplan.report.charts.svg_bars import Bar, bars
 
 
 def drawn(*rows):

@@ -5,7 +5,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 
-from capplan.report.svg_chart import (
+from capplan.report.charts.svg_chart import (
     COLOURS,
     WIDTH,
     Axis,

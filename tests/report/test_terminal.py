@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from capplan.planning.launch import Launch
+from capplan.planning.configure.launch import Launch
 from capplan.report.columns import column
 from capplan.report.page import Page, Section, Table
 from capplan.report.pages.autoscale import _columns

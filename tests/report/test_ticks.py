@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capplan.report.ticks import linear_ticks, log_ticks
+from capplan.report.charts.ticks import linear_ticks, log_ticks
 
 
 @given(st.floats(-1e6, 1e6), st.floats(1e-3, 1e6))

@@ -3,7 +3,7 @@
 import pytest
 
 from capplan.errors import InputError
-from capplan.planning.settings import PlanSettings, SimulateSettings
+from capplan.planning.settings.plan import PlanSettings, SimulateSettings
 from capplan.report import to_files
 from capplan.report.to_files import simulate
 

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from capplan.bounds.certificate import seal
 from capplan.cli.main import exit_code
 from capplan.errors import InputError
-from capplan.planning.plan import plan
-from capplan.planning.settings import PlanSettings
-from capplan.report import verify as verifying
-from capplan.report.plan_document import read_plan
-from capplan.report.verify import verify
+from capplan.planning.plan.plan import plan
+from capplan.planning.settings.plan import PlanSettings
+from capplan.report.received import verify as verifying
+from capplan.report.received.plan_document import read_plan
+from capplan.report.received.verify import verify
 from capplan.simulator.schedulers import own_file
 from tests.documents import plan_json
 

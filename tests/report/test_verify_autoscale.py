@@ -9,7 +9,7 @@ import pytest
 from capplan.cli.main import exit_code
 from capplan.errors import CapplanError, InputError
 from capplan.report.pages.autoscale import DIGEST, digest_of
-from capplan.report.verify_autoscale import verify_autoscaled
+from capplan.report.received.verify_autoscale import verify_autoscaled
 
 COMMAND = (
     "autoscale --latency-ms 20,0.2,0,1,0.0001 --kv-blocks 4000 --cold-start 5s "

@@ -7,11 +7,11 @@ import pytest
 from capplan.cli.main import exit_code
 from capplan.cli.verify import REFUSED
 from capplan.errors import InputError
-from capplan.planning.budget import budget
-from capplan.planning.budget_settings import BudgetSettings
+from capplan.planning.budget.budget import budget
+from capplan.planning.budget.settings import BudgetSettings
 from capplan.report.pages.budget import budget_values
+from capplan.report.received.verify_budget import verify_budget
 from capplan.report.render.json_text import json_text
-from capplan.report.verify_budget import verify_budget
 from tests import budgets
 from tests.budgets import stub_plans
 

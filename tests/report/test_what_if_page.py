@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from capplan.planning.settings import PlanSettings
-from capplan.planning.what_if import Cell, WhatIf
+from capplan.planning.settings.plan import PlanSettings
+from capplan.planning.what_if.what_if import Cell, WhatIf
 from capplan.report.pages.what_if import what_if_page, what_if_values
 from capplan.report.render.csv_table import table_csv
 from capplan.report.render.html_page import html

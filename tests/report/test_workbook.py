@@ -8,9 +8,9 @@ from dataclasses import replace
 import openpyxl
 import pytest
 
-from capplan.planning.plan import plan as planned
-from capplan.planning.result import Assumption
-from capplan.planning.settings import PlanSettings
+from capplan.planning.plan.plan import plan as planned
+from capplan.planning.plan.result import Assumption
+from capplan.planning.settings.plan import PlanSettings
 from capplan.report.workbook.plan_book import plan_workbook
 
 YELLOW = "FFFFF2A8"

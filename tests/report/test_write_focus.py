@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capplan.report.write_focus import Charge, focus_csv, plan_charges
+from capplan.report.writers.focus import Charge, focus_csv, plan_charges
 
 # The mandatory columns of FOCUS 1.2 (specification/columns of v1.2), and those that
 # are conditional on prices, resources and commitments.

@@ -6,16 +6,16 @@ import numpy as np
 import pytest
 
 from capplan.errors import InputError
-from capplan.planning.settings import SimulateSettings
+from capplan.planning.settings.plan import SimulateSettings
 from capplan.report.to_files import simulate
-from capplan.report.write_requests import (
+from capplan.report.writers.requests import (
     REQUEST_COLUMNS,
     appended_requests,
     appending,
     write_requests,
 )
 from capplan.simulator.records import RESULT
-from capplan.simulator.request_times import RequestTimes
+from capplan.simulator.results.request_times import RequestTimes
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ import pytest
 
 from capplan.deployment.engine import EngineSettings
 from capplan.latency.contract import linear_tables
-from capplan.report.write_schedule import write_iterations, write_trace_events
+from capplan.report.writers.schedule import write_iterations, write_trace_events
 from capplan.simulator.simulate import simulate
 from capplan.workload.trace import Trace
 from tests.deployments import fleet_of

@@ -10,9 +10,9 @@ from numba import config
 from capplan.deployment.engine import EngineSettings
 from capplan.latency.contract import LatencyTables
 from capplan.simulator.checks import refused, without_unsupported
+from capplan.simulator.results.times import Simulation
 from capplan.simulator.schedulers import parse_scheduler
 from capplan.simulator.simulate import simulate
-from capplan.simulator.times import Simulation
 from capplan.workload.trace import Trace
 from tests.deployments import fleet_of
 

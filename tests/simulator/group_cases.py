@@ -11,10 +11,10 @@ from capplan.deployment.configuration import Configuration
 from capplan.deployment.pools import Deployment, Pool
 from capplan.deployment.speculation import Speculation
 from capplan.latency.rank_tables import RankTables
-from capplan.simulator.group_queue import BALANCES
+from capplan.simulator.engine.group_queue import BALANCES
+from capplan.simulator.results.times import Simulation
 from capplan.simulator.schedulers import parse_scheduler
 from capplan.simulator.simulate import simulate
-from capplan.simulator.times import Simulation
 
 
 class GroupCase(NamedTuple):

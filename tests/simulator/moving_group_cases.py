@@ -15,9 +15,9 @@ from simulated_fleet import changes
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.pools import Deployment
 from capplan.latency.rank_tables import RankTables
-from capplan.simulator.group_queue import BALANCES
+from capplan.simulator.engine.group_queue import BALANCES
+from capplan.simulator.results.times import Simulation
 from capplan.simulator.simulate import simulate
-from capplan.simulator.times import Simulation
 
 
 class MovingGroups(NamedTuple):

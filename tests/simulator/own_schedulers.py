@@ -4,7 +4,7 @@ from pathlib import Path
 
 FAIR = '''"""A scheduler of a user."""
 
-from capplan.simulator.batch import (
+from capplan.simulator.engine.batch import (
     admit,
     continue_prefill,
     log_decodes,

@@ -14,9 +14,9 @@ from judge_llumnix import Llumnix
 from capplan.deployment.changes import Change
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.pools import Deployment, Pool
+from capplan.simulator.results.times import Simulation
 from capplan.simulator.schedulers import parse_scheduler
 from capplan.simulator.simulate import simulate
-from capplan.simulator.times import Simulation
 from capplan.workload.slo import Slo
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from random_cases import random_drafted_states, random_states
 from recorded import as_recorded
 
-from capplan.simulator.group_queue import BALANCES
+from capplan.simulator.engine.group_queue import BALANCES
 
 
 @st.composite

@@ -14,11 +14,11 @@ from judge_schedulers import SCHEDULERS as JUDGED_SCHEDULERS
 
 from capplan.deployment.engine import EngineSettings
 from capplan.latency.contract import LatencyTables, linear_tables
+from capplan.simulator.results.times import Simulation
 from capplan.simulator.routers import ROUTERS
 from capplan.simulator.schedulers import SCHEDULERS
 from capplan.simulator.schedulers import scheduler as find_scheduler
 from capplan.simulator.simulate import simulate
-from capplan.simulator.times import Simulation
 from capplan.workload.slo import RequestSlo, Slo
 from capplan.workload.trace import Trace
 from tests.deployments import fleet_of

@@ -23,9 +23,9 @@ SEATS = """
         join(state, r, slot, known)
         budget -= known
 """
-MORE_IMPORTS = """from capplan.simulator.batch import join
-from capplan.simulator.kvcache import take_blocks
-from capplan.simulator.queues import remove_waiting
+MORE_IMPORTS = """from capplan.simulator.engine.batch import join
+from capplan.simulator.kv.kvcache import take_blocks
+from capplan.simulator.engine.queues import remove_waiting
 """
 IMPORTS = "from capplan.simulator.jit import compiled\n"
 NONSENSE = {

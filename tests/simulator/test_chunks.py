@@ -6,7 +6,7 @@ from cases import EXAMPLES, Case, cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capplan.simulator.fleet import Fleet
+from capplan.simulator.fleet.fleet import Fleet
 from capplan.simulator.routers import ROUTERS
 from tests.deployments import fleet_of
 

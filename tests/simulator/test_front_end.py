@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from capplan.bounds.lower_bound import lower_bound
 from capplan.deployment.engine import EngineSettings
 from capplan.latency.contract import linear_tables
-from capplan.simulator.front_end import FrontEnd
+from capplan.simulator.fleet.front_end import FrontEnd
+from capplan.simulator.results.sketches import Sketches
 from capplan.simulator.simulate import simulate
-from capplan.simulator.sketches import Sketches
 from capplan.workload.trace import Trace
 from tests.deployments import fleet_of
 

@@ -25,12 +25,12 @@ from capplan.deployment.pools import Deployment
 from capplan.errors import InputError
 from capplan.latency.contract import linear_tables
 from capplan.latency.rank_tables import RankTables
-from capplan.simulator.block_table import add_hash
-from capplan.simulator.group_queue import choose_rank
+from capplan.simulator.engine.group_queue import choose_rank
+from capplan.simulator.fleet.serving_pool import ServingPool
 from capplan.simulator.jit import from_python
-from capplan.simulator.kvcache import take_record
+from capplan.simulator.kv.block_table import add_hash
+from capplan.simulator.kv.kvcache import take_record
 from capplan.simulator.routers import ROUTERS, router
-from capplan.simulator.serving_pool import ServingPool
 from capplan.simulator.simulate import simulate
 from capplan.workload.slo import RequestSlo
 from capplan.workload.trace import Trace

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capplan.simulator.histogram import (
+from capplan.simulator.results.histogram import (
     BINS,
     LEAST_S,
     RELATIVE_ERROR,

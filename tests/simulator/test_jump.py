@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numba import config
 
-from capplan.simulator import jump
+from capplan.simulator.engine import jump
 from capplan.simulator.jit import from_python
 
 decode_time_s = from_python(jump.decode_time_s)

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from capplan.deployment.engine import EngineSettings
 from capplan.latency.contract import linear_tables
-from capplan.simulator.fleet import Fleet
+from capplan.simulator.fleet.fleet import Fleet
+from capplan.simulator.results.times import Simulation
 from capplan.simulator.routers import ROUTERS
 from capplan.simulator.schedulers import SCHEDULERS
 from capplan.simulator.simulate import simulate
-from capplan.simulator.times import Simulation
 from capplan.workload.slo import LIMITS, RequestSlo, Slo
 from capplan.workload.trace import Trace
 from tests.deployments import fleet_of

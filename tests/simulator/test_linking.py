@@ -35,7 +35,7 @@ def test_numba_has_what_linking_uses():
 @pytest.mark.skipif(config.DISABLE_JIT, reason="nothing is compiled")
 def test_what_only_compiled_code_calls_has_no_code_of_its_own():
     from capplan.simulator.drivers.open_loop import run
-    from capplan.simulator.serve import advance
+    from capplan.simulator.fleet.serve import advance
 
     (of_python,) = run.overloads.values()
     libraries = [result.library for result in advance.overloads.values()]

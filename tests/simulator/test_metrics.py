@@ -5,7 +5,11 @@ import pytest
 from scipy.special import ndtri, stdtrit
 
 from capplan.errors import InputError
-from capplan.simulator.metrics import requests_needed, share_interval, standard_errors
+from capplan.simulator.results.metrics import (
+    requests_needed,
+    share_interval,
+    standard_errors,
+)
 
 
 def interval_of(hits):

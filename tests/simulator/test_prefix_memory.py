@@ -7,8 +7,8 @@ from cases import EXAMPLES
 from judge import judge
 from remembering import drawn, settings_of
 
-from capplan.simulator import prefix_memory
 from capplan.simulator.jit import from_python
+from capplan.simulator.memory import prefix_memory
 from capplan.simulator.state import Count
 
 REMEMBERING = sorted(settings_of(np.random.default_rng(0)))

@@ -175,7 +175,7 @@ def test_what_is_shipped_is_not_announced_as_to_be_compiled(monkeypatch, tmp_pat
 
 def test_a_plain_fleet_compiles_nothing_of_autoscalers_and_deaths():
     code = (
-        "import sys, capplan.simulator.moving_fleet; "
+        "import sys, capplan.simulator.fleet.moving_fleet; "
         "print([name for name in sys.modules if name.endswith("
         "('.failing', '.observing', '.placing', 'rebalancers.llumnix', '.nixl'))])"
     )

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 from capplan.deployment.engine import EngineSettings
 from capplan.errors import InputError
 from capplan.latency.contract import linear_tables
-from capplan.simulator.histogram import LEAST_S, RELATIVE_ERROR
-from capplan.simulator.request_times import METRICS
+from capplan.simulator.results.histogram import LEAST_S, RELATIVE_ERROR
+from capplan.simulator.results.request_times import METRICS
+from capplan.simulator.results.sketches import Sketches
+from capplan.simulator.results.windows import WINDOWS, Windows
 from capplan.simulator.routers import ROUTERS
 from capplan.simulator.simulate import simulate
-from capplan.simulator.sketches import Sketches
-from capplan.simulator.windows import WINDOWS, Windows
 from capplan.workload.slo import LIMITS as LIMIT_NAMES
 from capplan.workload.slo import parse_slo
 from capplan.workload.trace import Trace

@@ -3,14 +3,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capplan.simulator.jit import compiled, from_python
-from capplan.simulator.state import NONE, Sizes, empty_state
-from capplan.simulator.tournament import (
+from capplan.simulator.fleet.tournament import (
     first_of_fewest,
     first_that_wakes,
     watch,
     with_trees,
 )
+from capplan.simulator.jit import compiled, from_python
+from capplan.simulator.state import NONE, Sizes, empty_state
 
 TABLES = tuple(np.ones(4) for _ in range(5))
 

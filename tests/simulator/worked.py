@@ -5,7 +5,7 @@ import pytest
 
 from capplan.deployment.engine import EngineSettings
 from capplan.latency.contract import linear_tables
-from capplan.simulator.request_times import RequestTimes
+from capplan.simulator.results.request_times import RequestTimes
 from capplan.simulator.simulate import simulate
 from capplan.workload.slo import Slo
 from capplan.workload.synthesis import with_max_new_tokens

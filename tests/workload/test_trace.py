@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capplan.errors import InputError
-from capplan.planning.known_runs import digest
+from capplan.planning.evaluate.known_runs import digest
 from capplan.workload.synthesis import joined
 from capplan.workload.trace import COLUMNS, Trace
 

@@ -1,7 +1,7 @@
 """LeaderWorkerSet: replicas that may span nodes."""
 
 from capplan.errors import InputError
-from capplan.planning.launch import Launch
+from capplan.planning.configure.launch import Launch
 from capplan.report.exports.export import (
     Export,
     image_of,

@@ -15,10 +15,10 @@ from capplan.errors import InputError
 from capplan.input_file import read_text
 from capplan.latency.engine_time import ENGINES
 from capplan.llm.catalog import published
-from capplan.planning.known_to_policies import ROOM, SHARE
-from capplan.planning.launch import YOURS, read_launch
-from capplan.planning.replica_load import ReplicaLoad
-from capplan.planning.setting_groups import MOST_REPLICAS
+from capplan.planning.autoscale.known_to_policies import ROOM, SHARE
+from capplan.planning.configure.launch import YOURS, read_launch
+from capplan.planning.evaluate.replica_load import ReplicaLoad
+from capplan.planning.settings.groups import MOST_REPLICAS
 from capplan.report import sentences
 from capplan.report.columns import format_count, format_share
 from capplan.report.exports.planned import (
@@ -29,8 +29,8 @@ from capplan.report.exports.planned import (
     Planned,
     PlannedPool,
 )
-from capplan.report.plan_document import plan_in, plan_path
-from capplan.report.plan_record import Count, Record, checked
+from capplan.report.received.plan_document import plan_in, plan_path
+from capplan.report.received.plan_record import Count, Record, checked
 from capplan.units import format_duration
 
 _EXPANDED = ("$", "{{")

@@ -5,9 +5,9 @@ import re
 from dataclasses import dataclass
 
 from capplan.errors import InputError
-from capplan.planning.known_to_policies import SHARE
-from capplan.planning.launch import Launch
-from capplan.planning.replica_load import ReplicaLoad
+from capplan.planning.autoscale.known_to_policies import SHARE
+from capplan.planning.configure.launch import Launch
+from capplan.planning.evaluate.replica_load import ReplicaLoad
 
 REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]{0,95}/[A-Za-z0-9][\w.-]{0,95}", re.ASCII)
 """A Hugging Face repository, as in ``meta-llama/Llama-3.1-8B``."""

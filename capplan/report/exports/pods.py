@@ -3,7 +3,7 @@
 import math
 from typing import Any
 
-from capplan.planning.launch import Launch
+from capplan.planning.configure.launch import Launch
 from capplan.report.exports.gpu_names import gpu_names
 from capplan.report.exports.planned import Planned, PlannedPool
 

@@ -3,10 +3,11 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from capplan.planning.candidate import Candidate
-from capplan.planning.pool_parts import one_fewer as counts_below
-from capplan.planning.result import Plan
+from capplan.planning.evaluate.candidate import Candidate
+from capplan.planning.plan.result import Plan
+from capplan.planning.prove.pool_parts import one_fewer as counts_below
 from capplan.report import sentences
+from capplan.report.charts.motion import pool_figures
 from capplan.report.columns import (
     Column,
     column,
@@ -14,7 +15,6 @@ from capplan.report.columns import (
     format_fine_usd,
     format_share,
 )
-from capplan.report.motion_charts import pool_figures
 from capplan.report.page import Fact, Figure, Section, Table
 from capplan.units import format_duration, format_usd
 

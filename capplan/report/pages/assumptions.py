@@ -1,6 +1,6 @@
 """What the figures of a plan rest on: the simulation, then all that was assumed."""
 
-from capplan.planning.result import Assumption, Plan
+from capplan.planning.plan.result import Assumption, Plan
 from capplan.report import sentences
 from capplan.report.columns import column, format_share
 from capplan.report.page import FILES, Section, Table

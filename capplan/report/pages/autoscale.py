@@ -8,11 +8,11 @@ from typing import Any
 
 from capplan.deployment.configuration import Configuration
 from capplan.input_file import named_sha256
-from capplan.planning.autoscaled import Autoscaled, PolicyResult
-from capplan.planning.plan import NOT_IN_THE_RESULT
-from capplan.planning.scheduling import scheduling
+from capplan.planning.autoscale.result import Autoscaled, PolicyResult
+from capplan.planning.configure.scheduling import scheduling
+from capplan.planning.plan.plan import NOT_IN_THE_RESULT
 from capplan.report import sentences
-from capplan.report.autoscale_charts import figures
+from capplan.report.charts.autoscale import figures
 from capplan.report.columns import (
     Column,
     at,

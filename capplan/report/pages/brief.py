@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from capplan.planning.result import Plan
+from capplan.planning.plan.result import Plan
 from capplan.report.page import Page, Section, Table
 from capplan.report.pages.assumptions import ASSUMPTION, grouped
 from capplan.report.pages.plan import COST, WHY, plan_page

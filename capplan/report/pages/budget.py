@@ -4,11 +4,11 @@ from functools import partial
 from typing import Any
 
 from capplan.input_file import named_sha256
-from capplan.planning.budget_settings import STATIC
-from capplan.planning.budgeted import Budget, Month
-from capplan.planning.plan import NOT_IN_THE_RESULT
+from capplan.planning.budget.result import Budget, Month
+from capplan.planning.budget.settings import STATIC
+from capplan.planning.plan.plan import NOT_IN_THE_RESULT
 from capplan.report import sentences
-from capplan.report.budget_charts import budget_figures
+from capplan.report.charts.budget import budget_figures
 from capplan.report.columns import at, format_list, format_share, record
 from capplan.report.money import in_its_currency
 from capplan.report.page import FILES, Fact, Page, Section, Table, Tile

@@ -4,8 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from capplan.planning.budgeted import Budget, Month
-from capplan.planning.demand_curve import hour_name
+from capplan.planning.budget.result import Budget, Month
+from capplan.planning.load.demand_curve import hour_name
 from capplan.report.columns import (
     Column,
     column,

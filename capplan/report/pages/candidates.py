@@ -4,9 +4,9 @@ from functools import partial
 from typing import Any
 
 from capplan.deployment.pools import DECODE, PREFILL
-from capplan.planning.candidate import Candidate
-from capplan.planning.judgement import LEVELS, PERCENTILES
-from capplan.planning.result import Plan
+from capplan.planning.evaluate.candidate import Candidate
+from capplan.planning.evaluate.judgement import LEVELS, PERCENTILES
+from capplan.planning.plan.result import Plan
 from capplan.report.columns import (
     Column,
     at,

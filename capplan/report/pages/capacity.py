@@ -4,7 +4,7 @@ import math
 from functools import partial
 from typing import Any
 
-from capplan.planning.capacity import Capacity, Served
+from capplan.planning.size.capacity import Capacity, Served
 from capplan.report import sentences
 from capplan.report.columns import at, column, ends, format_count
 from capplan.report.page import Fact, Page, Section, Table, about

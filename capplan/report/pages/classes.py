@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable
 
-from capplan.planning.classes import ClassResult
-from capplan.planning.run import Run
-from capplan.planning.work import Work
+from capplan.planning.evaluate.classes import ClassResult
+from capplan.planning.evaluate.run import Run
+from capplan.planning.evaluate.work import Work
 from capplan.report.columns import (
     Column,
     column,

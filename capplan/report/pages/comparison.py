@@ -4,14 +4,14 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any
 
-from capplan.planning.compare import Comparison
-from capplan.planning.highest_rate import STEP
-from capplan.planning.prospects import price_of
-from capplan.planning.system_price import SystemResult
-from capplan.planning.systems import TUNED
+from capplan.planning.compare.compare import Comparison
+from capplan.planning.compare.system_price import SystemResult
+from capplan.planning.compare.systems import TUNED
+from capplan.planning.evaluate.highest_rate import STEP
+from capplan.planning.size.prospects import price_of
 from capplan.report import sentences
+from capplan.report.charts.compare import figures
 from capplan.report.columns import Column, at, column, format_count, record
-from capplan.report.compare_charts import figures
 from capplan.report.page import FILES, TERMINAL, Fact, Page, Section, Table
 from capplan.report.pages.candidates import pool_values
 from capplan.report.pages.system_columns import (

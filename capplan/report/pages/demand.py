@@ -4,8 +4,8 @@ from functools import partial
 from typing import Any
 
 from capplan.placement.demand_law import DemandLaw, workers_interval
-from capplan.planning.cost import usd_per_month
-from capplan.planning.demand import Demand
+from capplan.planning.money.cost import usd_per_month
+from capplan.planning.plan.demand import Demand
 from capplan.report.columns import at, column
 from capplan.report.page import Fact, Page, Section, Table
 from capplan.report.pages.candidates import COLUMNS, PATHS

@@ -12,10 +12,15 @@ from capplan.report.columns import (
     format_share,
     plural,
 )
-from capplan.report.diff_causes import Cause, price_text
 from capplan.report.page import Page, Section, Table
 from capplan.report.pages.diff_values import diff_values
-from capplan.report.plan_diff import CandidateChange, Effects, LineChange, PlanDiff
+from capplan.report.received.diff_causes import Cause, price_text
+from capplan.report.received.plan_diff import (
+    CandidateChange,
+    Effects,
+    LineChange,
+    PlanDiff,
+)
 from capplan.report.render.markdown import markdown
 
 MOST_CHARACTERS = 65_536

@@ -2,8 +2,12 @@
 
 from typing import Any
 
-from capplan.report.plan_diff import LineChange, PlanDiff
-from capplan.report.plan_figures import CandidateFigures, PlanFigures, PoolFigures
+from capplan.report.received.plan_diff import LineChange, PlanDiff
+from capplan.report.received.plan_figures import (
+    CandidateFigures,
+    PlanFigures,
+    PoolFigures,
+)
 
 SCHEMA = "capplan.diff/1"
 

@@ -8,11 +8,11 @@ import numpy as np
 from capplan.calibration.fit_profile import Fitted, PointsFit
 from capplan.latency.fit import Fit
 from capplan.latency.rank_fit import RanksFit
+from capplan.report.charts.profile import profile_figures
 from capplan.report.columns import column, format_count, record
 from capplan.report.page import Page, Section, Table
 from capplan.report.pages.profiles import errors_table, format_error
 from capplan.report.pages.rank_profiles import decodes_table, part_errors
-from capplan.report.profile_charts import profile_figures
 
 if TYPE_CHECKING:
     from capplan.calibration.load_test import SweepPoint

@@ -8,7 +8,7 @@ from capplan.errors import InputError, nearest
 from capplan.latency.engine_time import ENGINES
 from capplan.llm.architecture import Architecture
 from capplan.llm.catalog import listed_names, llm, published
-from capplan.planning.systems import SYSTEMS
+from capplan.planning.compare.systems import SYSTEMS
 from capplan.report import exports
 from capplan.report.columns import column, format_count
 from capplan.report.page import Page, Section, Table

@@ -3,9 +3,9 @@
 from functools import partial
 from operator import attrgetter
 
-from capplan.planning.cost import HOURS_PER_MONTH
-from capplan.planning.mix_result import KindCapacity, Mix, MixBand
-from capplan.planning.result import Plan
+from capplan.planning.mix.result import KindCapacity, Mix, MixBand
+from capplan.planning.money.cost import HOURS_PER_MONTH
+from capplan.planning.plan.result import Plan
 from capplan.report import sentences
 from capplan.report.columns import (
     Column,

@@ -6,11 +6,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from capplan.deployment.pools import Pool
-from capplan.planning.run import Run
+from capplan.planning.evaluate.run import Run
 from capplan.report.columns import column, format_count, format_share, record
 from capplan.report.page import Fact, Section, Table
 from capplan.report.sentences import plural
-from capplan.simulator.times import PoolUse
+from capplan.simulator.results.times import PoolUse
 from capplan.units import format_duration
 
 

@@ -10,10 +10,10 @@ import numpy as np
 from capplan.placement.load import ReplicaLoad, replica_loads
 from capplan.placement.problem import PlacementProblem, kv_over_iterations
 from capplan.placement.result import Placement, Status
+from capplan.report.charts.svg_chart import COLOURS, Axis, Line, Rule, chart
 from capplan.report.columns import DASH, Column, column, format_count, format_share
 from capplan.report.page import Fact, Figure, Page, Section, Table
 from capplan.report.sentences import plural
-from capplan.report.svg_chart import COLOURS, Axis, Line, Rule, chart
 from capplan.units import format_duration
 
 SCHEMA = "capplan.placement/2"

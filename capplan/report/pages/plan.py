@@ -4,13 +4,20 @@ from functools import partial
 from typing import Any
 
 from capplan.bounds.certificate import PLAN_SCHEMA, seal
-from capplan.planning.candidate import Candidate
-from capplan.planning.classes import own_targets
-from capplan.planning.cost import HOURS_PER_MONTH, HOURS_PER_YEAR, Cost, CostLine, alike
-from capplan.planning.launch import Launch
-from capplan.planning.result import Plan
-from capplan.planning.run import Run
+from capplan.planning.configure.launch import Launch
+from capplan.planning.evaluate.candidate import Candidate
+from capplan.planning.evaluate.classes import own_targets
+from capplan.planning.evaluate.run import Run
+from capplan.planning.money.cost import (
+    HOURS_PER_MONTH,
+    HOURS_PER_YEAR,
+    Cost,
+    CostLine,
+    alike,
+)
+from capplan.planning.plan.result import Plan
 from capplan.report import drafts, sentences, uncertain, window_sentences
+from capplan.report.charts.plan import figures
 from capplan.report.columns import (
     Column,
     column,
@@ -38,7 +45,6 @@ from capplan.report.pages.served import (
     traffic_table,
 )
 from capplan.report.pages.spares import spares_section
-from capplan.report.plan_charts import figures
 from capplan.report.render.json_text import plain
 from capplan.units import format_usd
 

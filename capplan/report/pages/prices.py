@@ -6,8 +6,8 @@ from functools import partial
 from typing import Any
 
 from capplan.fleet.offer import Offer
-from capplan.planning.cost import HOURS_PER_MONTH
-from capplan.planning.prices import Offers
+from capplan.planning.money.cost import HOURS_PER_MONTH
+from capplan.planning.money.prices import Offers
 from capplan.report.columns import Column, column, format_fine_usd
 from capplan.report.page import Page, Section, Table
 from capplan.report.render.json_text import plain

@@ -1,8 +1,8 @@
 """What each simulated replica count of the best candidate attains and costs."""
 
-from capplan.planning.candidate import Candidate
-from capplan.planning.cost import usd_per_month
-from capplan.planning.probe import Probe
+from capplan.planning.evaluate.candidate import Candidate
+from capplan.planning.evaluate.probe import Probe
+from capplan.planning.money.cost import usd_per_month
 from capplan.report.columns import (
     Column,
     column,

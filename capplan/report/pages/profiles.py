@@ -15,10 +15,10 @@ from capplan.latency.validate import Validation
 from capplan.latency.with_engine import as_planned
 from capplan.profiling.compare import Comparison
 from capplan.profiling.scenes import Point
+from capplan.report.charts.profile import profile_figures
 from capplan.report.columns import Column, column, format_count
 from capplan.report.page import Page, Section, Table
 from capplan.report.pages.rank_profiles import rank_table
-from capplan.report.profile_charts import profile_figures
 from capplan.report.render.documents import document
 
 _PHASES = ("prefill", "decode", "mixed")

@@ -2,10 +2,11 @@
 
 from functools import partial
 
-from capplan.planning.purchase import PLANNED_COUNT
-from capplan.planning.purchase_result import CountCost, Purchase
-from capplan.planning.result import Plan
+from capplan.planning.plan.purchase import PLANNED_COUNT
+from capplan.planning.plan.purchase_result import CountCost, Purchase
+from capplan.planning.plan.result import Plan
 from capplan.report import sentences
+from capplan.report.charts.svg_bars import Bar, bars
 from capplan.report.columns import (
     column,
     format_count,
@@ -16,7 +17,6 @@ from capplan.report.columns import (
     starred,
 )
 from capplan.report.page import FILES, Fact, Figure, Section, Table
-from capplan.report.svg_bars import Bar, bars
 from capplan.units import format_usd
 
 BILLS = (

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable, Sequence
 
-from capplan.planning.draws import DrawnInput
-from capplan.planning.risk_result import CountShare, Risk, RiskLevel, Swing
+from capplan.planning.risk.draws import DrawnInput
+from capplan.planning.risk.result import CountShare, Risk, RiskLevel, Swing
+from capplan.report.charts.svg_bars import Bar, bars
 from capplan.report.columns import Column, column, format_count, format_share
 from capplan.report.page import Fact, Figure, Section, Table
 from capplan.report.sentences import plural
-from capplan.report.svg_bars import Bar, bars
 from capplan.units import format_usd
 
 _KNOWING = {

@@ -5,11 +5,14 @@ from functools import partial
 from typing import Any
 
 from capplan.deployment.pools import PREFILL
-from capplan.planning.classes import own_targets
-from capplan.planning.judgement import LEVELS, PERCENTILES
-from capplan.planning.run import Run
-from capplan.planning.scheduling import scheduling
+from capplan.planning.configure.scheduling import scheduling
+from capplan.planning.evaluate.classes import own_targets
+from capplan.planning.evaluate.judgement import LEVELS, PERCENTILES
+from capplan.planning.evaluate.run import Run
 from capplan.report import sentences, window_sentences
+from capplan.report.charts.fleet import fleet_figures, latency_figures
+from capplan.report.charts.motion import motion_figures
+from capplan.report.charts.plan import run_curve
 from capplan.report.columns import (
     at,
     column,
@@ -17,16 +20,13 @@ from capplan.report.columns import (
     format_fine_usd,
     format_share,
 )
-from capplan.report.fleet_charts import fleet_figures, latency_figures
-from capplan.report.motion_charts import motion_figures
 from capplan.report.page import FILES, Fact, Figure, Page, Section, Table
 from capplan.report.pages.candidates import RUN_PATHS
 from capplan.report.pages.classes import classes_section, classes_table
 from capplan.report.pages.motion import motion_section, motion_values
 from capplan.report.pages.plan import launch_section
 from capplan.report.pages.served import kv_cache
-from capplan.report.plan_charts import run_curve
-from capplan.simulator.histogram import RELATIVE_ERROR
+from capplan.simulator.results.histogram import RELATIVE_ERROR
 from capplan.units import format_duration
 
 SCHEMA = "capplan.simulation/2"

@@ -4,7 +4,7 @@ import math
 from functools import partial
 from typing import Any
 
-from capplan.planning.search import Search, TpRow
+from capplan.planning.size.search import Search, TpRow
 from capplan.report.columns import DASH, column, format_count, format_fine_usd
 from capplan.report.page import Fact, Page, Section, Table
 from capplan.units import format_duration

@@ -3,13 +3,13 @@
 import math
 from functools import partial
 
-from capplan.planning.beyond_peak import TIMES
-from capplan.planning.result import Plan
-from capplan.planning.run import Run
-from capplan.planning.throughput import AT_MOST, PLANNED, WITHIN_SLO, Throughput
+from capplan.planning.evaluate.run import Run
+from capplan.planning.plan.beyond_peak import TIMES
+from capplan.planning.plan.result import Plan
+from capplan.planning.plan.throughput import AT_MOST, PLANNED, WITHIN_SLO, Throughput
+from capplan.report.charts.served import length_figures, traffic_figures
 from capplan.report.columns import column, format_count, format_share
 from capplan.report.page import FILES, Fact, Section, Table
-from capplan.report.served_charts import length_figures, traffic_figures
 from capplan.report.window_sentences import window_length
 from capplan.units import format_duration, format_usd
 

@@ -9,15 +9,15 @@ from capplan.fleet.node_failures import (
     FAILURES_PER_1000_NODE_DAYS,
     FAILURES_SOURCE,
 )
-from capplan.planning.cost import HOURS_PER_MONTH
-from capplan.planning.share_nodes import JOINT
-from capplan.planning.shared_fleet import (
+from capplan.planning.money.cost import HOURS_PER_MONTH
+from capplan.planning.shared_fleet.result import (
     SharedFleet,
     total_usd,
 )
+from capplan.planning.shared_fleet.share_nodes import JOINT
 from capplan.report import sentences
+from capplan.report.charts.nodes import node_figures
 from capplan.report.columns import format_share
-from capplan.report.node_charts import node_figures
 from capplan.report.page import Fact, Page, Section, Table, Tile
 from capplan.report.pages.shared_fleet_rows import (
     ALIKE,

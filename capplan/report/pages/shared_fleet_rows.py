@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from capplan.planning.shared_fleet import (
+from capplan.planning.shared_fleet.result import (
     OFF_PEAK,
     SPARES,
     STRANDED,

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from capplan.planning.equal_hardware import OperatingPoint
+from capplan.planning.compare.equal_hardware import OperatingPoint
 from capplan.report.columns import Column, column, ends, format_count, format_share
 from capplan.report.pages.candidates import PATHS
 from capplan.report.sentences import shares

@@ -3,8 +3,9 @@
 from functools import partial
 from typing import Any
 
-from capplan.planning.plan import NOT_IN_THE_RESULT
-from capplan.planning.what_if import Cell, WhatIf
+from capplan.planning.plan.plan import NOT_IN_THE_RESULT
+from capplan.planning.what_if.what_if import Cell, WhatIf
+from capplan.report.charts.what_if import figures
 from capplan.report.columns import (
     Column,
     at,
@@ -19,7 +20,6 @@ from capplan.report.money import in_its_currency
 from capplan.report.page import Fact, Page, Section, Table
 from capplan.report.pages.candidates import PATHS as CANDIDATE
 from capplan.report.sentences import plural
-from capplan.report.what_if_charts import figures
 from capplan.units import format_usd
 
 SCHEMA = "capplan.whatif/1"

@@ -6,9 +6,9 @@ from typing import NamedTuple
 from capplan.currency import USD
 from capplan.fleet.nodes import nodes_for
 from capplan.fleet.price import GIVEN, Price
-from capplan.planning.candidate import Candidate
-from capplan.planning.cost import HOURS_PER_MONTH, HOURS_PER_YEAR
-from capplan.planning.result import Plan
+from capplan.planning.evaluate.candidate import Candidate
+from capplan.planning.money.cost import HOURS_PER_MONTH, HOURS_PER_YEAR
+from capplan.planning.plan.result import Plan
 from capplan.report.money import currency_of_result
 from capplan.report.paid import Paid, paid
 from capplan.report.workbook.book import Book, Formula, Input, Sheet

@@ -8,9 +8,9 @@ from datetime import datetime
 from string import ascii_uppercase
 
 from capplan.fleet.price import Price
-from capplan.planning.candidate import Candidate
-from capplan.planning.cost import HOURS_PER_MONTH, HOURS_PER_YEAR
-from capplan.planning.result import Plan
+from capplan.planning.evaluate.candidate import Candidate
+from capplan.planning.money.cost import HOURS_PER_MONTH, HOURS_PER_YEAR
+from capplan.planning.plan.result import Plan
 from capplan.report.columns import Column
 from capplan.report.page import Page
 from capplan.report.pages.candidates import COLUMNS

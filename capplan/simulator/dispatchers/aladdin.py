@@ -16,17 +16,17 @@ length is not published.
 import math
 
 from capplan.deployment.policy import Knob, Rules, indices
-from capplan.simulator.beats import DISPATCH
 from capplan.simulator.dispatchers.rebalancing import rebalance, slopes, sort_longest
-from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.motion import DISPATCHER_SETTINGS, Beat, Index
-from capplan.simulator.queues import (
+from capplan.simulator.engine.queues import (
     count_outstanding,
     push_waiting_back,
     remove_waiting,
 )
+from capplan.simulator.fleet.beats import DISPATCH
+from capplan.simulator.fleet.motion import DISPATCHER_SETTINGS, Beat, Index
+from capplan.simulator.fleet.serve import enqueue
+from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.routers import aladdin_best_fit as best_fit
-from capplan.simulator.serve import enqueue
 from capplan.simulator.state import NONE, Count, Phase
 
 RULES = Rules(

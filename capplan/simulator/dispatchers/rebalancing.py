@@ -15,9 +15,9 @@ they accumulate.
 
 import math
 
-from capplan.simulator.beats import predicted_again
+from capplan.simulator.fleet.beats import predicted_again
+from capplan.simulator.fleet.motion import Beat
 from capplan.simulator.jit import compiled
-from capplan.simulator.motion import Beat
 from capplan.simulator.routers.aladdin_best_fit import remaining_tokens
 from capplan.simulator.state import NONE
 

@@ -7,35 +7,35 @@ event is still the next one when there is room.
 import math
 from typing import Any, NamedTuple
 
-from capplan.simulator.active_blocks import discharge
-from capplan.simulator.apart import (
+from capplan.simulator.drivers.open_loop import routed, take_slot
+from capplan.simulator.drivers.users import Index as User
+from capplan.simulator.drivers.users import asked_s
+from capplan.simulator.engine.log import log_has_room
+from capplan.simulator.engine.queues import give_slot
+from capplan.simulator.engine.wake import next_s
+from capplan.simulator.fleet.apart import (
     expect,
     note_read,
     receive,
     release_heard,
     replica_of,
 )
-from capplan.simulator.beats import note_finished
-from capplan.simulator.drivers.open_loop import routed, take_slot
-from capplan.simulator.drivers.users import Index as User
-from capplan.simulator.drivers.users import asked_s
+from capplan.simulator.fleet.beats import note_finished
+from capplan.simulator.fleet.looking import look_before, next_look_s
+from capplan.simulator.fleet.migration import begin, end_stage, join, turn_back
+from capplan.simulator.fleet.motion import JOIN, Index, Setting, drop_event
+from capplan.simulator.fleet.serve import advance, bring_up, enqueue
 from capplan.simulator.hand_offs import BOTH, DECODE_ALONE, PREFILL_ALONE
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.kvcache import bounded_blocks
-from capplan.simulator.log import log_has_room
-from capplan.simulator.looking import look_before, next_look_s
-from capplan.simulator.migration import begin, end_stage, join, turn_back
-from capplan.simulator.motion import JOIN, Index, Setting, drop_event
-from capplan.simulator.prefix_memory import runs_are_short
-from capplan.simulator.queues import give_slot
-from capplan.simulator.serve import advance, bring_up, enqueue
+from capplan.simulator.kv.kvcache import bounded_blocks
+from capplan.simulator.memory.active_blocks import discharge
+from capplan.simulator.memory.prefix_memory import runs_are_short
 from capplan.simulator.state import (
     NONE,
     Count,
     Needs,
     Phase,
 )
-from capplan.simulator.wake import next_s
 
 
 class Side(NamedTuple):

@@ -17,7 +17,6 @@ from typing import Any
 
 from numba import types
 
-from capplan.simulator.beats import DISPATCH
 from capplan.simulator.drivers.deliver import (
     Side,
     beat,
@@ -40,14 +39,15 @@ from capplan.simulator.drivers.stepping import (
 )
 from capplan.simulator.drivers.users import USERS, ask, next_asked_s
 from capplan.simulator.drivers.users import Index as User
-from capplan.simulator.jit import compiled
-from capplan.simulator.motion import (
+from capplan.simulator.fleet.beats import DISPATCH
+from capplan.simulator.fleet.motion import (
     MOTION,
     REBALANCE,
     Index,
     Setting,
     next_event_s,
 )
+from capplan.simulator.jit import compiled
 from capplan.simulator.state import ROUTE, SCHEDULES, STATE, Count
 
 _RUN = types.int64(

@@ -7,14 +7,16 @@ import numpy as np
 from numba import types
 
 from capplan.simulator.by_pointer import by_pointer, pointer_to
+from capplan.simulator.engine.log import log_has_room
+from capplan.simulator.engine.queues import give_slot
+from capplan.simulator.engine.ranks import sum_up
+from capplan.simulator.engine.wake import next_s
+from capplan.simulator.fleet.looking import look_before
+from capplan.simulator.fleet.serve import advance, bring_up, enqueue
+from capplan.simulator.fleet.tournament import first_that_wakes, watch
 from capplan.simulator.jit import compiled, direct, inlined
-from capplan.simulator.kvcache import bounded_blocks, fill_free_blocks
-from capplan.simulator.log import log_has_room
-from capplan.simulator.looking import look_before
-from capplan.simulator.prefix_memory import runs_are_short
-from capplan.simulator.queues import give_slot
-from capplan.simulator.ranks import sum_up
-from capplan.simulator.serve import advance, bring_up, enqueue
+from capplan.simulator.kv.kvcache import bounded_blocks, fill_free_blocks
+from capplan.simulator.memory.prefix_memory import runs_are_short
 from capplan.simulator.state import (
     ADVANCE_FIRST,
     NONE,
@@ -25,8 +27,6 @@ from capplan.simulator.state import (
     Needs,
     State,
 )
-from capplan.simulator.tournament import first_that_wakes, watch
-from capplan.simulator.wake import next_s
 
 
 @by_pointer

@@ -3,8 +3,8 @@
 from numba import types
 
 from capplan.simulator.drivers.deliver import Side, place_held
+from capplan.simulator.fleet.motion import MOTION
 from capplan.simulator.jit import compiled
-from capplan.simulator.motion import MOTION
 from capplan.simulator.state import ROUTE, SCHEDULES, STATE
 
 

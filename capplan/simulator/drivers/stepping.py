@@ -3,10 +3,10 @@
 import math
 
 from capplan.simulator.drivers.users import note_answers
+from capplan.simulator.engine.log import log_has_room
+from capplan.simulator.fleet.serve import step
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.log import log_has_room
-from capplan.simulator.prefix_memory import runs_are_short
-from capplan.simulator.serve import step
+from capplan.simulator.memory.prefix_memory import runs_are_short
 from capplan.simulator.state import NONE, Count
 
 ROOM, TIME, DONE = range(3)

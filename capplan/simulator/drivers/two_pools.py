@@ -11,8 +11,6 @@ import math
 
 from numba import types
 
-from capplan.simulator.apart import release_heard
-from capplan.simulator.copies import REPLICA, REQUEST
 from capplan.simulator.drivers.deliver import (
     Side,
     deliver_apart,
@@ -32,8 +30,9 @@ from capplan.simulator.drivers.stepping import (
 )
 from capplan.simulator.drivers.users import USERS, ask, next_asked_s
 from capplan.simulator.drivers.users import Index as User
-from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.motion import (
+from capplan.simulator.engine.wake import next_s
+from capplan.simulator.fleet.apart import release_heard
+from capplan.simulator.fleet.motion import (
     ANSWERS,
     HAND_OFF,
     MOTION,
@@ -42,8 +41,9 @@ from capplan.simulator.motion import (
     next_event_s,
     push_event,
 )
+from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.kv.copies import REPLICA, REQUEST
 from capplan.simulator.state import NONE, ROUTE, SCHEDULES, STATE, WHERE, Count
-from capplan.simulator.wake import next_s
 
 
 @inlined()

@@ -14,7 +14,7 @@ with its result (``report=launch``: gpu/kv_connector.py), on both sides. With
 from capplan.deployment.policy import Knob, Rules, indices
 from capplan.simulator.hand_offs import BOTH, COPY, DECODE_ALONE
 from capplan.simulator.jit import compiled
-from capplan.simulator.kvcache import count_hits
+from capplan.simulator.kv.kvcache import count_hits
 from capplan.simulator.state import HAND_OFF_SETTINGS, WHERE
 
 AT_ARRIVAL = True

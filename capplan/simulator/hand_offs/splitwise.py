@@ -13,7 +13,7 @@ Differs: there a machine changes its pool until it is drained, here single reque
 from capplan.deployment.policy import Knob, Rules, indices
 from capplan.simulator.hand_offs import BOTH, COPY, DECODE_ALONE, PREFILL_ALONE
 from capplan.simulator.jit import compiled
-from capplan.simulator.kvcache import ceil_div
+from capplan.simulator.kv.kvcache import ceil_div
 from capplan.simulator.state import HAND_OFF_SETTINGS, WHERE, Count
 
 AT_ARRIVAL = True

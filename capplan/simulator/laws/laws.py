@@ -6,10 +6,10 @@ import numpy as np
 
 from capplan.deployment.pools import Deployment
 from capplan.errors import InputError
-from capplan.simulator.examine import FAULTS
-from capplan.simulator.fleet import Fleet
+from capplan.simulator.engine.examine import FAULTS
+from capplan.simulator.fleet.fleet import Fleet
+from capplan.simulator.fleet.serving_pool import UNBOUNDED_JUMP
 from capplan.simulator.laws.cases import Case
-from capplan.simulator.serving_pool import UNBOUNDED_JUMP
 from capplan.simulator.state import Count
 
 ROUTER = "jsq"

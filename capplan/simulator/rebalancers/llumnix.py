@@ -22,10 +22,10 @@ the newest request, whatever its priority, if any other is normal.
 import math
 
 from capplan.deployment.policy import Knob, Rules, indices
+from capplan.simulator.engine.queues import has_high_priority, waiting_tokens
+from capplan.simulator.fleet.motion import REBALANCE
+from capplan.simulator.fleet.moving_requests import decoded_tokens
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.motion import REBALANCE
-from capplan.simulator.moving_requests import decoded_tokens
-from capplan.simulator.queues import has_high_priority, waiting_tokens
 from capplan.simulator.rebalancers import MIGRATION
 from capplan.simulator.state import NONE, Count, Phase
 

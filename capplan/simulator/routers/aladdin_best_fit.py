@@ -14,8 +14,9 @@ from collections.abc import Callable
 
 from capplan import routing
 from capplan.deployment.policy import Knob, Rules, indices
+from capplan.simulator.engine.speculation import tokens_before
+from capplan.simulator.engine.wake import next_s
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.speculation import tokens_before
 from capplan.simulator.state import (
     ADVANCE_FIRST,
     NONE,
@@ -26,7 +27,6 @@ from capplan.simulator.state import (
     Phase,
     Setting,
 )
-from capplan.simulator.wake import next_s
 
 NEEDS = Needs.COUNTS  # of a candidate more: it is advanced first
 RULES = Rules(

@@ -10,8 +10,8 @@ less than its first ``tokens`` with its group has a place of its own, by the fir
 """
 
 from capplan.deployment.policy import Knob, Rules, indices
-from capplan.simulator.hash_ring import PLACES, place_of, replica_at
 from capplan.simulator.jit import compiled
+from capplan.simulator.memory.hash_ring import PLACES, place_of, replica_at
 from capplan.simulator.state import ROUTE, ROUTER_SETTINGS, Count, Needs
 
 NEEDS = Needs.COUNTS

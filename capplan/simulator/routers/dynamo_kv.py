@@ -28,11 +28,11 @@ are off by default there.
 import math
 
 from capplan.deployment.policy import Knob, Rules, indices
-from capplan.simulator.active_blocks import blocks_with, charge
-from capplan.simulator.equals import one_of_equals
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.kvcache import count_hits
-from capplan.simulator.prefix_memory import (
+from capplan.simulator.kv.kvcache import count_hits
+from capplan.simulator.memory.active_blocks import blocks_with, charge
+from capplan.simulator.memory.equals import one_of_equals
+from capplan.simulator.memory.prefix_memory import (
     drop_before,
     known_blocks,
     remember,

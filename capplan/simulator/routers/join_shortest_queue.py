@@ -1,9 +1,9 @@
 """Join the shortest queue: fewest requests arrived and not finished."""
 
 from capplan.routing import shortest_queue
+from capplan.simulator.fleet.tournament import first_of_fewest
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.state import ROUTE, Count, Needs
-from capplan.simulator.tournament import first_of_fewest
 
 NEEDS = Needs.COUNTS
 

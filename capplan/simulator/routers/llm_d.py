@@ -17,17 +17,18 @@ group says.
 """
 
 from capplan.deployment.policy import Knob, Rules, indices
-from capplan.simulator.equals import one_of_equals
+from capplan.simulator.engine.wake import next_s
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.kvcache import ceil_div, count_hits
-from capplan.simulator.prefix_memory import (
+from capplan.simulator.kv.kvcache import ceil_div, count_hits
+from capplan.simulator.memory.equals import one_of_equals
+from capplan.simulator.memory.prefix_memory import (
     remember,
     remember_own,
     shared_blocks,
     shared_part,
     shrink_oldest,
 )
-from capplan.simulator.run_table import newest_run
+from capplan.simulator.memory.run_table import newest_run
 from capplan.simulator.state import (
     ADVANCE_FIRST,
     NONE,
@@ -36,7 +37,6 @@ from capplan.simulator.state import (
     Count,
     Needs,
 )
-from capplan.simulator.wake import next_s
 
 NEEDS = Needs.SEEN
 RULES = Rules(

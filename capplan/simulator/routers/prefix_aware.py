@@ -10,15 +10,15 @@ group says; the last chunk of a prompt, which may be shorter, counts as a whole 
 """
 
 from capplan.deployment.policy import Knob, Rules, indices
-from capplan.simulator.equals import one_of_equals
 from capplan.simulator.jit import compiled
-from capplan.simulator.prefix_memory import (
+from capplan.simulator.memory.equals import one_of_equals
+from capplan.simulator.memory.prefix_memory import (
     known_blocks,
     remember,
     shared_blocks,
     shared_part,
 )
-from capplan.simulator.recent_queries import fewest_queries, note_query
+from capplan.simulator.memory.recent_queries import fewest_queries, note_query
 from capplan.simulator.state import ROUTE, ROUTER_SETTINGS, Count, Needs
 
 NEEDS = Needs.NOTHING

@@ -8,9 +8,9 @@ points are those of ``replica-point``, since its engines have URLs.
 """
 
 from capplan.deployment.policy import Knob, Rules, indices
-from capplan.simulator.hash_ring import place_of, replica_at
 from capplan.simulator.jit import compiled
-from capplan.simulator.recent_queries import fewest_queries, note_query
+from capplan.simulator.memory.hash_ring import place_of, replica_at
+from capplan.simulator.memory.recent_queries import fewest_queries, note_query
 from capplan.simulator.state import ROUTE, ROUTER_SETTINGS, Needs
 
 NEEDS = Needs.NOTHING

@@ -19,14 +19,14 @@ import math
 
 from capplan.deployment.policy import Knob, Rules, indices
 from capplan.simulator.jit import compiled
-from capplan.simulator.prefix_memory import (
+from capplan.simulator.memory.prefix_memory import (
     drop_above,
     known_blocks,
     remember,
     remember_own,
     shared_blocks,
 )
-from capplan.simulator.run_table import newest_run
+from capplan.simulator.memory.run_table import newest_run
 from capplan.simulator.state import ROUTE, ROUTER_SETTINGS, Count, Needs
 
 NEEDS = Needs.COUNTS

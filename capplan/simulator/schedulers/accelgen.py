@@ -33,17 +33,15 @@ import math
 
 import numpy as np
 
-from capplan.simulator.batch import (
+from capplan.simulator.engine.batch import (
     decode_horizon,
     iterations_until,
     log_decodes,
     next_block,
     take_free_decode_blocks,
 )
-from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.kvcache import take_blocks
-from capplan.simulator.ordered import first_ordered, next_ordered
-from capplan.simulator.pausing import (
+from capplan.simulator.engine.ordered import first_ordered, next_ordered
+from capplan.simulator.engine.pausing import (
     evict,
     first_arrival,
     held_blocks,
@@ -54,6 +52,8 @@ from capplan.simulator.pausing import (
     run_chunk,
     take_arrival,
 )
+from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.kv.kvcache import take_blocks
 from capplan.simulator.schedulers.slack import (
     REPLICA,
     REQUEST,

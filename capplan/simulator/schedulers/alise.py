@@ -26,28 +26,19 @@ import math
 
 import numpy as np
 
-from capplan.simulator.batch import decode_horizon, iterations_until
-from capplan.simulator.decoding import computed_tokens
-from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.jump import ROUNDING_S
-from capplan.simulator.ordered import (
+from capplan.simulator.engine.batch import decode_horizon, iterations_until
+from capplan.simulator.engine.decoding import computed_tokens
+from capplan.simulator.engine.jump import ROUNDING_S
+from capplan.simulator.engine.ordered import (
     first_ordered,
     next_ordered,
     place,
     remove_ordered,
 )
-from capplan.simulator.pausing import decodes_next, evict, pause
-from capplan.simulator.queues import push_waiting_back, remove_waiting
-from capplan.simulator.schedulers import Knob, Rules, indices
-from capplan.simulator.schedulers.remaining_time import (
-    REQUEST_COLUMNS,
-    SETTINGS,
-    predict_more,
-    predicted_tokens,
-    rank,
-)
-from capplan.simulator.state import NONE, SCHEDULE, Count, Phase
-from capplan.simulator.swapping import (
+from capplan.simulator.engine.pausing import decodes_next, evict, pause
+from capplan.simulator.engine.queues import push_waiting_back, remove_waiting
+from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.kv.swapping import (
     all_fit,
     copy_in,
     copy_out,
@@ -59,6 +50,15 @@ from capplan.simulator.swapping import (
     run_whole,
     start_batch,
 )
+from capplan.simulator.schedulers import Knob, Rules, indices
+from capplan.simulator.schedulers.remaining_time import (
+    REQUEST_COLUMNS,
+    SETTINGS,
+    predict_more,
+    predicted_tokens,
+    rank,
+)
+from capplan.simulator.state import NONE, SCHEDULE, Count, Phase
 
 RULES = Rules(
     {

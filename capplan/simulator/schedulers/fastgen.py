@@ -15,21 +15,19 @@ The engine's ``max_num_batched_tokens`` is the budget (768 there).
 
 import numpy as np
 
-from capplan.simulator.batch import (
+from capplan.simulator.engine.batch import (
     decode_horizon,
     log_decodes,
     next_block,
     take_free_decode_blocks,
 )
-from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.kvcache import take_blocks
-from capplan.simulator.ordered import (
+from capplan.simulator.engine.ordered import (
     first_at,
     first_ordered,
     next_ordered,
     place,
 )
-from capplan.simulator.pausing import (
+from capplan.simulator.engine.pausing import (
     evict,
     first_arrival,
     left_tokens,
@@ -39,6 +37,8 @@ from capplan.simulator.pausing import (
     run_chunk,
     take_arrival,
 )
+from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.kv.kvcache import take_blocks
 from capplan.simulator.schedulers import Rules, indices
 from capplan.simulator.state import NONE, SCHEDULE, Phase
 

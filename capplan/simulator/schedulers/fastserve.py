@@ -30,10 +30,9 @@ import math
 
 import numpy as np
 
-from capplan.simulator.batch import decode_horizon, iterations_until
-from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.jump import ROUNDING_S
-from capplan.simulator.ordered import (
+from capplan.simulator.engine.batch import decode_horizon, iterations_until
+from capplan.simulator.engine.jump import ROUNDING_S
+from capplan.simulator.engine.ordered import (
     first_at,
     first_ordered,
     last_before,
@@ -41,7 +40,19 @@ from capplan.simulator.ordered import (
     previous_ordered,
     remove_ordered,
 )
-from capplan.simulator.pausing import held_blocks
+from capplan.simulator.engine.pausing import held_blocks
+from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.kv.swapping import (
+    all_fit,
+    copy_in,
+    copy_out,
+    last_with_kv,
+    next_blocks,
+    next_missing_blocks,
+    prompt_left,
+    run_whole,
+    start_batch,
+)
 from capplan.simulator.schedulers import Knob, Rules, indices
 from capplan.simulator.schedulers.feedback_queue import (
     BACK,
@@ -61,17 +72,6 @@ from capplan.simulator.schedulers.feedback_queue import (
     stand_last,
 )
 from capplan.simulator.state import NONE, SCHEDULE, Count, Phase
-from capplan.simulator.swapping import (
-    all_fit,
-    copy_in,
-    copy_out,
-    last_with_kv,
-    next_blocks,
-    next_missing_blocks,
-    prompt_left,
-    run_whole,
-    start_batch,
-)
 
 RULES = Rules(
     {

@@ -10,17 +10,17 @@ Settings: see fastserve.py.
 
 import math
 
-from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.jump import ROUNDING_S
-from capplan.simulator.ordered import (
+from capplan.simulator.engine.jump import ROUNDING_S
+from capplan.simulator.engine.ordered import (
     first_at,
     next_ordered,
     place,
 )
-from capplan.simulator.pausing import pause
+from capplan.simulator.engine.pausing import pause
+from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.kv.swapping import next_arrival
 from capplan.simulator.schedulers import Knob, indices
 from capplan.simulator.state import NONE
-from capplan.simulator.swapping import next_arrival
 
 SETTINGS = {
     "base_quantum_s": Knob(0.01, 1e-6),

@@ -11,23 +11,21 @@ never for one that has more left than itself. A prompt starts only if all of it 
 as in vLLM V1; the first in the queue that cannot run holds up those after it.
 """
 
-from capplan.simulator.batch import (
+from capplan.simulator.engine.batch import (
     log_decodes,
     next_block,
     same_batch,
     take_free_decode_blocks,
 )
-from capplan.simulator.decoding import computed_tokens
-from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.kvcache import ceil_div, take_blocks
-from capplan.simulator.ordered import (
+from capplan.simulator.engine.decoding import computed_tokens
+from capplan.simulator.engine.ordered import (
     first_ordered,
     last_ordered,
     place,
     previous_ordered,
     remove_ordered,
 )
-from capplan.simulator.pausing import (
+from capplan.simulator.engine.pausing import (
     decodes_next,
     evict,
     first_arrival,
@@ -39,6 +37,8 @@ from capplan.simulator.pausing import (
     run_chunk,
     take_arrival,
 )
+from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.kv.kvcache import ceil_div, take_blocks
 from capplan.simulator.schedulers import Rules
 from capplan.simulator.state import NONE, SCHEDULE, Phase
 

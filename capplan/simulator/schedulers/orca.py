@@ -8,7 +8,7 @@ orca_block_space_manager.py, with paged KV: a request takes the blocks of
 Setting: ``max_len``, longest prompt plus output [tokens]. There is no token budget.
 """
 
-from capplan.simulator.batch import (
+from capplan.simulator.engine.batch import (
     admit_head_with_room,
     iterations_to_completion,
     log_decodes,

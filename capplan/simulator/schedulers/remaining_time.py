@@ -11,8 +11,8 @@ latency tables, T0 from a full budget of prompt tokens over that of one, alpha f
 context term and beta from a decode of a batch of ``batch_size``, over it.
 """
 
+from capplan.simulator.engine.jump import ROUNDING_S
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.jump import ROUNDING_S
 from capplan.simulator.schedulers import Knob, indices
 
 SETTINGS = {

@@ -23,7 +23,7 @@ Settings:
   with static batches when the one before has ended.
 """
 
-from capplan.simulator.annealing import (
+from capplan.simulator.engine.annealing import (
     BEST_ORDER,
     BEST_SIZES,
     E2E,
@@ -36,15 +36,15 @@ from capplan.simulator.annealing import (
     Cooling,
     anneal,
 )
-from capplan.simulator.batch import (
+from capplan.simulator.engine.batch import (
     admit,
     continue_running,
     iterations_until,
     same_batch,
 )
+from capplan.simulator.engine.jump import ROUNDING_S
+from capplan.simulator.engine.queues import insert_waiting_before, remove_waiting
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.jump import ROUNDING_S
-from capplan.simulator.queues import insert_waiting_before, remove_waiting
 from capplan.simulator.schedulers import Knob, Rules, indices
 from capplan.simulator.state import NONE, PLANNED, SCHEDULE, Phase
 

@@ -9,7 +9,7 @@ preempted unfinished prompt may go on with a wrong chunk; here it starts again.
 The engine's ``max_num_batched_tokens`` is the chunk.
 """
 
-from capplan.simulator.batch import (
+from capplan.simulator.engine.batch import (
     admit_head_with_room,
     continue_running,
     same_batch,

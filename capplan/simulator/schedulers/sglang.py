@@ -34,7 +34,7 @@ when the last decode has no room beside it; without one, decodes wait for the ne
 result. Of requests that end together the oldest gives its KV back first.
 """
 
-from capplan.simulator.batch import (
+from capplan.simulator.engine.batch import (
     admit,
     continue_prefill,
     log_decodes,
@@ -42,10 +42,10 @@ from capplan.simulator.batch import (
     same_batch,
     take_free_decode_blocks,
 )
-from capplan.simulator.decoding import computed_tokens
+from capplan.simulator.engine.decoding import computed_tokens
+from capplan.simulator.engine.queues import push_waiting_back, remove_waiting
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.kvcache import ceil_div, count_hits, merge_full_blocks
-from capplan.simulator.queues import push_waiting_back, remove_waiting
+from capplan.simulator.kv.kvcache import ceil_div, count_hits, merge_full_blocks
 from capplan.simulator.schedulers import Knob, Rules, indices
 from capplan.simulator.schedulers.refusals import never_admitted
 from capplan.simulator.state import NONE, SCHEDULE, Phase

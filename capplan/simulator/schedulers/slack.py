@@ -9,9 +9,9 @@ paper prints no value for it).
 
 import math
 
+from capplan.simulator.engine.jump import ROUNDING_S
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.jump import ROUNDING_S
-from capplan.simulator.kvcache import ceil_div
+from capplan.simulator.kv.kvcache import ceil_div
 from capplan.simulator.schedulers import Knob, Rules, indices
 from capplan.simulator.state import Limit, Phase
 

@@ -6,13 +6,13 @@ first. Prompts stand by ``latest_start_s``, which changes only when they get a c
 
 import math
 
-from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.ordered import (
+from capplan.simulator.engine.ordered import (
     first_at,
     first_ordered,
     next_ordered,
     place,
 )
+from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.schedulers.slack import (
     REQUEST,
     SETTING,

@@ -9,7 +9,7 @@ Settings: ``max_len``, longest prompt plus output [tokens]; ``padded``, 0 or 1. 
 is no token budget.
 """
 
-from capplan.simulator.batch import (
+from capplan.simulator.engine.batch import (
     admit_head_with_room,
     iterations_to_completion,
     log_decodes,

@@ -25,7 +25,7 @@ shorter than what rounding left would slip in there; here it waits.
 
 import numpy as np
 
-from capplan.simulator.batch import (
+from capplan.simulator.engine.batch import (
     admit_head_with_room,
     continue_prefill,
     log_decodes,
@@ -33,7 +33,7 @@ from capplan.simulator.batch import (
     take_decode_blocks,
 )
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.kvcache import ceil_div
+from capplan.simulator.kv.kvcache import ceil_div
 from capplan.simulator.schedulers import Knob, Rules, indices
 from capplan.simulator.schedulers.refusals import never_admitted, none
 from capplan.simulator.state import NONE, SCHEDULE, Phase

@@ -22,7 +22,7 @@ dropped there; here it is refused before the simulation.
 
 import numpy as np
 
-from capplan.simulator.batch import (
+from capplan.simulator.engine.batch import (
     admit_with_room,
     continue_prefill,
     log_decodes,
@@ -32,10 +32,8 @@ from capplan.simulator.batch import (
     take_free_decode_blocks,
     watermark_blocks,
 )
-from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.kvcache import take_blocks
-from capplan.simulator.ordered import first_ordered, place, remove_ordered
-from capplan.simulator.pausing import (
+from capplan.simulator.engine.ordered import first_ordered, place, remove_ordered
+from capplan.simulator.engine.pausing import (
     decodes_next,
     held_blocks,
     left_tokens,
@@ -45,7 +43,9 @@ from capplan.simulator.pausing import (
     swap_in,
     swap_out,
 )
-from capplan.simulator.queues import move_by_arrival
+from capplan.simulator.engine.queues import move_by_arrival
+from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.kv.kvcache import take_blocks
 from capplan.simulator.schedulers import Knob, Rules, indices
 from capplan.simulator.schedulers.refusals import above_watermark
 from capplan.simulator.state import NONE, SCHEDULE, Count, Phase

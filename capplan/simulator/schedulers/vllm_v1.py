@@ -5,7 +5,7 @@ speculative decoding, LoRA, images and KV connectors.
 """
 
 from capplan.deployment.policy import VLLM_V1
-from capplan.simulator.batch import admit, continue_running, same_batch
+from capplan.simulator.engine.batch import admit, continue_running, same_batch
 from capplan.simulator.jit import compiled
 from capplan.simulator.state import NONE, SCHEDULE
 

@@ -7,7 +7,7 @@ goes on nor is one admitted but a last token behind what the prefix cache has.
 """
 
 from capplan.deployment.policy import Rules, indices
-from capplan.simulator.batch import (
+from capplan.simulator.engine.batch import (
     admit,
     continue_running,
     log_decodes,
@@ -15,7 +15,7 @@ from capplan.simulator.batch import (
     take_decode_blocks,
 )
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.kvcache import count_hits
+from capplan.simulator.kv.kvcache import count_hits
 from capplan.simulator.state import NONE, SCHEDULE
 
 RULES = Rules(

@@ -8,7 +8,7 @@ decodes, which sits the iteration out.
 It runs its iterations itself and returns -1: images are encoded before the forward.
 """
 
-from capplan.simulator.batch import (
+from capplan.simulator.engine.batch import (
     add_chunk,
     continue_running,
     may_start,
@@ -16,8 +16,8 @@ from capplan.simulator.batch import (
     same_batch,
     start_waiting,
 )
-from capplan.simulator.decoding import computed_tokens, end_sitting, sit_out
-from capplan.simulator.images import (
+from capplan.simulator.engine.decoding import computed_tokens, end_sitting, sit_out
+from capplan.simulator.engine.images import (
     MEMORY,
     REQUEST,
     SETTING,
@@ -28,12 +28,12 @@ from capplan.simulator.images import (
     look_from,
     note_run,
 )
-from capplan.simulator.images import RULES as RULES
+from capplan.simulator.engine.images import RULES as RULES
+from capplan.simulator.engine.jump import jump_length
+from capplan.simulator.engine.log import log_entry
+from capplan.simulator.engine.replica import batch_of, iteration_time_s, run_batch
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.jump import jump_length
-from capplan.simulator.kvcache import ceil_div, count_hits, take_blocks
-from capplan.simulator.log import log_entry
-from capplan.simulator.replica import batch_of, iteration_time_s, run_batch
+from capplan.simulator.kv.kvcache import ceil_div, count_hits, take_blocks
 from capplan.simulator.state import NONE, SCHEDULE, Phase
 
 

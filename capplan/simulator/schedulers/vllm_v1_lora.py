@@ -7,18 +7,18 @@ ones may pass it. Adapters without a slot are loaded before the iteration starts
 It runs its iterations itself and returns -1: with an adapter they are longer.
 """
 
-from capplan.simulator.adapters import (
+from capplan.simulator.engine.adapters import (
     MEMORY,
     SETTING,
     join_adapter,
     may_join,
     use_running,
 )
-from capplan.simulator.adapters import RULES as RULES
-from capplan.simulator.batch import admit_waiting, continue_running, same_batch
+from capplan.simulator.engine.adapters import RULES as RULES
+from capplan.simulator.engine.batch import admit_waiting, continue_running, same_batch
+from capplan.simulator.engine.jump import jump_length
+from capplan.simulator.engine.replica import batch_of, iteration_time_s, run_batch
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.jump import jump_length
-from capplan.simulator.replica import batch_of, iteration_time_s, run_batch
 from capplan.simulator.state import NONE, SCHEDULE
 
 

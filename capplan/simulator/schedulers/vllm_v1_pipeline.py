@@ -8,16 +8,14 @@ skipped, not blocking. See pipeline.py.
 It runs its steps itself and returns -1.
 """
 
-from capplan.simulator.batch import (
+from capplan.simulator.engine.batch import (
     admit_waiting,
     continue_prefill,
     preempt,
 )
-from capplan.simulator.decoding import computed_tokens, stop_decoding
-from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.kvcache import blocks_in_iteration, return_blocks, take_blocks
-from capplan.simulator.log import log_entry
-from capplan.simulator.pipeline import (
+from capplan.simulator.engine.decoding import computed_tokens, stop_decoding
+from capplan.simulator.engine.log import log_entry
+from capplan.simulator.engine.pipeline import (
     MEMORY,
     REQUEST,
     collected_step,
@@ -25,9 +23,11 @@ from capplan.simulator.pipeline import (
     micro_batch_of,
     stage_count,
 )
-from capplan.simulator.pipeline import RULES as RULES
-from capplan.simulator.queues import push_waiting_front, remove_running
-from capplan.simulator.run_pipeline import jump_pipeline, run_step, show
+from capplan.simulator.engine.pipeline import RULES as RULES
+from capplan.simulator.engine.queues import push_waiting_front, remove_running
+from capplan.simulator.engine.run_pipeline import jump_pipeline, run_step, show
+from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.kv.kvcache import blocks_in_iteration, return_blocks, take_blocks
 from capplan.simulator.state import NONE, SCHEDULE, Phase
 
 

@@ -7,7 +7,7 @@ its place in the iteration already. When that is the request that lacks a block,
 behind it in the order of admission sit the iteration out.
 """
 
-from capplan.simulator.batch import (
+from capplan.simulator.engine.batch import (
     add_chunk,
     admit,
     log_decodes,
@@ -16,11 +16,11 @@ from capplan.simulator.batch import (
     same_batch,
     take_free_decode_blocks,
 )
-from capplan.simulator.decoding import decode_again, stop_decoding
+from capplan.simulator.engine.decoding import decode_again, stop_decoding
+from capplan.simulator.engine.ordered import next_ordered, place, remove_ordered
+from capplan.simulator.engine.queues import insert_waiting_before, remove_waiting
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.kvcache import ceil_div, take_blocks
-from capplan.simulator.ordered import next_ordered, place, remove_ordered
-from capplan.simulator.queues import insert_waiting_before, remove_waiting
+from capplan.simulator.kv.kvcache import ceil_div, take_blocks
 from capplan.simulator.schedulers import Rules
 from capplan.simulator.state import NONE, SCHEDULE, Phase
 

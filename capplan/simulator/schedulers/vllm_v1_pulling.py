@@ -1,10 +1,10 @@
 """vLLM V1's scheduler on a decode replica: it pulls the KV of prompts done elsewhere.
 
 vLLM 0.32, v1/core/sched/scheduler.py with a KV connector that loads asynchronously, as
-NIXL's (kv_connector/v1/nixl/pull_scheduler.py): ``simulator/copies.py``. A copy begins
-when there is a seat and the prompt fits the free blocks, less those that an unfinished
-prompt still needs. When it is here the last prompt token is computed again, like a
-decode. Preempted the request is computed here.
+NIXL's (kv_connector/v1/nixl/pull_scheduler.py): ``simulator/kv/copies.py``. A copy
+begins when there is a seat and the prompt fits the free blocks, less those that an
+unfinished prompt still needs. When it is here the last prompt token is computed again,
+like a decode. Preempted the request is computed here.
 
 With two iterations in flight a request whose last one is not collected is not
 preempted, since a copy could overwrite what it still writes. Where it would have been,
@@ -16,7 +16,7 @@ decodes at once, as in DistServe.
 
 import math
 
-from capplan.simulator.batch import (
+from capplan.simulator.engine.batch import (
     add_chunk,
     admit_waiting,
     continue_running,
@@ -27,7 +27,10 @@ from capplan.simulator.batch import (
     same_batch,
     take_free_decode_blocks,
 )
-from capplan.simulator.copies import (
+from capplan.simulator.engine.decoding import decode_again, stop_decoding
+from capplan.simulator.engine.log import log_entry
+from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.kv.copies import (
     REPLICA,
     REPLICA_COLUMNS,
     REQUEST,
@@ -38,14 +41,11 @@ from capplan.simulator.copies import (
     is_known,
     join_copied,
 )
-from capplan.simulator.decoding import decode_again, stop_decoding
-from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.kvcache import (
+from capplan.simulator.kv.kvcache import (
     ceil_div,
     count_hits,
     take_blocks,
 )
-from capplan.simulator.log import log_entry
 from capplan.simulator.schedulers import Rules
 from capplan.simulator.state import NONE, SCHEDULE, Phase
 

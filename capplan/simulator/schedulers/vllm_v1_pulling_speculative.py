@@ -10,26 +10,22 @@ a request that the iteration in flight computes in vain are free when that is co
 
 import math
 
-from capplan.simulator.batch import add_chunk, iterations_to_completion
-from capplan.simulator.copies import begin_copy, is_known, join_copied
-from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.kvcache import ceil_div, take_blocks
-from capplan.simulator.log import log_entry
-from capplan.simulator.run_speculative import (
+from capplan.simulator.engine.batch import add_chunk, iterations_to_completion
+from capplan.simulator.engine.log import log_entry
+from capplan.simulator.engine.run_speculative import (
     is_vain,
     preempt_speculating,
     run_speculative,
     sit_out,
 )
-from capplan.simulator.speculation import (
+from capplan.simulator.engine.speculation import (
     REPLICA,
     REQUEST,
     SETTING,
     settle,
 )
-from capplan.simulator.speculation import RULES as RULES
-from capplan.simulator.state import NONE, SCHEDULE, Phase
-from capplan.simulator.verifying import (
+from capplan.simulator.engine.speculation import RULES as RULES
+from capplan.simulator.engine.verifying import (
     admit,
     decodes_that_fit,
     found_blocks,
@@ -41,6 +37,10 @@ from capplan.simulator.verifying import (
     take_next,
     verified_tokens,
 )
+from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.kv.copies import begin_copy, is_known, join_copied
+from capplan.simulator.kv.kvcache import ceil_div, take_blocks
+from capplan.simulator.state import NONE, SCHEDULE, Phase
 
 
 @inlined()

@@ -10,25 +10,22 @@ It runs its iterations itself and returns -1, since what they do to contexts and
 differs: ``run_speculative.py``. Those of ranks are run by their group.
 """
 
-from capplan.simulator.batch import iterations_to_completion
-from capplan.simulator.jit import compiled
-from capplan.simulator.kvcache import ceil_div, take_blocks
-from capplan.simulator.run_speculative import (
+from capplan.simulator.engine.batch import iterations_to_completion
+from capplan.simulator.engine.run_speculative import (
     is_vain,
     preempt_speculating,
     run_speculative,
     sit_out,
 )
-from capplan.simulator.speculation import (
+from capplan.simulator.engine.speculation import (
     REPLICA,
     REQUEST,
     SETTING,
     blocks_at_most,
     settle,
 )
-from capplan.simulator.speculation import RULES as RULES
-from capplan.simulator.state import NONE, SCHEDULE, Phase
-from capplan.simulator.verifying import (
+from capplan.simulator.engine.speculation import RULES as RULES
+from capplan.simulator.engine.verifying import (
     admit,
     continue_prompt,
     decodes_that_fit,
@@ -39,6 +36,9 @@ from capplan.simulator.verifying import (
     take_next,
     verified_tokens,
 )
+from capplan.simulator.jit import compiled
+from capplan.simulator.kv.kvcache import ceil_div, take_blocks
+from capplan.simulator.state import NONE, SCHEDULE, Phase
 
 
 @compiled()

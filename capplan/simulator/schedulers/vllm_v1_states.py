@@ -7,7 +7,7 @@ sits the iteration out. A request takes a block for each group of states beside 
 its KV that it enters, and frees the state before once a token behind it is collected.
 """
 
-from capplan.simulator.batch import (
+from capplan.simulator.engine.batch import (
     add_chunk,
     iterations_to_completion,
     log_decodes,
@@ -15,19 +15,18 @@ from capplan.simulator.batch import (
     preempt,
     start_prefill,
 )
-from capplan.simulator.decoding import computed_tokens, end_sitting, sit_out
+from capplan.simulator.engine.decoding import computed_tokens, end_sitting, sit_out
+from capplan.simulator.engine.log import log_entry
+from capplan.simulator.engine.replica import run_iterations
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.kvcache import (
+from capplan.simulator.kv.kvcache import (
     adopt_hits,
     blocks_in_iteration,
     ceil_div,
     count_hits,
     take_blocks,
 )
-from capplan.simulator.log import log_entry
-from capplan.simulator.replica import run_iterations
-from capplan.simulator.state import NONE, SCHEDULE, Phase
-from capplan.simulator.states import (
+from capplan.simulator.kv.states import (
     CHUNK,
     HELD,
     SHARED,
@@ -42,8 +41,8 @@ from capplan.simulator.states import (
     is_hashed_now,
     share_state,
 )
-from capplan.simulator.states import RULES as RULES
-from capplan.simulator.visits import (
+from capplan.simulator.kv.states import RULES as RULES
+from capplan.simulator.kv.visits import (
     end_visits,
     enter_with,
     first_entering,
@@ -53,6 +52,7 @@ from capplan.simulator.visits import (
     visit_later,
     visit_until,
 )
+from capplan.simulator.state import NONE, SCHEDULE, Phase
 
 
 @inlined()

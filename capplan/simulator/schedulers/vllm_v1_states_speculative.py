@@ -6,8 +6,38 @@ the budget is left, and sits the iteration out where nothing is. With a draft th
 KV a prompt is cut a block earlier, and the last block found is computed again.
 """
 
-from capplan.simulator.batch import add_chunk, iterations_to_completion, may_start
-from capplan.simulator.drafted_states import (
+from capplan.simulator.engine.batch import (
+    add_chunk,
+    iterations_to_completion,
+    may_start,
+)
+from capplan.simulator.engine.log import log_entry
+from capplan.simulator.engine.run_speculative import (
+    is_vain,
+    preempt_speculating,
+    run_speculative,
+    sit_out,
+)
+from capplan.simulator.engine.speculation import (
+    REPLICA,
+    REQUEST,
+    SETTING,
+    context_parts,
+    context_parts_on_line,
+    tokens_before,
+)
+from capplan.simulator.engine.speculation import RULES as RULES
+from capplan.simulator.engine.verifying import (
+    found_blocks,
+    in_vain,
+    padding_tokens,
+    room_of_verified,
+    start_padded,
+    verified_tokens,
+    verify_fewer,
+)
+from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.kv.drafted_states import (
     EARLIEST,
     collected_before,
     drops_block,
@@ -18,26 +48,8 @@ from capplan.simulator.drafted_states import (
     room_needed,
     take_room,
 )
-from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.kvcache import adopt_hits, ceil_div, take_blocks
-from capplan.simulator.log import log_entry
-from capplan.simulator.run_speculative import (
-    is_vain,
-    preempt_speculating,
-    run_speculative,
-    sit_out,
-)
-from capplan.simulator.speculation import (
-    REPLICA,
-    REQUEST,
-    SETTING,
-    context_parts,
-    context_parts_on_line,
-    tokens_before,
-)
-from capplan.simulator.speculation import RULES as RULES
-from capplan.simulator.state import NONE, SCHEDULE, Phase
-from capplan.simulator.states import (
+from capplan.simulator.kv.kvcache import adopt_hits, ceil_div, take_blocks
+from capplan.simulator.kv.states import (
     DUE,
     HELD,
     KNOWN,
@@ -50,15 +62,7 @@ from capplan.simulator.states import (
     hold_state,
     share_state,
 )
-from capplan.simulator.verifying import (
-    found_blocks,
-    in_vain,
-    padding_tokens,
-    room_of_verified,
-    start_padded,
-    verified_tokens,
-    verify_fewer,
-)
+from capplan.simulator.state import NONE, SCHEDULE, Phase
 
 _HASHED_NOW = -1
 

@@ -283,7 +283,7 @@ def test_the_plans_router_is_asked_for_where_the_target_has_it(
 
 
 def test_the_words_of_a_launch_line_come_back():
-    from capplan.planning.launch import read_launch
+    from capplan.planning.configure.launch import read_launch
 
     line = shlex.join(words("org/llm", 2, ("--kv-transfer-config", NIXL)))
 

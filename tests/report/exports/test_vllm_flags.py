@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from capplan.planning.launch import read_launch
+from capplan.planning.configure.launch import read_launch
 from capplan.report.exports import TARGETS, exported
 from tests.report.exports.plans import one_pool, two_pools, words, written
 from tests.report.exports.test_targets import APART, started

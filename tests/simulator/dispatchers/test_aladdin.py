@@ -16,11 +16,11 @@ from capplan.deployment.engine import EngineSettings
 from capplan.deployment.pools import Deployment
 from capplan.errors import InputError
 from capplan.latency.contract import linear_tables
-from capplan.simulator.beats import knowing, predicted_again
 from capplan.simulator.dispatchers import aladdin
 from capplan.simulator.dispatchers.rebalancing import rebalance, sort_longest
+from capplan.simulator.fleet.beats import knowing, predicted_again
+from capplan.simulator.fleet.motion import Beat, motion
 from capplan.simulator.jit import from_python
-from capplan.simulator.motion import Beat, motion
 from capplan.simulator.simulate import simulate
 from capplan.simulator.state import Sizes, empty_state, no_pool
 from capplan.workload.slo import RequestSlo, Slo

@@ -14,14 +14,14 @@ from capplan.simulator.drivers.open_loop import (
     start,
     take_slot,
 )
+from capplan.simulator.engine.wake import next_s
+from capplan.simulator.fleet.pool_state import pool_state, scheduled_tables
+from capplan.simulator.fleet.serve import enqueue, step
+from capplan.simulator.fleet.serving_pool import schedules_of
 from capplan.simulator.jit import compiled, direct
-from capplan.simulator.pool_state import pool_state, scheduled_tables
 from capplan.simulator.routers import parse_router
 from capplan.simulator.routers import router as find_router
-from capplan.simulator.serve import enqueue, step
-from capplan.simulator.serving_pool import schedules_of
 from capplan.simulator.state import NONE, ROUTE, SCHEDULES, STATE, Count
-from capplan.simulator.wake import next_s
 
 
 @compiled(types.float64(STATE, types.int64))

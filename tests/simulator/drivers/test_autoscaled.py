@@ -9,8 +9,8 @@ from capplan.deployment.engine import EngineSettings
 from capplan.errors import InputError
 from capplan.latency.contract import linear_tables
 from capplan.simulator.autoscalers import AUTOSCALERS
+from capplan.simulator.results.sketches import Sketches
 from capplan.simulator.simulate import simulate
-from capplan.simulator.sketches import Sketches
 from capplan.workload.trace import Trace
 from capplan.workload.users import Users
 from tests.deployments import fleet_of

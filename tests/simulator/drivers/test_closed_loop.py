@@ -10,10 +10,10 @@ from capplan.deployment.pools import Deployment
 from capplan.errors import InputError
 from capplan.latency.contract import linear_tables
 from capplan.simulator.laws.cases import draw
+from capplan.simulator.results.sketches import Sketches
 from capplan.simulator.routers import ROUTERS
 from capplan.simulator.schedulers import SCHEDULERS, parse_scheduler
 from capplan.simulator.simulate import simulate
-from capplan.simulator.sketches import Sketches
 from capplan.simulator.state import Count
 from capplan.workload.trace import Trace
 from capplan.workload.users import Users, parse_think

@@ -10,7 +10,7 @@ import numpy as np
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.pools import Deployment
 from capplan.latency.contract import linear_tables
-from capplan.simulator.motion import grown, motion
+from capplan.simulator.fleet.motion import grown, motion
 from capplan.simulator.simulate import simulate
 from capplan.workload.trace import Trace
 from tests.deployments import fleet_of

@@ -3,7 +3,7 @@
 import pytest
 
 from capplan.deployment.pools import Deployment
-from capplan.simulator import pool_state
+from capplan.simulator.fleet import pool_state
 from capplan.simulator.laws.cases import draw
 from capplan.simulator.routers import ROUTERS
 from capplan.simulator.schedulers import parse_scheduler

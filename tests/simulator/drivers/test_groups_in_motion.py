@@ -18,9 +18,9 @@ from capplan.deployment.speculation import Speculation
 from capplan.errors import InputError
 from capplan.latency.contract import linear_tables
 from capplan.latency.rank_tables import RankTables
+from capplan.simulator.fleet.observing import freeness_of
+from capplan.simulator.fleet.serving_pool import ServingPool
 from capplan.simulator.jit import from_python
-from capplan.simulator.observing import freeness_of
-from capplan.simulator.serving_pool import ServingPool
 from capplan.simulator.simulate import simulate
 from capplan.workload.slo import RequestSlo
 from capplan.workload.trace import Trace

@@ -15,9 +15,9 @@ from capplan.deployment.engine import EngineSettings
 from capplan.deployment.policy import indices
 from capplan.errors import InputError
 from capplan.latency.contract import linear_tables
+from capplan.simulator.fleet.motion import motion
+from capplan.simulator.fleet.pool_state import pool_state
 from capplan.simulator.jit import compiled
-from capplan.simulator.motion import motion
-from capplan.simulator.pool_state import pool_state
 from capplan.simulator.rebalancers import parse_rebalancer
 from capplan.simulator.rebalancers.llumnix import RULES, freeness, rebalance
 from capplan.simulator.routers import parse_router

@@ -6,8 +6,8 @@ from asking import Asked
 from worked import TABLES, engine
 
 from capplan.errors import InputError
-from capplan.planning.inputs import plan_inputs
-from capplan.planning.settings import PlanSettings
+from capplan.planning.evaluate.inputs import plan_inputs
+from capplan.planning.settings.plan import PlanSettings
 from capplan.simulator.simulate import simulate
 from capplan.simulator.state import Count
 from capplan.workload.trace import Trace

@@ -13,7 +13,7 @@ from worked import TABLES, THREE, engine, served
 
 from capplan.cli.main import exit_code
 from capplan.errors import InputError
-from capplan.planning.settings import PlanSettings
+from capplan.planning.settings.plan import PlanSettings
 from capplan.simulator.jit import cache_dir
 from capplan.simulator.schedulers import parse_scheduler, scheduler
 from capplan.simulator.simulate import simulate

@@ -8,9 +8,9 @@ from worked import TABLES, engine, served
 
 from capplan.errors import InputError
 from capplan.simulator.checks import without_unsupported
+from capplan.simulator.results.sketches import Sketches
 from capplan.simulator.schedulers import SCHEDULERS, parse_scheduler
 from capplan.simulator.simulate import simulate
-from capplan.simulator.sketches import Sketches
 from capplan.workload.slo import parse_slo
 from capplan.workload.trace import Trace
 from tests.deployments import fleet_of

@@ -29,8 +29,8 @@ from worked import TABLES, engine, ms, served
 
 from capplan.errors import InputError
 from capplan.latency.contract import LatencyTables, linear_tables
-from capplan.simulator import annealing
-from capplan.simulator.annealing import (
+from capplan.simulator.engine import annealing
+from capplan.simulator.engine.annealing import (
     BEST_ORDER,
     BEST_SIZES,
     E2E,

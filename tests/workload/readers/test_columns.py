@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from capplan.errors import InputError, TraceWarning
-from capplan.planning.settings import PlanSettings
-from capplan.planning.traffic import read_traffic
+from capplan.planning.load.traffic import read_traffic
+from capplan.planning.settings.plan import PlanSettings
 from capplan.settings import SettingError
 from capplan.workload.readers import read_trace
 from capplan.workload.readers.chunks import iterate_trace

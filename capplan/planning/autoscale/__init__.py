@@ -1,0 +1,1 @@
+"""Autoscalers against fleets of a fixed size."""

@@ -1,0 +1,154 @@
+"""What autoscalers cost and attain beside fleets of a fixed size."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from capplan.bounds.replica_time import ReplicaTime
+from capplan.deployment.pools import Deployment
+from capplan.planning.autoscale.cases import Outcome
+from capplan.planning.autoscale.losses import Loss
+from capplan.planning.autoscale.settings import PERFECT, AutoscaleSettings
+from capplan.planning.evaluate.replica_hours import Hours
+from capplan.planning.evaluate.replica_load import ReplicaLoad
+from capplan.planning.shown import Shown
+from capplan.workload.slo import Slo
+
+FIXED = "fixed"
+"""Name of the fleet without an autoscaler."""
+_HOUR_S = 3600.0
+
+
+@dataclass(frozen=True, eq=False)
+class PolicyResult:
+    """One policy, or the fixed fleet, on the requests."""
+
+    name: str
+    policy: str  # with the settings it ran with; empty for the fixed fleet
+    outcome: Outcome
+    # smallest fixed fleet that attains as much, in all and in the worst hour; None
+    # where none does
+    fixed: Outcome | None = None
+    # the longest cold start with which it pays, None where none does; and one with
+    # which it does not, None where all that were looked at do [s]
+    break_even_s: tuple[float | None, float | None] | None = None
+
+    @property
+    def tp(self) -> int:
+        """GPUs of a replica."""
+        return self.outcome.deployment.pool.configuration.gpus
+
+    @property
+    def hours(self) -> Hours:
+        """Replica-hours."""
+        return self.outcome.hours
+
+    @property
+    def meets(self) -> bool:
+        """Whether it attains the target."""
+        return self.outcome.meets
+
+    @property
+    def slo_attainment(self) -> float:
+        """Share of requests that meet their SLO."""
+        return self.outcome.slo_attainment
+
+    @property
+    def worst_hour_attainment(self) -> float | None:
+        """That of the worst hour; None where no hour tells it."""
+        return self.outcome.worst_hour_attainment
+
+    @property
+    def gpu_hours_paid(self) -> float:
+        """From a replica's order until it is gone. [GPU h]"""
+        return self.hours.paid_h * self.tp
+
+    @property
+    def gpu_hours_ready(self) -> float:
+        """From its first request on until it is gone. [GPU h]"""
+        return self.hours.ready_h * self.tp
+
+    @property
+    def gpu_hours_busy(self) -> float:
+        """In which an iteration ran. [GPU h]"""
+        return self.hours.busy_h * self.tp
+
+    @property
+    def static_replicas(self) -> int | None:
+        """Replicas of the smallest fixed fleet that attains as much."""
+        return None if self.fixed is None else self.fixed.replica_count
+
+    @property
+    def static_gpu_hours(self) -> float | None:
+        """What that fleet is paid for. [GPU h]"""
+        return None if self.fixed is None else self.fixed.hours.paid_h * self.tp
+
+    @property
+    def of_static(self) -> float | None:
+        """Its bill over that of the fixed fleet that attains as much.
+
+        Where a price is not known, of GPU-hours paid.
+        """
+        return None if self.fixed is None else self.outcome.share_of(self.fixed)
+
+    @property
+    def pays(self) -> bool:
+        """Whether it attains the target for less than a fixed fleet."""
+        fixed = self.fixed
+        return self.meets and fixed is not None and self.outcome.costs_less_than(fixed)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Autoscaled(Shown):
+    """Autoscalers and fixed fleets on the same requests."""
+
+    settings: AutoscaleSettings
+    deployment: Deployment  # as it starts
+    slo: Slo
+    trace_source: str
+    arrivals_since_s: np.ndarray  # of all requests, since the first [s]
+    class_names: tuple[str, ...]
+    cold_start_s: float
+    reason: str = ""  # why no fixed fleet attains the target
+    fixed: PolicyResult | None = None  # the smallest that attains the target
+    carries: ReplicaLoad | None = None  # what one replica does; None: not asked for
+    policies: tuple[PolicyResult, ...] = ()
+    bound: ReplicaTime | None = None
+    losses: tuple[Loss, ...] = ()
+    interrupted: bool = False
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def lower_bound_gpu_hours(self) -> float | None:
+        """No fleet attains the target with fewer, whoever scales it. [GPU h]"""
+        if self.bound is None:
+            return None
+        return self.bound.replica_s / _HOUR_S * self.deployment.pool.configuration.gpus
+
+    @property
+    def best(self) -> PolicyResult | None:
+        """What attains the target at the lowest bill in whole nodes, perfect aside.
+
+        A policy, or the fixed fleet; of equals the fixed fleet.
+        """
+        policy = (
+            self.best_policy if self.best_policy and self.best_policy.meets else None
+        )
+        fixed = self.fixed if self.fixed and self.fixed.meets else None
+        if policy is None or fixed is None:
+            return policy or fixed
+        return policy if policy.outcome.costs_less_than(fixed.outcome) else fixed
+
+    @property
+    def best_policy(self) -> PolicyResult | None:
+        """The policy that attains the target at the lowest bill, perfect aside.
+
+        Where none does, the first one.
+        """
+        able = [row for row in self.policies if row.meets and row.name != PERFECT]
+        first = next(iter(self.policies), None)
+        return min(
+            able,
+            key=lambda row: (row.outcome.usd_per_month or 0.0, row.gpu_hours_paid),
+            default=first,
+        )

@@ -1,0 +1,1 @@
+"""A budget: demand by the hour, growth, and the cheapest way to pay."""

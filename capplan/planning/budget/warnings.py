@@ -1,0 +1,75 @@
+"""Warnings of what a reader of a budget would not expect."""
+
+import warnings
+
+from capplan.errors import CapplanWarning
+from capplan.planning.budget.settings import BudgetSettings
+from capplan.planning.load.demand_curve import DemandCurve
+from capplan.planning.money.bill import Rent
+from capplan.planning.money.node_prices import NodePrices
+from capplan.planning.money.spot import most_spot
+
+
+def warn_of_budget(
+    settings: BudgetSettings,
+    prices: NodePrices,
+    curve: DemandCurve,
+    rent: Rent,
+    peak_nodes: int,
+) -> None:
+    """Warn of what a reader would not expect, and of what changes nothing."""
+    texts = []
+    if prices.min_months:
+        texts.append(
+            f"nodes are rented for {prices.min_months} months at least: each is paid "
+            "for all its hours until then, and none by the hour"
+        )
+    horizon = settings.horizon_months
+    if long := [term.name for term in prices.terms if term.months > horizon]:
+        texts.append(
+            f"{', '.join(long)}: longer than the {horizon} months of the budget; where "
+            "bought, all of the term is charged, and the rest owed after"
+        )
+    if assumed := [term.name for term in prices.terms if term.is_assumed]:
+        texts.append(
+            f"nobody quotes {' and '.join(assumed)}: their discounts are assumed; give "
+            "yours, as in --commit reserved:12=35%"
+        )
+    if settings.spot_share > 0 and most_spot(rent.spot_share, peak_nodes) == 0:
+        texts.append(
+            f"a share of {rent.spot_share:g} of {peak_nodes} nodes at the peak is no "
+            "whole node: none is spot"
+        )
+    texts += _of_hours(settings, curve)
+    for text in texts:
+        warnings.warn(text, CapplanWarning, stacklevel=3)
+
+
+def _of_hours(settings: BudgetSettings, curve: DemandCurve) -> list[str]:
+    """Return what is said of the requests' own hours."""
+    texts = []
+    seen = {
+        "window": settings.window,
+        "policies": ", ".join(settings.policies),
+        "compare_fleets": settings.compare_fleets,
+    }
+    given = [
+        f"{name} ({value})"
+        for name, value in seen.items()
+        if name in settings.model_fields_set
+    ]
+    if given and curve.is_typical:
+        texts.append(
+            f"{', '.join(given)}: of the requests' own hours, without effect on a "
+            "typical week"
+        )
+    elif settings.rate is not None and settings.compare_fleets and not curve.is_typical:
+        texts.append(
+            "fleets on the trace are not simulated: --rate changes its traffic"
+        )
+    if curve.is_short:
+        texts.append(
+            f"the requests span {curve.days_text}: less than a week, so a weekday "
+            "or the weekend is not in them"
+        )
+    return texts

@@ -1,0 +1,1 @@
+"""Serving systems priced against one another."""

@@ -1,0 +1,95 @@
+"""Settings of ``capplan compare``."""
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
+
+from capplan.planning.compare.systems import SYSTEMS, check_system
+from capplan.planning.settings.groups import (
+    CHOICES,
+    METHOD,
+    MOST_REPLICAS,
+    ExecutorSettings,
+    OutputSettings,
+)
+from capplan.planning.settings.plan import FleetSettings
+from capplan.planning.settings.speculation import SpeculationSettings
+from capplan.planning.settings.traffic import (
+    WORKLOAD,
+    Rate,
+    TrafficSettings,
+    UserSettings,
+)
+from capplan.setting_values import parts, policy_texts
+from capplan.settings import SettingError, setting, validated_with
+
+
+def _systems(value: Any) -> Any:
+    systems = policy_texts(value, "[sarathi, orca:max_len=4096]")
+    if not systems:
+        raise ValueError("is empty; expected systems, or leave it out for all")
+    return tuple(systems)
+
+
+def _check_systems(value: tuple[str, ...]) -> None:
+    for system in value:
+        check_system(system)
+
+
+class CompareSettings(
+    SpeculationSettings,
+    OutputSettings,
+    ExecutorSettings,
+    FleetSettings,
+    UserSettings,
+    TrafficSettings,
+):
+    """Settings of a comparison of serving systems."""
+
+    systems: Annotated[
+        tuple[str, ...], BeforeValidator(_systems), validated_with(_check_systems)
+    ] = setting(
+        (),
+        METHOD,
+        "A,B",
+        f"Systems: {', '.join(SYSTEMS)} (default: all); or schedulers with settings: "
+        "orca:max_len=4096.",
+    )
+    published: bool = setting(
+        False,
+        METHOD,
+        "",
+        "Seats and token budgets as published (default: the same, and tuned).",
+    )
+    max_model_len: int | None = setting(
+        None,
+        METHOD,
+        "N",
+        "Longest request of systems that reserve room for one or do not cut prompts "
+        "(default: all but a tenth of those that may miss).",
+        ge=1,
+    )
+    replicas: int | None = setting(
+        None,
+        CHOICES,
+        "N",
+        "Replicas on which all are compared (default: what the first system needs).",
+        ge=1,
+        le=MOST_REPLICAS,
+    )
+    rates: Annotated[tuple[Rate, ...], BeforeValidator(parts)] = setting(
+        (),
+        WORKLOAD,
+        "R,R",
+        "Arrival rates of the curves, requests/s (default: near what each holds).",
+    )
+
+    def __init__(self, **values: Any) -> None:
+        """Refuse settings that contradict each other."""
+        super().__init__(**values)
+        if self.users is not None and self.rates:
+            raise SettingError(
+                "rates",
+                "users and rates are both given; the curves of users are about the "
+                "most that each system holds, expected no rates",
+            )

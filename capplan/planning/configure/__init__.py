@@ -1,0 +1,1 @@
+"""Configurations: GPU type, layout, engine settings and iteration times."""

@@ -1,0 +1,60 @@
+"""Decode context parallelism of the settings."""
+
+from dataclasses import replace
+
+from capplan.deployment.engine import EngineSettings
+from capplan.deployment.replica import Replica
+from capplan.errors import InputError
+from capplan.latency.context_parallel import with_context_parallel
+from capplan.latency.contract import LatencyTables
+from capplan.llm.architecture import Architecture
+from capplan.llm.context_parallel import check_dcp
+from capplan.planning.configure.scheduling import engine_of
+from capplan.planning.settings.groups import ConfigurationSettings
+
+
+def sharing_kv(
+    engine: EngineSettings,
+    settings: ConfigurationSettings,
+    llm: Architecture | None,
+    tp: int,
+) -> EngineSettings:
+    """Return an engine with the DCP degree of the settings.
+
+    Its blocks then hold so many times the tokens; the rest follows from that.
+
+    Raises
+    ------
+    InputError
+        When TP or LLM do not allow the degree, with another engine than vLLM, or with
+        speculative decoding.
+    """
+    dcp = settings.decode_context_parallel_size
+    if dcp is None or dcp == 1:
+        return engine
+    if (name := engine_of(settings)) != "vllm":
+        raise InputError(
+            f"decode_context_parallel_size is {dcp} with --engine {name}; vLLM's is "
+            "modelled alone, expected --engine vllm or no such degree"
+        )
+    check_dcp(llm, tp, dcp)
+    if engine.speculation is not None:
+        raise InputError(
+            f"decode_context_parallel_size is {dcp} with --speculative-config; how "
+            "long drafts then take is not modelled, expected one of them"
+        )
+    return replace(
+        engine,
+        decode_context_parallel_size=dcp,
+        block_size=dcp * engine.block_size,
+    )
+
+
+def shared_kv_tables(
+    tables: LatencyTables, settings: ConfigurationSettings, fitted: Replica
+) -> LatencyTables:
+    """Return the iteration times of a replica with DCP; given ones as they are."""
+    dcp = fitted.engine.decode_context_parallel_size
+    if dcp == 1 or settings.latency_ms is not None:
+        return tables
+    return with_context_parallel(tables, fitted.llm, fitted.gpu, fitted.tp, dcp)

@@ -1,0 +1,129 @@
+"""Iteration times of a configuration: its profile, the engine's own time, tables."""
+
+import warnings
+from pathlib import Path
+
+from capplan.deployment.engine import EngineSettings
+from capplan.errors import CapplanWarning, ProfileError
+from capplan.latency.catalog import known_profile, load_listed
+from capplan.latency.contract import LatencyTables, linear_tables
+from capplan.latency.engine_rows import parse_engine
+from capplan.latency.profile import Profile
+from capplan.latency.rank_catalog import own_rank_profiles
+from capplan.latency.with_engine import with_engine_time
+from capplan.llm.architecture import Architecture
+from capplan.llm.catalog import twins
+from capplan.llm.dtypes import KV_BYTES
+from capplan.planning.settings.groups import (
+    ConfigurationSettings,
+    ServerSettings,
+    folders,
+)
+from capplan.planning.settings.layouts import LayoutSettings
+
+MEDIAN = 0.5
+"""Quantile of the engines' times that a plan takes by default."""
+
+
+def own_profile(settings: ConfigurationSettings) -> Profile | None:
+    """Return the user's profile where a file of one was given."""
+    if settings.profiles and Path(settings.profiles).is_file():
+        return load_listed(Path(settings.profiles))
+    return None
+
+
+def profile_of(
+    settings: ConfigurationSettings, llm: Architecture, gpu: str, tp: int
+) -> Profile | None:
+    """Return the profile of the LLM on a GPU type at a TP degree, or None."""
+    if settings.latency_ms is not None:
+        return None
+    own = own_profile(settings)
+    if own is None:
+        looks = isinstance(settings, LayoutSettings) and settings.looks_at_layouts
+        if not looks:
+            _warn_of_ranks(folders(settings), llm, gpu)
+        return known_profile(llm, gpu, tp, folders(settings))
+    names = (llm.name, *twins(llm))
+    if own.llm not in names or (own.gpu, own.tp) != (gpu, tp):
+        raise ProfileError(
+            f"{settings.profiles}: is of {own.name}; "
+            f"expected {llm.name} on {gpu}, TP {tp}"
+        )
+    return own
+
+
+def _warn_of_ranks(own: list[Path], llm: Architecture, gpu: str) -> None:
+    """Warn of profiles of the user's that are not taken."""
+    layouts = {
+        str(profile.layout) for profile in own_rank_profiles(own, gpu=gpu, llm=llm.name)
+    }
+    if layouts:
+        warnings.warn(
+            f"{own[0]}: the profiles of {', '.join(sorted(layouts))} of {llm.name} on "
+            f"{gpu} are not taken: `plan` looks at them without --tp, or with "
+            "--data-parallel-size or --enable-expert-parallel",
+            CapplanWarning,
+            stacklevel=3,
+        )
+
+
+def timed(
+    settings: ConfigurationSettings, profile: Profile, llm: Architecture
+) -> Profile:
+    """Return a profile with the time of the engine of the settings."""
+    wanted = None if settings.engine is None else parse_engine(settings.engine)
+    overhead = settings.engine_overhead
+    return with_engine_time(profile, llm.experts > 0, overhead, wanted)
+
+
+def quantile_of(settings: ConfigurationSettings, profile: Profile) -> float:
+    """Return the quantile of the engines' times that the plan takes."""
+    if settings.latency_quantile is not None:
+        if not profile.has_spread:
+            warnings.warn(
+                f"{profile.name}: no error of its times is known; --latency-quantile "
+                "changes nothing",
+                CapplanWarning,
+                stacklevel=2,
+            )
+        return settings.latency_quantile
+    return MEDIAN
+
+
+def tables_of(
+    settings: ConfigurationSettings,
+    profile: Profile | None,
+    engine: EngineSettings,
+    kv_dtype: str | None = None,
+) -> LatencyTables:
+    """Return the iteration times of an engine.
+
+    ``kv_dtype`` is that of its KV cache (default: the profile's); attention reads KV of
+    another in proportion to its bytes.
+    """
+    seqs, tokens = engine.max_num_seqs, engine.max_num_batched_tokens
+    if settings.latency_ms is not None:
+        c0, ca, cq, cd, ce = (value / 1e3 for value in settings.latency_ms)
+        made = linear_tables(c0, ca, cq, cd, ce, max_batch=seqs, max_tokens=tokens)
+        return served(made, settings)
+    assert profile is not None
+    made = profile.tables(seqs, tokens, quantile=quantile_of(settings, profile))
+    return served(made, settings, kv_dtype or profile.kv_element, profile)
+
+
+def served(
+    tables: LatencyTables,
+    settings: ConfigurationSettings,
+    kv_dtype: str = "",
+    profile: Profile | None = None,
+) -> LatencyTables:
+    """Return iteration times with the server's time and the KV dtype of an engine.
+
+    ``profile`` is what the times are of; given ones are of any KV dtype.
+    """
+    if profile is not None:
+        tables = tables.reading(KV_BYTES[kv_dtype] / KV_BYTES[profile.kv_element])
+    if isinstance(settings, ServerSettings) and settings.api_overhead_ms is not None:
+        tables = tables._replace(request_s=settings.api_overhead_ms / 1e3)
+    return tables

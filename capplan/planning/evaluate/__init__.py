@@ -1,0 +1,1 @@
+"""One fleet simulated and judged: a run, and what it says of the SLO."""

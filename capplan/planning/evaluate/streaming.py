@@ -1,0 +1,68 @@
+"""Simulate a large CSV in chunks, in memory that does not grow."""
+
+import warnings
+from collections.abc import Callable, Sequence
+
+from capplan.deployment.configuration import Configuration
+from capplan.deployment.pools import Deployment
+from capplan.errors import CapplanWarning
+from capplan.planning.configure.deployments import simulated
+from capplan.planning.configure.prefix_caching import with_caching_as_used
+from capplan.planning.load.traffic import STREAMED_BYTES, about_how_many, chunks
+from capplan.planning.load.worst_windows import FROM_THE_FIRST
+from capplan.planning.settings.plan import SimulateSettings
+from capplan.simulator.fleet.fleet import Stopped
+from capplan.simulator.results.histogram import RELATIVE_ERROR
+from capplan.simulator.results.sketches import Finished, Sketches
+from capplan.simulator.results.times import Simulation
+from capplan.simulator.simulate import simulate
+from capplan.units import format_duration, parse_duration_s
+from capplan.workload.readers import requests
+from capplan.workload.slo import Slo
+
+
+def streamed(
+    settings: SimulateSettings,
+    configurations: Sequence[Configuration],
+    slo: Slo | None,
+    progress: Callable[[int, int | None], None] | None,
+    stopped: Stopped | None,
+    on_finished: Finished | None,
+) -> tuple[Deployment, Simulation, float]:
+    """Return a deployment, its simulation in chunks, and its warm-up. [s]"""
+    path = str(settings.trace)
+    columns = requests.columns_of(path, settings.columns).names
+    if settings.stream is None:
+        warnings.warn(
+            f"{path}: more than {STREAMED_BYTES / 2**20:.0f} MiB, read in chunks: "
+            f"percentiles within {RELATIVE_ERROR:.1%}; --no-stream reads it whole",
+            CapplanWarning,
+            stacklevel=2,
+        )
+    about = about_how_many(path)
+    shares = bool(settings.shared_prefix) or "prefix_tokens" in columns
+    of = [with_caching_as_used(each, settings, shares) for each in configurations]
+    warmup_s = parse_duration_s(settings.warm_up) if settings.warm_up else 0.0
+    deployment = simulated(settings, of, None)
+    simulation = simulate(
+        chunks(settings, of[-1].engine),
+        deployment,
+        slo=slo,
+        seed=settings.seed,
+        progress=None if progress is None else lambda n: progress(n, about),
+        stopped=stopped,
+        sink=Sketches(slo, warmup_s, on_finished),
+    )
+    if not simulation.totals.request_count:
+        raise KeyboardInterrupt
+    if slo is not None and slo.attain_in_s is None:
+        lasts_s = simulation.totals.duration_s
+        if FROM_THE_FIRST.judged_s(slo, lasts_s) is not None:
+            warnings.warn(
+                f"{path}: read in chunks, so judged in the mean of its "
+                f"{format_duration(lasts_s)}, not in every hour: --no-stream judges "
+                "its hours",
+                CapplanWarning,
+                stacklevel=2,
+            )
+    return deployment, simulation, warmup_s

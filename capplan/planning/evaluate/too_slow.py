@@ -1,0 +1,68 @@
+"""Whether requests meet the SLO even when each runs alone."""
+
+import numpy as np
+
+from capplan.planning.evaluate.judged_windows import windows_of
+from capplan.planning.load.load import Load
+from capplan.planning.load.unbatched import Unbatched
+from capplan.units import format_duration
+from capplan.workload.slo import Group, Slo
+from capplan.workload.trace import Trace
+
+
+def too_slow(alone: Unbatched, slo: Slo, load: Load) -> str | None:
+    """Return why not even requests served one by one meet the SLO, or None.
+
+    Names the limit that most of them miss, by how much, and the limit they need; or a
+    window of time that is judged, in which too many miss.
+    """
+    trace, counted = load.trace, load.counted()
+    for group in slo.groups(trace.class_names):
+        rows = counted & np.isin(trace.request_class, group.indices)
+        if rows.any():
+            reason = _too_slow(trace, alone, slo, group, np.flatnonzero(rows))
+            if reason is not None:
+                return reason
+    if trace.arrival_s is None or load.clock is None:
+        return None
+    columns = slo.columns(trace.request_class, trace.class_names)
+    times_s = (alone.ttft_s, alone.tpot_s, alone.tbt_s, alone.e2e_s)
+    met = [time_s <= limit_s for time_s, limit_s in zip(times_s, columns, strict=True)]
+    of = trace.arrival_s, trace.request_class, np.logical_and.reduce(met)
+    for row in windows_of(load, slo, *of, warmup_s=load.warmup_s).worst:
+        if row.is_judged and not row.meets:
+            whose = " and ".join(row.classes) or "requests"
+            return (
+                f"{row.slo_attainment:.1%} of {whose} meet their SLO in a window, "
+                f"{row.when}, even when each runs alone; {row.target:.4g} is asked of "
+                "each: --attain-in trace asks it of the mean"
+            )
+    return None
+
+
+def _too_slow(
+    trace: Trace, alone: Unbatched, slo: Slo, group: Group, rows: np.ndarray
+) -> str | None:
+    columns = slo.columns(trace.request_class[rows], trace.class_names)
+    limits_s = dict(zip(("TTFT", "TPOT", "TBT", "e2e"), columns, strict=True))
+    times_s = (alone.ttft_s, alone.tpot_s, alone.tbt_s, alone.e2e_s)
+    alone_s = {
+        name: time_s[rows] for name, time_s in zip(limits_s, times_s, strict=True)
+    }
+    met = {name: alone_s[name] <= limits_s[name] for name in limits_s}
+    share = float(np.logical_and.reduce(list(met.values())).mean())
+    if share >= group.target:
+        return None
+    name = min(met, key=lambda limit: float(met[limit].mean()))
+    ratio = alone_s[name] / limits_s[name]
+    slowest = float(np.quantile(ratio, group.target, method="higher"))
+    row = int(np.argmin(np.abs(ratio - slowest)))
+    whose = "requests"
+    if len(trace.class_names) > 1:
+        whose = f"requests of class {', '.join(group.names)}"
+    return (
+        f"{name} ≤ {format_duration(limits_s[name][row])} is met by "
+        f"{float(met[name].mean()):.1%} of {whose} even when each runs alone; "
+        f"{group.target:.4g} of them need {slowest:.3g}× that, "
+        f"{format_duration(slowest * limits_s[name][row])}"
+    )

@@ -1,0 +1,1 @@
+"""What is to be served: requests, their arrivals, and windows of their time."""

@@ -1,0 +1,1 @@
+"""The cheapest mix of replicas of several kinds."""

@@ -1,0 +1,1 @@
+"""Prices, nodes, commitments and bills: what hours of nodes cost."""

@@ -1,0 +1,1 @@
+"""A plan: candidates, the best, its proof, and what is told of it."""

@@ -1,0 +1,358 @@
+"""Assumptions of a plan: value, source, how obtained."""
+
+from datetime import date
+
+from capplan.deployment.configuration import Configuration
+from capplan.deployment.engine import EngineSettings
+from capplan.deployment.engine_defaults import SOURCES
+from capplan.fleet.catalog import gpu
+from capplan.fleet.dated import newer_than
+from capplan.fleet.price import GIVEN, Price
+from capplan.fleet.prices import catalog_offers
+from capplan.latency.engine_time import ENGINES
+from capplan.llm.memory import SHARE_OF
+from capplan.planning.configure.excluded import Excluded
+from capplan.planning.configure.scheduling import engine_of, scheduling
+from capplan.planning.evaluate.candidate import Candidate
+from capplan.planning.plan.result import Assumption
+from capplan.planning.settings.groups import ConfigurationSettings, PriceSettings
+from capplan.planning.settings.layouts import LayoutSettings
+from capplan.planning.settings.plan import PlanSettings
+from capplan.units import format_bytes
+from capplan.workload.trace import Trace
+
+_HOW = {
+    "measured": "measured",
+    "calibrated": "fitted",
+    "kernel-sum": "fitted",
+    "published": "published",
+    "estimate": "assumed",
+}
+
+
+def assumptions(
+    settings: PlanSettings,
+    trace: Trace,
+    candidates: list[Candidate],
+    tried: list[Configuration | Excluded],
+) -> tuple[Assumption, ...]:
+    """Return the assumptions on traffic, latency, memory, prices and engine."""
+    users = settings.asking
+    rows = [
+        Assumption(
+            "traffic",
+            f"{len(trace):,} requests at {trace.rate_per_s:.4g}/s"
+            if users is None
+            else str(users),
+            "; ".join((trace.source, *trace.notes)),
+            "given",
+        )
+    ]
+    if settings.latency_ms is not None:
+        coefficients = ", ".join(f"{value:g}" for value in settings.latency_ms)
+        value = f"c0, ca, cq, cd, ce = {coefficients} ms"
+        rows.append(Assumption("iteration time", value, "--latency-ms", "given"))
+    used = {
+        each.key
+        for row in candidates
+        if row.status == "feasible"
+        for each in row.pools or (row,)
+    }
+    known = {row.key for row in tried}
+    tried = [  # replicas for prompts alone may have a degree of their own
+        *tried,
+        *{
+            pool.key: pool.configuration
+            for row in candidates
+            for pool in row.pools
+            if pool.key not in known
+        }.values(),
+    ]
+    for configuration in tried:
+        if configuration.key in used:
+            assert isinstance(configuration, Configuration)
+            rows += [*_latency(settings, configuration), *_memory(configuration)]
+            rows += _kernels(settings, configuration)
+            rows += _context_parallel(settings, configuration)
+            rows += _pipeline(settings, configuration)
+            rows += _adapters(settings, configuration)
+            rows += _images(settings, configuration)
+    rows += _speculation([row for row in tried if isinstance(row, Configuration)])
+    rows += _links(settings, candidates)
+    rows += [*price_day(settings), *_prices(tried)]
+    engines = [row.engine for row in tried if isinstance(row, Configuration)]
+    rows.append(_engine(settings, engines[0]))
+    return tuple(rows)
+
+
+def _latency(settings: PlanSettings, configuration: Configuration) -> list[Assumption]:
+    what, profile = f"iteration time, {configuration}", configuration.profile
+    if profile is None:
+        return []
+    errors = ", ".join(
+        f"{phase} {record.held_out_mean_abs:.1%}"
+        for phase, record in profile.errors.items()
+        if record.held_out_mean_abs is not None
+    )
+    value = f"{profile.decode_form} decode, {profile.fused_form} prefill"
+    if errors:
+        value += f"; held-out mean error: {errors}"
+    rows = [Assumption(what, value, configuration.note, _HOW[profile.how])]
+    if profile.kernels_from is None:
+        return rows
+    what, time = f"engine's own time, {configuration}", profile.engine_time
+    if time is None:
+        return [*rows, Assumption(what, "none", "--engine-overhead", "given")]
+    given = settings.engine_overhead is not None
+    how = "given" if given else "fitted"
+    rows.append(Assumption(what, str(time), time.source, how))
+    if time.served is not None:
+        low, _, high = time.served.tpot
+        rows.append(
+            Assumption(
+                f"TPOT of real engines, {configuration}",
+                f"{low:.2f} to {high:.2f} times the predicted in 80 % of "
+                f"{time.served.sweeps} sweeps left out; planned with quantile "
+                f"{configuration.quantile:g}",
+                time.source,
+                "measured",
+            )
+        )
+    return rows
+
+
+def _kernels(settings: PlanSettings, configuration: Configuration) -> list[Assumption]:
+    """Return a row where another engine than vLLM has kernels that are not its own."""
+    name, profile = engine_of(settings), configuration.profile
+    if name == "vllm" or profile is None or profile.engine == name:
+        return []
+    whose = ENGINES.get(profile.engine, profile.engine)
+    return [
+        Assumption(
+            f"kernels, {configuration}",
+            f"of {whose or 'no engine'}, not of {ENGINES[name]} *",
+            f"no profile of {ENGINES[name]}'s kernels is known",
+            "assumed",
+        )
+    ]
+
+
+def _memory(configuration: Configuration) -> list[Assumption]:
+    if configuration.replica is None:
+        return []
+    engine, budget = configuration.engine, configuration.replica.budget
+    each = engine.bounded_groups * engine.bounded_blocks
+    beside = f"; windows and states take up to {each:,} a request" if each else ""
+    reported = configuration.replica.kv_source != "estimated"
+    computed = (
+        f"{budget.utilization:.0%} of {format_bytes(budget.memory_bytes)} "
+        "less weights, activations and runtime"
+    )
+    if budget.engine != "vllm":
+        computed = (
+            f"{budget.utilization:.1%} {SHARE_OF[budget.engine]}; "
+            f"{format_bytes(budget.memory_bytes)} a GPU"
+        )
+    return [
+        Assumption(
+            f"KV capacity, {configuration}",
+            f"{engine.kv_blocks:,} blocks of {engine.block_size} tokens in "
+            f"{configuration.replica.kv_dtype}{beside}; "
+            f"weights {format_bytes(budget.weight_bytes)} a GPU",
+            "reported by the engine" if reported else computed,
+            "measured" if reported else "assumed",
+        )
+    ]
+
+
+def _context_parallel(
+    settings: PlanSettings, configuration: Configuration
+) -> list[Assumption]:
+    """Return a row on what sharing KV does to the iteration time."""
+    dcp = configuration.engine.decode_context_parallel_size
+    if dcp == 1 or settings.latency_ms is not None:
+        return []
+    return [
+        Assumption(
+            f"decode context parallelism, {configuration}",
+            f"each GPU reads 1/{dcp} of a context, or is bound by arithmetic; three "
+            "collectives a layer",
+            "data sheet; no kernel of it was measured",
+            "assumed",
+        )
+    ]
+
+
+def _pipeline(settings: PlanSettings, configuration: Configuration) -> list[Assumption]:
+    """Return a row on what the stages of a pipeline take."""
+    pipeline = configuration.engine.pipeline
+    if pipeline is None:
+        return []
+    across = " over the network" if configuration.nodes_per_replica > 1 else ""
+    return [
+        Assumption(
+            f"pipeline, {configuration}",
+            f"each of {pipeline.stages} stages takes {pipeline.share:.1%} of the "
+            "kernels' time, all of the engine's own, and "
+            f"{1e6 * pipeline.hop_s:.3g} us + "
+            f"{1e6 * pipeline.hop_token_s:.3g} us a token to the next{across}",
+            "by layers and output embedding, hops by data sheet; none was measured",
+            "assumed",
+        )
+    ]
+
+
+def _images(settings: PlanSettings, configuration: Configuration) -> list[Assumption]:
+    """Return a row on what images cost."""
+    images = configuration.engine.images
+    if images is None:
+        return []
+    budget = configuration.engine.max_num_batched_tokens
+    given = settings.image_encode_ms is not None
+    return [
+        Assumption(
+            f"images, {configuration}",
+            f"one of 1,024 tokens is encoded in "
+            f"{1e3 * images.alone_s(1024):.3g} ms; "
+            f"{images.cache_tokens(budget):,} tokens are kept, and encoded at most in "
+            f"an iteration; encoder and cache take "
+            f"{format_bytes(images.gpu_bytes(budget))} a GPU",
+            "--image-encode-ms"
+            if given
+            else "shapes, data sheet, an encoder measured on H100-SXM",
+            "given" if given else "assumed",
+        )
+    ]
+
+
+def _adapters(settings: PlanSettings, configuration: Configuration) -> list[Assumption]:
+    """Return a row on what LoRA adapters cost."""
+    adapters = configuration.engine.adapters
+    if adapters is None:
+        return []
+    named = ("lora_slowdown", "lora_load_ms", "lora_fetch_ms")
+    given = [name for name in named if getattr(settings, name) is not None]
+    return [
+        Assumption(
+            f"LoRA adapters, {configuration}",
+            f"rank {adapters.lora_rank}; {adapters.max_loras} slots of rank "
+            f"{adapters.max_lora_rank}, {format_bytes(adapters.gpu_bytes)} a GPU; "
+            f"loaded in {1e3 * adapters.load_s:.3g} ms, read into host memory in "
+            f"{1e3 * adapters.fetch_s:.3g} ms; an iteration {adapters.slowdown:.0%} "
+            f"and {1e6 * adapters.read_s:.3g} us an adapter longer",
+            f"{', '.join(given)} given; others by their bytes"
+            if given
+            else "by their bytes; kernels of adapters were not measured",
+            "given" if len(given) == len(named) else "assumed",
+        )
+    ]
+
+
+def _speculation(configurations: list[Configuration]) -> list[Assumption]:
+    """Return a row for each kind of drafts: how many of them are accepted."""
+    found = {
+        (name, each.engine.speculation)
+        for each in configurations
+        if each.engine.speculation is not None
+        for name in [each.replica.llm.name if each.replica else "the LLM"]
+    }
+    return [
+        Assumption(
+            f"acceptance of drafts, {name}",
+            f"{drafts.described}; rates by position "
+            + ", ".join(f"{rate:.3g}" for rate in drafts.rates),
+            drafts.source,
+            drafts.how,
+        )
+        for name, drafts in sorted(found, key=str)
+    ]
+
+
+def _links(settings: PlanSettings, candidates: list[Candidate]) -> list[Assumption]:
+    """Return a row for the link that KV goes over, of each GPU type with two pools."""
+    runs = {row.gpu: row.run for row in candidates if row.pools and row.run is not None}
+    given = settings.link_gb_per_s is not None
+    return [
+        Assumption(
+            f"KV from prompts to decoding, {name}",
+            f"{run.deployment.link_gb_per_s:g} GB/s from each GPU, hand-off "
+            f"{run.deployment.hand_off}; handshake and hop 1 ms each unless given",
+            "--link-gb-per-s" if given else gpu(name).network,
+            "given" if given else "published",
+        )
+        for name, run in runs.items()
+    ]
+
+
+def price_day(settings: PriceSettings) -> list[Assumption]:
+    """Return a row for the day that offers are of, where one was given."""
+    if settings.price_date is None:
+        return []
+    shipped = len(newer_than(catalog_offers(), date.fromisoformat(settings.price_date)))
+    text = f"--price-date; {shipped} shipped offers are newer and not used"
+    return [Assumption("price date", settings.price_date, text, "given")]
+
+
+def _prices(tried: list[Configuration | Excluded]) -> list[Assumption]:
+    """Return a row for each price; that of a node may depend on the TP degree."""
+    tps: dict[tuple[str, Price], list[int]] = {}
+    for configuration in tried:
+        if isinstance(configuration, Configuration) and configuration.price is not None:
+            key = configuration.gpu, configuration.price
+            tps.setdefault(key, []).append(configuration.tp)
+    several = {gpu for gpu, _ in tps if sum(gpu == other for other, _ in tps) > 1}
+    return [
+        Assumption(
+            f"price, {gpu}"
+            + (f", TP {', '.join(map(str, degrees))}" if gpu in several else ""),
+            f"${price.usd_per_gpu_h:.2f} per GPU and hour",
+            ", ".join(x for x in (price.source, price.as_of, price.note) if x),
+            "given" if price.source == GIVEN else "published",
+        )
+        for (gpu, price), degrees in tps.items()
+    ]
+
+
+def _engine(settings: PlanSettings, engine: EngineSettings) -> Assumption:
+    set_by_user = [
+        f"{name}={getattr(settings, name)}"
+        for name in (
+            "max_num_batched_tokens",
+            "max_num_seqs",
+            "block_size",
+            "decode_context_parallel_size",
+            "pipeline_parallel_size",
+            "kv_blocks",
+            "gpu_memory_utilization",
+            "async_scheduling",
+            "prefix_caching",
+            "scheduler",
+            "link_gb_per_s",
+            "host_kv_gib",
+        )
+        if getattr(settings, name) not in (None, ())
+    ]
+    set_by_user += [
+        f"{name}={value}"
+        for name in LayoutSettings.model_fields
+        if name not in ConfigurationSettings.model_fields
+        and (value := getattr(settings, name)) not in (None, (), False)
+    ]
+    if settings.kv_cache_dtype != "auto":
+        set_by_user.append(f"kv_cache_dtype={settings.kv_cache_dtype}")
+    name = engine_of(settings)
+    chosen = "as vllm serve chooses by GPU, prefix caching on"
+    source = scheduling(engine)
+    if name != "vllm":
+        chosen = (
+            f"as {ENGINES[name]} chooses: {engine.max_num_batched_tokens:,} tokens an "
+            f"iteration, {engine.max_num_seqs:,} requests, blocks of "
+            f"{engine.block_size}"
+        )
+        source = f"{source}; defaults of {SOURCES[name]}"
+    return Assumption(
+        "engine",
+        ", ".join(set_by_user) or chosen,
+        source,
+        "given" if set_by_user else "assumed",
+    )

@@ -1,0 +1,283 @@
+"""What the nodes of a plan cost in other ways to pay, scenarios and counts."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from capplan.errors import InputError, collected_warnings
+from capplan.planning.evaluate.candidate import Candidate
+from capplan.planning.evaluate.probe import Probe
+from capplan.planning.money.bill import Held, Rent, month_bill
+from capplan.planning.money.commitments import Hours
+from capplan.planning.money.cost import (
+    HOURS_PER_MONTH,
+    HOURS_PER_YEAR,
+    NodeCount,
+    alike,
+    bills_of,
+    node_count,
+    nodes_of,
+    warn_of_doubts,
+)
+from capplan.planning.money.node_prices import BASE_KINDS, NodePrices, node_prices
+from capplan.planning.money.purchase_texts import DEFAULT_COMMITMENTS, parse_commit
+from capplan.planning.money.spot import INTERRUPTION_PER_MONTH, availability
+from capplan.planning.plan.purchase_result import (
+    CountCost,
+    ProviderBill,
+    Purchase,
+    Way,
+)
+from capplan.planning.settings.groups import PriceSettings
+from capplan.units import format_usd
+
+SPOT_SHARE = 0.5
+"""Most of the nodes that are taken as spot where an offer says nothing; assumed."""
+PLANNED_COUNT = "planned"
+_MOST_COUNTS = 6
+"""Replica counts told on either side of the planned one."""
+
+
+def purchase(
+    settings: PriceSettings,
+    best: Candidate,
+    candidates: Sequence[Candidate] = (),
+    beside: Probe | None = None,
+) -> Purchase:
+    """Return what the best candidate of a plan costs, and what else could be paid.
+
+    ``beside`` is what all replicas attain that fit the nodes paid for.
+    """
+    ways, no_ways = _ways(settings, best)
+    bills, left_out = _bills(best)
+    turned = tuple(filter(None, (_turned(best, row) for row in candidates)))
+    rest = ways, no_ways, _counts(best, beside)
+    return Purchase(bills, left_out, turned, *rest, paid_anyway=beside)
+
+
+def _turned(best: Candidate, other: Candidate) -> str:
+    """Return at which provider another candidate bills less than the best, if any."""
+    ours, theirs = _by_provider(best), _by_provider(other)
+    found = [
+        (theirs[name] - usd, name)
+        for name, usd in ours.items()
+        if theirs.get(name, usd) < usd - 1e-6
+    ]
+    if not found:
+        return ""
+    _, name = min(found)
+    usd, instead = (format_usd(HOURS_PER_MONTH * of[name]) for of in (theirs, ours))
+    return f"{other} bills {usd} a month at {name}, where the best bills {instead}"
+
+
+def _by_provider(candidate: Candidate) -> dict[str, float]:
+    """Return the bills of a candidate on one type of GPU, by provider. [$/h]"""
+    if candidate.run is None or candidate.cost is None:
+        return {}
+    pools = candidate.run.deployment.pools
+    if len({pool.configuration.gpu for pool in pools}) > 1:
+        return {}
+    return {bill.provider: bill.usd_per_h for bill in bills_of(pools)}
+
+
+def _bills(best: Candidate) -> tuple[tuple[ProviderBill, ...], tuple[str, ...]]:
+    """Return what each provider bills, and who is left out; warn of doubtful prices."""
+    if best.run is None or best.cost is None:
+        return (), ()
+    pools = best.run.deployment.pools
+    planned = {(p.bought, of[0].configuration.gpu) for p, of in alike(pools)}
+    found: list[ProviderBill] = []
+    for gpu in dict.fromkeys(pool.configuration.gpu for pool in pools):
+        group = [pool for pool in pools if pool.configuration.gpu == gpu]
+        gpus = sum(pool.gpu_count for pool in group)
+        for bill in bills_of(group):
+            prices = [row.price for row in bill.rows]
+            paid = sum(row.gpus_paid for row in bill.rows)
+            found.append(
+                ProviderBill(
+                    gpu,
+                    bill.provider,
+                    " + ".join(f"{r.units:,} × {r.price.unit}" for r in bill.rows),
+                    paid,
+                    paid - gpus,
+                    HOURS_PER_MONTH * bill.usd_per_h,
+                    all((price.bought, gpu) in planned for price in prices),
+                    any(price.is_guess or price.is_stale for price in prices),
+                    "; ".join(dict.fromkeys(price.told for price in prices)),
+                )
+            )
+    for price, group in alike(pools):
+        warn_of_doubts(group[0].configuration.gpu, [price])
+    left_out = dict.fromkeys(
+        f"{name}, {pool.configuration.gpu}" if len({b.gpu for b in found}) > 1 else name
+        for pool in pools
+        if pool.configuration.price is not None
+        for name in pool.configuration.price.left_out
+    )
+    return tuple(found), tuple(left_out)
+
+
+def _ways(settings: PriceSettings, best: Candidate) -> tuple[tuple[Way, ...], str]:
+    """Return the ways to pay for the nodes, or why none can be told."""
+    run = best.run
+    if run is None or best.cost is None:
+        return (), "no price is known"
+    if settings.kind.partition(":")[0] not in BASE_KINDS:
+        return (), f"the plan is paid as {settings.kind} already"
+    wishes = [parse_commit(text) for text in DEFAULT_COMMITMENTS]
+    of_rows: list[dict[str, Way]] = []
+    rows = zip(alike(run.deployment.pools), best.cost.nodes, strict=True)
+    for (price, group), nodes in rows:
+        configuration = replace(group[0].configuration, price=price)
+        try:
+            with collected_warnings():  # told of the plan's own price already
+                prices = node_prices(settings, configuration, [w for w in wishes if w])
+        except InputError as error:  # a price file may hold offers that it refuses
+            return (), str(error)
+        paid = _paid(prices, int(nodes.units), best)
+        of_rows.append({way.name: way for way in paid})
+    names = [name for name in of_rows[0] if all(name in row for row in of_rows)]
+    units = [nodes.units for nodes in best.cost.nodes]
+    return tuple(_together([row[n] for row in of_rows], units) for n in names), ""
+
+
+def _together(ways: Sequence[Way], units: Sequence[float]) -> Way:
+    """Return one way to pay for nodes of several sizes."""
+    first, usd = ways[0], sum(way.usd_per_month for way in ways)
+    saved = [w.usd_saved_per_month for w in ways if w.usd_saved_per_month is not None]
+    on_demand = usd + sum(saved)
+    return replace(
+        first,
+        usd_per_node_h=usd / (HOURS_PER_MONTH * sum(units)),
+        usd_per_month=usd,
+        usd_per_year=sum(way.usd_per_year for way in ways),
+        usd_saved_per_month=sum(saved) if saved else None,
+        break_even=None if first.break_even is None else usd / on_demand,
+        is_assumed=any(way.is_assumed for way in ways),
+        source="; ".join(dict.fromkeys(way.source for way in ways)),
+    )
+
+
+def _paid(prices: NodePrices, units: int, best: Candidate) -> list[Way]:
+    """Return on demand, each term, and spot where it is offered."""
+    whole, hours = prices.usd_per_node_h, Hours.of(np.array([units]))
+    on_demand = month_bill(1, hours, (), Rent(whole)).usd
+    doubtful = prices.is_doubtful
+    found = [_way("on demand", on_demand, units, None, None, doubtful, prices.source)]
+    for term in prices.terms:
+        held = Held(term.name, units, 1, term.months, term.usd_per_node_h)
+        usd = month_bill(1, hours, [held], Rent(whole)).usd
+        pays, is_assumed = term.usd_per_node_h / whole, term.is_assumed or doubtful
+        saved = on_demand - usd
+        found.append(_way(term.name, usd, units, saved, pays, is_assumed, term.source))
+    offer = prices.spot
+    if offer is None or offer.usd_per_gpu_h >= prices.usd_per_gpu_h:
+        return found
+    share = SPOT_SHARE if offer.max_share is None else offer.max_share
+    per_month = offer.interruption_per_month
+    lost = INTERRUPTION_PER_MONTH if per_month is None else per_month
+    start = None if best.run is None else best.run.configuration.cold_start
+    rent = Rent(
+        whole,
+        spot=offer.usd_per_gpu_h * prices.gpus_per_node,
+        spot_share=share,
+        spot_there=availability(lost, 0.0 if start is None else start.cold_start_s),
+    )
+    bill = month_bill(1, hours, (), rent)
+    if bill.spot_node_hours:
+        source = (
+            f"{offer.whose}, {offer.as_of}; "
+            f"{bill.on_demand_node_hours / HOURS_PER_MONTH:,.0f} on demand and "
+            f"{bill.spot_node_hours / HOURS_PER_MONTH:,.0f} spot, at most {share:.0%} "
+            f"of those needed; {lost:.0%} taken back in a month"
+        )
+        saved = on_demand - bill.usd
+        found.append(_way("spot in part", bill.usd, units, saved, None, True, source))
+    return found
+
+
+def _way(
+    name: str,
+    usd: float,
+    units: int,
+    saved: float | None,
+    break_even: float | None,
+    is_assumed: bool,
+    source: str,
+) -> Way:
+    """Return a way to pay, by its dollars of a month for so many nodes."""
+    return Way(
+        name,
+        usd / (units * HOURS_PER_MONTH),
+        usd,
+        usd * (HOURS_PER_YEAR / HOURS_PER_MONTH),
+        saved,
+        break_even,
+        is_assumed,
+        source,
+    )
+
+
+def _counts(best: Candidate, beside: Probe | None) -> tuple[CountCost, ...]:
+    """Return the counts simulated near the planned one, and one more; ascending."""
+    if best.run is None or best.pools:
+        return ()
+    planned = best.run.replica_count
+    probes = {probe.replica_count: probe for probe in best.probes}
+    if beside is not None:
+        probes[beside.replica_count] = beside
+    near = sorted({*probes, planned, planned + 1})
+    at = near.index(planned)
+    near = near[max(0, at - _MOST_COUNTS) : at + _MOST_COUNTS + 1]
+    most = best.cautious_replica_count or planned
+    engines = best.replica_count_range or (planned, most)
+    near = sorted({*near, *engines})
+    usual = _bill_of(best, planned)
+    return tuple(
+        _count(best, count, probes, usual, _named(count, planned, engines))
+        for count in near
+    )
+
+
+def _named(count: int, planned: int, engines: tuple[int, int]) -> str:
+    names = {
+        planned - 1: ["one replica fewer"],
+        planned: [PLANNED_COUNT],
+        planned + 1: ["N+1: one replica more"],
+    }.get(count, [])
+    ends = zip(engines, ("the fewest", "the most"), strict=True)
+    names += [f"{of} that engines needed" for n, of in ends if n == count != planned]
+    return "; ".join(names)
+
+
+def _bill_of(best: Candidate, count: int) -> tuple[NodeCount, ...] | None:
+    assert best.run is not None
+    return nodes_of(best.run.deployment.with_replicas(count).pools)
+
+
+def _count(
+    best: Candidate,
+    count: int,
+    probes: dict[int, Probe],
+    usual: Sequence[NodeCount] | None,
+    name: str,
+) -> CountCost:
+    nodes = _bill_of(best, count)
+    usd = against = counted = None
+    if nodes is not None and usual is not None:
+        usd = HOURS_PER_MONTH * sum(row.usd_per_h for row in nodes)
+        against = usd - HOURS_PER_MONTH * sum(row.usd_per_h for row in usual)
+        counted = node_count(nodes)
+    probe, fewer = probes.get(count), probes.get(count - 1)
+    return CountCost(
+        name,
+        count,
+        count * (best.gpus_per_replica or best.tp),
+        counted,
+        usd,
+        against,
+        None if probe is None else probe.slo_attainment,
+        None if probe is None else probe.meets,
+        None if fewer is None else fewer.slo_attainment,
+    )

@@ -1,0 +1,1 @@
+"""Lower bounds and certificates of plans, and both made again."""

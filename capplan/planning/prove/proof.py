@@ -1,0 +1,328 @@
+"""The proof of a plan: lower bound, certificate, and both made again to verify it."""
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+import numpy as np
+
+from capplan.bounds.bound_check import COLUMNS, Inputs
+from capplan.bounds.certificate import Reproduction, certificate
+from capplan.bounds.lower_bound import Bound, lower_bound
+from capplan.deployment.configuration import Configuration
+from capplan.deployment.engine import EngineSettings
+from capplan.errors import CapplanWarning
+from capplan.latency.contract import LatencyTables
+from capplan.llm.layout import Layout
+from capplan.planning.configure.deployments import one_pool
+from capplan.planning.configure.excluded import Excluded
+from capplan.planning.configure.scheduling import widest_alone, widest_of_replica
+from capplan.planning.configure.speculation import Drafting, is_searched, with_drafts
+from capplan.planning.evaluate.candidate import Candidate
+from capplan.planning.evaluate.inputs import PlanInputs, configuration_of, plan_inputs
+from capplan.planning.evaluate.run import run_of
+from capplan.planning.load.unbatched import unbatched
+from capplan.planning.prove.pool_parts import WHOLE, Columns, Part
+from capplan.planning.settings.groups import MOST_REPLICAS
+from capplan.planning.settings.plan import PlanSettings
+
+BOUND_SAMPLES = 3
+"""Drawn samples whose lower bounds are taken; the smallest one is stated."""
+MIX = -1
+"""Stands for no sample but the mix of requests, all of which are served."""
+_LONGEST = 10
+"""Stays of the longest request alone that the mix is served in, at least."""
+
+
+def bound_inputs(
+    inputs: PlanInputs,
+    configuration: Configuration,
+    sample: int = 0,
+    part: Part = WHOLE,
+    widest: tuple[EngineSettings, LatencyTables] | None = None,
+) -> Inputs:
+    """Return the inputs of a configuration's lower bound on one sample, or on the mix.
+
+    Requests of the warm-up are left out, as they are where attainment is counted.
+    """
+    engine, tables = widest or widest_of_replica(configuration)
+    if sample == MIX:
+        columns = _mix(inputs, configuration)
+    else:
+        columns = _sampled(inputs, engine, sample)
+    return Inputs(part.of(columns), tables._asdict(), part.widest(engine).document())
+
+
+def _sampled(inputs: PlanInputs, engine: EngineSettings, sample: int) -> Columns:
+    """Return the counted requests of a sample."""
+    trace = inputs.load.sample(sample)
+    counted = inputs.load.counted(sample)
+    arrival_s = trace.arrival_s
+    limits_s = inputs.slo.columns(trace.request_class, trace.class_names)
+    if arrival_s is None:
+        # Users ask less of a slow fleet: no request is due at a time that is known.
+        arrival_s = np.zeros(len(trace))
+        limits_s = (np.full(len(trace), np.inf),) * len(limits_s)
+    ttft_s, tpot_s, tbt_s, e2e_s = limits_s
+    cached = trace.prefix_tokens * int(engine.prefix_caching)
+    # The mean gap is at most the longest.
+    output_tokens, gap_s = _as_iterations(
+        engine, trace.output_tokens, np.minimum(tpot_s, tbt_s)
+    )
+    columns = (
+        arrival_s,
+        trace.prompt_tokens,
+        output_tokens,
+        cached,
+        ttft_s,
+        gap_s,
+        e2e_s,
+        inputs.slo.group_of(trace.request_class, trace.class_names),
+    )
+    named = zip(COLUMNS, columns, strict=True)
+    return {name: column[counted] for name, column in named}
+
+
+def _as_iterations(
+    engine: EngineSettings, output_tokens: np.ndarray, gap_s: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return requests as ones of which each step is needed, and a limit on its time.
+
+    With drafts a request takes at least the iterations in which all are accepted, each
+    at the contexts of the first tokens, in the time that its tokens have between the
+    first and the last. In a pipeline a token passes all stages after the one before, so
+    that a step has its part of the gap on each.
+    """
+    if engine.speculation is None:
+        return output_tokens, gap_s / engine.pipeline_parallel_size
+    steps = engine.speculation.least_iterations(output_tokens)
+    each = np.maximum(output_tokens - 1, 1) / np.maximum(steps, 1)
+    return 1 + steps, gap_s * each
+
+
+def _mix(inputs: PlanInputs, configuration: Configuration) -> Columns:
+    """Return the requests of the mix, all served in the time in which they arrive.
+
+    They arrive at once, which asks for less. The mix is repeated until the time is long
+    for each request.
+    """
+    mix, rate_per_s = inputs.load.base, inputs.load.rate_per_s
+    engine, tables = widest_alone(configuration)
+    alone_s = float(unbatched(mix, tables, engine).e2e_s.max())
+    times = max(1, int(np.ceil(_LONGEST * alone_s * rate_per_s / len(mix))))
+    n = times * len(mix)
+    endless = np.full(n, np.inf)
+    columns = (
+        np.zeros(n),
+        np.tile(mix.prompt_tokens, times),
+        np.tile(_as_iterations(engine, mix.output_tokens, endless[:1])[0], times),
+        np.tile(mix.prefix_tokens * int(engine.prefix_caching), times),
+        endless,
+        endless,
+        np.full(n, n / rate_per_s + tables.request_s),
+        np.zeros(n, np.int64),
+    )
+    return dict(zip(COLUMNS, columns, strict=True))
+
+
+def target_of(inputs: PlanInputs, sample: int) -> float:
+    """Return the share of a sample's counted requests that must meet the SLO."""
+    sample = max(sample, 0)
+    trace = inputs.load.sample(sample)
+    counted = inputs.load.counted(sample)
+    return inputs.slo.overall_target(trace.request_class[counted], trace.class_names)
+
+
+def group_targets(inputs: PlanInputs, sample: int = 0) -> tuple[float, ...]:
+    """Return the share of each group's requests that the bound is about.
+
+    Of a sample those that must meet the SLO; of the mix all, which are to be served.
+    """
+    if sample == MIX:
+        return (1.0,)
+    groups = inputs.slo.groups(inputs.trace.class_names)
+    return tuple(group.target for group in groups)
+
+
+def sample_bound(
+    inputs: PlanInputs,
+    configuration: Configuration,
+    sample: int,
+    part: Part = WHOLE,
+) -> Bound:
+    """Return the lower bound of a configuration's replicas on one sample."""
+    if part.mixes:
+        note = f"hand-off {part.hand_off}: either pool may serve whole requests"
+        return Bound(1, 0.0, 0.0, 0.0, 0, "none", note)
+    engine, tables = widest = widest_of_replica(configuration)
+    bounded = bound_inputs(inputs, configuration, sample, part, widest)
+    columns: dict[str, Any] = dict(bounded.columns)
+    bound = lower_bound(
+        **columns,
+        attainment=group_targets(inputs, sample),
+        tables=tables,
+        engine=part.widest(engine),
+    )
+    if not inputs.load.is_open:
+        return replace(bound, note="users ask less of a slow fleet: none is known")
+    if sample != MIX:
+        return bound
+    length_s = bound.window_end_s - bound.window_start_s
+    note = (
+        f"{inputs.load.rate_per_s:.6g} requests/s of the mix bring "
+        f"{bound.work_s / length_s:.6g} replica seconds of work a second, deadlines "
+        f"or not"
+    )
+    return replace(bound, note=note)
+
+
+def bound_of(
+    inputs: PlanInputs, configuration: Configuration, part: Part = WHOLE
+) -> tuple[Bound, int]:
+    """Return the lower bound of a configuration's replicas, and its sample.
+
+    Fewer replicas than the smallest bound of several samples miss the SLO on each of
+    them, whatever the scheduler. Fewer than that of the mix serve less of drawn
+    arrivals than comes. It is known to later searches of the same inputs.
+    """
+    of = inputs.load, inputs.slo, configuration.tables
+    key = *map(id, of), configuration.engine, part
+    if key not in inputs.bounds:
+        inputs.bounds[key] = _least_bound(inputs, configuration, part), of
+    return inputs.bounds[key][0]
+
+
+def _least_bound(
+    inputs: PlanInputs, configuration: Configuration, part: Part
+) -> tuple[Bound, int]:
+    drawn = inputs.load.is_resampled and inputs.load.is_open
+    samples = BOUND_SAMPLES if drawn else 1
+    bounds = [sample_bound(inputs, configuration, k, part) for k in range(samples)]
+    least = min(range(samples), key=lambda k: bounds[k].replica_count)
+    if not drawn or not bounds[least].reachable or part.mixes:
+        return bounds[least], least
+    of_mix = sample_bound(inputs, configuration, MIX, part)
+    if of_mix.replica_count > bounds[least].replica_count:
+        return of_mix, MIX
+    return bounds[least], least
+
+
+def certificate_of(
+    inputs: PlanInputs, best: Candidate, tried: list[Configuration | Excluded]
+) -> dict[str, Any]:
+    """Return the certificate of the best candidate."""
+    configuration = configuration_of(tried, best.key)
+    shares = {probe.replica_count: probe.slo_attainment for probe in best.probes}
+    assert best.bound is not None
+    assert best.run is not None
+    return certificate(
+        asdict(best.bound),
+        bound_inputs(inputs, configuration, best.bound_sample),
+        target_of(inputs, best.bound_sample),
+        group_targets(inputs, best.bound_sample),
+        replica_count=best.run.replica_count,
+        passing=shares[best.run.replica_count],
+        failing=shares.get(best.run.replica_count - 1),
+        gpu=best.gpu,
+        **layout_of(configuration),
+        router=best.run.deployment.router,
+        engine=best.run.configuration.engine.document(),
+        sample=best.bound_sample,
+    )
+
+
+def bound_held(
+    inputs: PlanInputs,
+    configuration: Configuration,
+    found: tuple[Bound, int],
+    replica_count: int,
+    part: Part = WHOLE,
+) -> tuple[Bound, int]:
+    """Return a bound that a count is not below, and its sample.
+
+    A count decided by many samples may be below the smallest bound of the first few;
+    then one of the others, on which the SLO is met, has a bound that holds.
+    """
+    index = BOUND_SAMPLES
+    while replica_count < found[0].replica_count:
+        found = sample_bound(inputs, configuration, index, part), index
+        index += 1
+    return found
+
+
+def checked_count(block: Mapping[str, Any]) -> int:
+    """Return the replicas of a certificate, if a simulation has memory for them."""
+    count, sample = block["replica_count"], block["sample"]
+    if type(count) is not int or not 1 <= count <= MOST_REPLICAS:
+        raise ValueError(f"replica_count is {count!r}; expected 1 to {MOST_REPLICAS}")
+    if type(sample) is not int or not MIX <= sample < BOUND_SAMPLES:
+        raise ValueError(f"sample is {sample!r}; expected {MIX} to {BOUND_SAMPLES - 1}")
+    return count
+
+
+def _tuned(engine: EngineSettings, given: Mapping[str, Any]) -> EngineSettings:
+    """Return a configuration's engine as a certificate says that it was tuned.
+
+    Only budget and seats may differ, and only below: the tables hold no more.
+    """
+    names = ("max_num_batched_tokens", "max_num_seqs")
+    tuned = replace(engine, **{name: given[name] for name in names})
+    for name in names:
+        most = getattr(engine, name)
+        if type(given[name]) is not int or given[name] > most:
+            raise ValueError(f"{name} is {given[name]!r}; expected at most {most}")
+    if dict(given) != tuned.document():
+        raise ValueError("its engine is not that of the configuration")
+    return tuned
+
+
+def layout_of(configuration: Configuration) -> dict[str, Any]:
+    """Return the layout of a configuration as certificates name it."""
+    layout = configuration.layout
+    if layout == Layout(layout.tp):
+        return {"tp": layout.tp}
+    return {"tp": layout.tp, "layout": str(layout), "gpus_per_replica": layout.gpus}
+
+
+def key_of(block: Mapping[str, Any]) -> tuple[str, str]:
+    """Return GPU type and layout of a certificate, which names none but TP alone."""
+    return block["gpu"], block.get("layout") or str(Layout(block["tp"]))
+
+
+def settings_of(document: Mapping[str, Any]) -> PlanSettings:
+    """Return the settings of a plan, with the drafted tokens that it chose."""
+    settings = PlanSettings(**document["settings"])
+    return with_drafts_chosen(settings, document)
+
+
+def with_drafts_chosen(settings: Drafting, document: Mapping[str, Any]) -> Drafting:
+    """Return settings with the drafted tokens that a plan chose, where it searched."""
+    if not is_searched(settings):
+        return settings
+    worth = document.get("drafts_worth")
+    return with_drafts(settings, 0 if worth is None else int(worth["drafts"]))
+
+
+def reproduce(document: Mapping[str, Any]) -> Reproduction:
+    """Return the inputs of a plan's bound, and its replica counts simulated again."""
+    block = document["certificate"]
+    count = checked_count(block)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CapplanWarning)
+        inputs, tried = plan_inputs(settings_of(document))
+        configuration = configuration_of(tried, key_of(block))
+        if block["sample"] == MIX and not inputs.load.is_resampled:
+            raise ValueError("its bound is that of a mix, and the arrivals are given")
+        bounded = bound_inputs(inputs, configuration, block["sample"])
+    engine = _tuned(configuration.engine, block["engine"])
+    configuration = replace(configuration, engine=engine)
+    shares = {}
+    for replicas in (count, count - 1):
+        if replicas > 0:
+            router = block["router"]
+            deployment = one_pool(inputs.settings, configuration, replicas, router)
+            run = run_of(inputs, deployment, thorough=True)
+            assert run.judgement.attainment is not None
+            shares[replicas] = run.judgement.attainment.share
+    return Reproduction(bounded, shares)

@@ -1,0 +1,1 @@
+"""Settings of commands, in groups: each flag, scenario key and argument once."""

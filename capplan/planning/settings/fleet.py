@@ -1,0 +1,218 @@
+"""Groups of settings of what happens between replicas, and of how many there are."""
+
+from collections.abc import Iterable
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
+
+from capplan.deployment.changes import parse_absence, parse_loss_per_month
+from capplan.deployment.cold_start import parse_cold_start_s
+from capplan.planning.settings.groups import METHOD, MOST_REPLICAS
+from capplan.setting_values import parts, path_text
+from capplan.settings import SettingError, Settings, setting, validated_with
+from capplan.simulator.autoscalers import AUTOSCALERS
+from capplan.simulator.hand_offs import HAND_OFFS
+from capplan.simulator.rebalancers import REBALANCERS
+
+DEFAULT_HAND_OFF = "nixl"
+COPYING = ("rebalancer", "prefill_replicas", "disaggregated")
+"""Settings with which KV is copied between replicas."""
+
+POOLS = "Prefill and decode apart"
+MOTION = "Replicas that come and go"
+
+
+PLACING = ("dispatcher", "rebalancer")
+"""Settings of what reads or moves the requests of one scheduler."""
+MOVING = (
+    *PLACING,
+    "autoscaler",
+    "outage",
+    "rolling_update",
+    "spot",
+)
+"""Settings of fleets whose requests or replicas move."""
+OF_TP_ALONE = ("solver",)
+"""Settings of plans whose replicas are named by GPU and TP degree alone."""
+
+
+def flag_given(settings: Settings, names: Iterable[str]) -> str:
+    """Return the flag of the first of these settings that is given; empty: none."""
+    for name in names:
+        value = getattr(settings, name, None)
+        if value and value != "simulated":
+            return f"--{name.replace('_', '-')}"
+    return ""
+
+
+class RebalancerSettings(Settings):
+    """Requests that move between replicas."""
+
+    rebalancer: str | None = setting(
+        None,
+        METHOD,
+        "NAME",
+        f"Move running requests between replicas: {', '.join(REBALANCERS)}; "
+        "llumnix:theta=3,period=50ms.",
+    )
+
+
+class HandOffSettings(Settings):
+    """How prompts get from the replicas that compute them to those that decode."""
+
+    hand_off: str | None = setting(
+        None,
+        POOLS,
+        "NAME",
+        f"How their KV moves: {', '.join(HAND_OFFS)} (default {DEFAULT_HAND_OFF}).",
+    )
+    decode_router: str | None = setting(
+        None, POOLS, "NAME", "Router of the decode replicas (default: as --router)."
+    )
+    prefill_tp: int | None = setting(
+        None,
+        POOLS,
+        "T",
+        "Tensor-parallel degree of the prefill replicas, without ranks of their own "
+        "(default: as --tp).",
+        ge=1,
+    )
+
+
+class DisaggregationSettings(HandOffSettings):
+    """Whether two pools of replicas are planned too."""
+
+    disaggregated: bool = setting(
+        False,
+        POOLS,
+        "",
+        "Plan prompts and decoding apart too, beside replicas that do both.",
+    )
+
+    def __init__(self, **values: Any) -> None:
+        """Refuse settings that contradict each other."""
+        super().__init__(**values)
+        for name in HandOffSettings.model_fields:
+            if not self.disaggregated and getattr(self, name) is not None:
+                raise SettingError(
+                    name,
+                    f"{name} is of prompts and decoding apart; give --disaggregated "
+                    "too",
+                )
+
+
+class PoolSettings(HandOffSettings):
+    """Two pools of replicas: one for prompts, one for decoding."""
+
+    prefill_replicas: int | None = setting(
+        None,
+        POOLS,
+        "P",
+        "Replicas for prompts alone; --gpu and --tp are those of both pools.",
+        ge=1,
+        le=MOST_REPLICAS,
+    )
+    decode_replicas: int | None = setting(
+        None, POOLS, "D", "Replicas for decoding alone.", ge=1, le=MOST_REPLICAS
+    )
+
+    def __init__(self, **values: Any) -> None:
+        """Refuse settings that contradict each other."""
+        super().__init__(**values)
+        both = (self.prefill_replicas, self.decode_replicas)
+        if (both[0] is None) != (both[1] is None):
+            missing = "decode_replicas" if both[1] is None else "prefill_replicas"
+            raise SettingError(
+                missing, f"{missing} is not given; prompts and decoding apart take both"
+            )
+        for name in HandOffSettings.model_fields:
+            if both[0] is None and getattr(self, name) is not None:
+                raise SettingError(
+                    name,
+                    f"{name} is of prompts and decoding apart; give --prefill-replicas "
+                    "and --decode-replicas too",
+                )
+
+    @property
+    def is_apart(self) -> bool:
+        """Whether prompts are computed on other replicas than those that decode."""
+        return self.prefill_replicas is not None
+
+
+class OrderSettings(Settings):
+    """How long a replica takes to come, and how often its cloud takes one back."""
+
+    cold_start: Annotated[
+        str | None, BeforeValidator(path_text), validated_with(parse_cold_start_s)
+    ] = setting(
+        None,
+        MOTION,
+        "TIME",
+        "From the order of a replica to its first request (default: node, image, "
+        "weights and engine, as assumed).",
+    )
+    spot: Annotated[
+        str | None, BeforeValidator(path_text), validated_with(parse_loss_per_month)
+    ] = setting(
+        None,
+        MOTION,
+        "SHARE/month",
+        "Interruptions of each replica by its cloud: 15%/month.",
+    )
+
+
+class LossSettings(OrderSettings):
+    """Replicas that are away for a time, and how long others take to come."""
+
+    outage: Annotated[
+        tuple[Annotated[str, validated_with(parse_absence)], ...],
+        BeforeValidator(parts),
+    ] = setting(
+        (),
+        MOTION,
+        "N@WHEN:TIME",
+        "Replicas or nodes that die, and when: 2@peak:4h, 1@8h:30m, 1node@peak:4h.",
+        repeated=True,
+    )
+    rolling_update: Annotated[
+        str | None, BeforeValidator(path_text), validated_with(parse_absence)
+    ] = setting(
+        None,
+        MOTION,
+        "TIME",
+        "Renew all replicas, one after another, each away so long: 10m, 2@8h:10m.",
+    )
+
+
+class LifeSettings(LossSettings):
+    """Replicas that come and go."""
+
+    autoscaler: str | None = setting(
+        None,
+        MOTION,
+        "NAME",
+        f"Decides how many replicas there are: {', '.join(AUTOSCALERS)}; "
+        "ray:target=20,max=16.",
+    )
+
+    def __init__(self, **values: Any) -> None:
+        """Refuse settings that contradict each other."""
+        super().__init__(**values)
+        if self.cold_start is not None and not (self.autoscaler or self.spot):
+            raise SettingError(
+                "cold_start",
+                "cold_start is of replicas that are ordered; give --autoscaler or "
+                "--spot too",
+            )
+        if self.autoscaler and self.rolling_update:
+            raise SettingError(
+                "rolling_update",
+                "rolling_update and autoscaler are both given; an autoscaler replaces "
+                "replicas itself, expected one of them",
+            )
+
+    @property
+    def changes_replicas(self) -> bool:
+        """Whether replicas come or go."""
+        losses = (self.outage, self.rolling_update, self.spot)
+        return bool(self.autoscaler) or any(losses)

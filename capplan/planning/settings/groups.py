@@ -1,0 +1,400 @@
+"""Groups of settings: a command reads those that its own settings inherit."""
+
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BeforeValidator, Field
+
+from capplan.currency import Currency, currency_of, parse_code
+from capplan.errors import InputError
+from capplan.fleet.gpu_file import GpuFileSettings
+from capplan.fleet.prices import parse_kind
+from capplan.latency.engine_rows import parse_engine
+from capplan.planning.settings.images import ImageSettings
+from capplan.planning.settings.parallel import ENGINE as ENGINE
+from capplan.planning.settings.parallel import ParallelSettings
+from capplan.setting_values import (
+    PathText,
+    day,
+    listed,
+    parts,
+    prices_by_gpu,
+)
+from capplan.settings import (
+    SettingError,
+    Settings,
+    parsed_with,
+    setting,
+    validated_with,
+)
+from capplan.simulator.dispatchers import DISPATCHERS
+from capplan.simulator.routers import ROUTERS
+from capplan.simulator.schedulers import SCHEDULERS, check_name
+from capplan.today import current_day
+
+CHOICES = "LLM, GPUs and prices"
+LATENCY = "Latency"
+METHOD = "Method"
+OUTPUT = "Output"
+
+BUDGETS = (4096, 2048, 1024, 512)
+"""Values of max_num_batched_tokens tried where it is tuned. [tokens]"""
+MOST_REPLICAS = 65_536
+"""Replicas that a simulation has memory for."""
+
+
+MOST_SEQS = 65_536
+"""Requests that may run at once, or tokens of a KV block; tables have a row of each."""
+
+MOST_BATCHED_TOKENS = 2**20
+"""Tokens of an iteration; tables have a row of each."""
+
+MOST_KV_BLOCKS = 10**9
+"""KV blocks of a replica: more than any GPU holds."""
+
+MOST_MS = 1e6
+"""Time that may be given in milliseconds: some minutes. [ms]"""
+
+
+class ReplicaSettings(ParallelSettings, ImageSettings, GpuFileSettings):
+    """LLM, GPUs, and the room of an engine on them."""
+
+    llm: Annotated[PathText | None, BeforeValidator(listed)] = setting(
+        None,
+        CHOICES,
+        "NAME|FILE",
+        "Model: a name of the catalog, or its config.json; in `plan` also A,B.",
+    )
+    gpu: Annotated[tuple[str, ...], BeforeValidator(parts)] = setting(
+        (),
+        CHOICES,
+        "A,B",
+        "GPU types to compare (default: all with a profile of the LLM).",
+    )
+    tp: Annotated[tuple[int, ...], BeforeValidator(parts)] = setting(
+        (),
+        CHOICES,
+        "1,2",
+        "Tensor-parallel degrees to compare (default: all with a profile).",
+    )
+    max_num_batched_tokens: int | None = setting(
+        None,
+        ENGINE,
+        "N",
+        "Token budget of an iteration (default: the engine's for the GPU).",
+        ge=1,
+        le=MOST_BATCHED_TOKENS,
+    )
+    max_num_seqs: int | None = setting(
+        None,
+        ENGINE,
+        "N",
+        "Most requests running at once (default: the engine's for the GPU).",
+        ge=1,
+        le=MOST_SEQS,
+    )
+    block_size: int | None = setting(
+        None,
+        ENGINE,
+        "N",
+        "Tokens in a KV block (default 16; SGLang 1 or 64, TensorRT-LLM 32).",
+        ge=1,
+        le=MOST_SEQS,
+    )
+    kv_blocks: int | None = setting(
+        None,
+        ENGINE,
+        "N",
+        "KV blocks of a replica (default: computed from memory).",
+        ge=2,
+        le=MOST_KV_BLOCKS,
+    )
+    kv_cache_dtype: Literal["auto", "bf16", "fp8"] = setting(
+        "auto",
+        ENGINE,
+        "auto|bf16|fp8",
+        "Numbers in the KV cache (auto: FP8 if the checkpoint states it, else BF16).",
+    )
+    gpu_memory_utilization: float | None = setting(
+        None,
+        ENGINE,
+        "SHARE",
+        "Share of GPU memory for the engine (default: the engine's, vLLM's 0.92).",
+        gt=0,
+        le=1,
+    )
+
+
+class MarketSettings(Settings):
+    """Offers to choose from."""
+
+    prices: PathText | None = setting(
+        None,
+        CHOICES,
+        "FILE",
+        "Offers of nodes or GPUs, used before the shipped ones: CSV or YAML, or a "
+        "price file of SkyPilot, gpuhunt, Azure or Kubecost.",
+    )
+    nodes: Annotated[tuple[str, ...], BeforeValidator(parts)] = setting(
+        (), CHOICES, "NAME,...", "The only nodes to buy (default: any)."
+    )
+    provider: str | None = setting(
+        None, CHOICES, "NAME", "Provider to buy of (default: the middle of all)."
+    )
+    region: str | None = setting(
+        None, CHOICES, "NAME", "Region to buy in (default: any)."
+    )
+    price_date: Annotated[str | None, BeforeValidator(day)] = setting(
+        None,
+        CHOICES,
+        "DATE",
+        "Offers as of this day: newer ones are not used (default: the newest).",
+    )
+    allow_odd_price: bool = setting(
+        False,
+        CHOICES,
+        "",
+        "Take prices of a file that are far from those known of the GPU.",
+    )
+    currency: Annotated[str | None, parsed_with(parse_code)] = setting(
+        None,
+        CHOICES,
+        "CODE",
+        "Currency to show amounts in, and of rows of a price file: EUR.",
+    )
+    exchange_rate: float | None = setting(
+        None, CHOICES, "USD", "Dollars of one unit of the currency: 1.08.", gt=0
+    )
+
+    def __init__(self, **values: Any) -> None:
+        """Refuse settings that contradict each other."""
+        super().__init__(**values)
+        try:
+            currency_of(self.currency, self.exchange_rate)
+        except InputError as error:
+            raise SettingError("exchange_rate", str(error)) from None
+
+    @property
+    def money(self) -> Currency:
+        """The currency that amounts are shown in."""
+        return currency_of(self.currency, self.exchange_rate)
+
+
+class PriceSettings(MarketSettings):
+    """What GPUs cost."""
+
+    price: Annotated[dict[str, str], BeforeValidator(prices_by_gpu)] = setting(
+        {},
+        CHOICES,
+        "GPU=USD",
+        "Price of a GPU-hour, before the catalog's: H100-SXM=2.49 buys whole nodes of "
+        "the sizes known, H100-SXM=2.49/gpu GPUs one by one.",
+        repeated=True,
+    )
+    kind: Annotated[str, parsed_with(parse_kind)] = setting(
+        "on-demand",
+        CHOICES,
+        "KIND",
+        "How to pay: on-demand, spot, reserved:12, flex, minimum or owned.",
+    )
+    as_of: Annotated[str | None, BeforeValidator(day)] = setting(
+        None, CHOICES, "DATE", "Reference date for the age of prices (default: today)."
+    )
+
+    def __init__(self, **values: Any) -> None:
+        """Refuse settings that contradict each other."""
+        super().__init__(**values)
+        if self.as_of and self.price_date and self.as_of != self.price_date:
+            raise SettingError(
+                "as_of",
+                f"as_of is {self.as_of} and price_date {self.price_date}; expected one "
+                "day: the age of offers is counted to price_date",
+            )
+
+    def dated(self) -> Self:
+        """Return settings with the day that prices are looked at: today by default."""
+        if self.as_of is not None:
+            return self
+        day = self.price_date or current_day().isoformat()
+        return self.model_copy(update={"as_of": day})
+
+
+class ServerSettings(Settings):
+    """What of an engine shows only while requests come and go."""
+
+    async_scheduling: bool | None = setting(
+        None, ENGINE, "", "Schedule iteration k + 1 while k runs (default: on)."
+    )
+    prefix_caching: bool | None = setting(
+        None, ENGINE, "", "Keep and share full KV blocks (default: on)."
+    )
+    link_gb_per_s: float | None = setting(
+        None,
+        ENGINE,
+        "GB/S",
+        "Bandwidth of each GPU's link, for KV that moves: to other replicas (default: "
+        "its network; 24 to the host, for swaps).",
+        gt=0,
+    )
+    host_kv_gib: float | None = setting(
+        None,
+        ENGINE,
+        "GIB",
+        "Host memory for swapped KV, for each GPU (default 4).",
+        ge=0,
+    )
+    api_overhead_ms: float | None = setting(
+        None,
+        ENGINE,
+        "MS",
+        "Time of the API server per request (default: as measured, for kernel sums).",
+        ge=0,
+        le=MOST_MS,
+    )
+    api_server_count: int | None = setting(
+        None, ENGINE, "N", "API server processes of a replica (default 1).", ge=1
+    )
+
+
+class LatencySettings(Settings):
+    """How long an iteration takes."""
+
+    engine: Annotated[str | None, validated_with(parse_engine)] = setting(
+        None,
+        LATENCY,
+        "NAME@VERSION",
+        "Engine to plan for, its scheduler, defaults, times and command: sglang, "
+        "trtllm, vllm@0.13 (default: vLLM, with the times of the newest measured).",
+    )
+    profiles: PathText | None = setting(
+        None, LATENCY, "DIR|FILE", "Latency profiles, used before the shipped ones."
+    )
+    latency_ms: Annotated[
+        tuple[Annotated[float, Field(ge=0, le=MOST_MS)], ...] | None,
+        BeforeValidator(parts),
+    ] = setting(
+        None,
+        LATENCY,
+        "c0,ca,cq,cd,ce",
+        "Coefficients of the iteration time, in place of a profile.",
+    )
+    engine_overhead: PathText | None = setting(
+        None,
+        LATENCY,
+        "none|FILE",
+        "Engine's time beside its kernels: none, or a file (default: shipped).",
+    )
+    latency_quantile: float | None = setting(
+        None,
+        LATENCY,
+        "Q",
+        "Quantile of measured iteration times to plan with; higher is more cautious "
+        "(default 0.5).",
+        ge=0.01,
+        le=0.99,
+    )
+
+    def __init__(self, **values: Any) -> None:
+        """Refuse settings that contradict each other."""
+        super().__init__(**values)
+        if self.latency_ms is None:
+            return
+        for name in ("engine", "engine_overhead", "latency_quantile"):
+            given = getattr(self, name)
+            of_times = name != "engine" or "@" in str(given)  # a version has its own
+            if given is not None and of_times:
+                raise SettingError(
+                    name, f"{name} is of a profile; latency_ms takes its place"
+                )
+        if len(self.latency_ms) != 5:
+            raise SettingError(
+                "latency_ms",
+                f"latency_ms has {len(self.latency_ms)} numbers; "
+                "expected c0,ca,cq,cd,ce",
+            )
+
+
+class ConfigurationSettings(LatencySettings, ReplicaSettings):
+    """Replicas, and how long an iteration of theirs takes."""
+
+
+class RouterSettings(Settings):
+    """The router before the replicas."""
+
+    router: str | None = setting(
+        None,
+        METHOD,
+        "NAME",
+        f"Router: {', '.join(ROUTERS)} (default jsq); llm-d:refresh=50ms.",
+    )
+    dispatcher: str | None = setting(
+        None,
+        METHOD,
+        "NAME",
+        "Hold arrivals to a beat and place them together, in place of a router: "
+        f"{', '.join(DISPATCHERS)}; aladdin:beat=0.2s,theta=0.5.",
+    )
+
+    def __init__(self, **values: Any) -> None:
+        """Refuse settings that contradict each other."""
+        super().__init__(**values)
+        if self.dispatcher and self.router:
+            raise SettingError(
+                "dispatcher",
+                "dispatcher and router are both given; a dispatcher takes the router's "
+                "place, expected one of them",
+            )
+
+
+class SchedulerSettings(Settings):
+    """The scheduler of a replica."""
+
+    scheduler: Annotated[PathText | None, parsed_with(check_name)] = setting(
+        None,
+        METHOD,
+        "NAME|FILE.py",
+        f"Scheduler: {', '.join(SCHEDULERS)} (default vllm-v1); orca:max_len=4096.",
+    )
+
+
+class TrialSettings(Settings):
+    """What a plan tries beside what was asked."""
+
+    tune: bool = setting(
+        True, ENGINE, "", "Also try smaller max_num_batched_tokens (default: on)."
+    )
+    solver: str | None = setting(
+        None,
+        METHOD,
+        "NAME",
+        "Also try all routers and solve the peak heartbeat's placement exactly: mip "
+        "(= cp-sat), scip, highs.",
+    )
+
+
+class ExecutorSettings(Settings):
+    """Where simulations run."""
+
+    executor: str = setting("local", METHOD, "NAME", "Run simulations: local or ray.")
+    ray_address: str | None = setting(
+        None,
+        METHOD,
+        "ADDRESS",
+        "Address of a running Ray cluster; auto for one on this machine.",
+    )
+
+
+class OutputSettings(Settings):
+    """Where files are written."""
+
+    out: PathText | None = setting(
+        None,
+        OUTPUT,
+        "DIR",
+        "Folder for the JSON, CSV, HTML and Markdown files.",
+    )
+
+
+def folders(settings: ConfigurationSettings) -> list[Path]:
+    """Return the user's folders of profiles."""
+    return [Path(settings.profiles)] if settings.profiles else []

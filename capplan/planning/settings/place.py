@@ -1,0 +1,114 @@
+"""Settings of ``capplan place``."""
+
+from pathlib import Path
+from typing import Any
+
+from capplan.errors import InputError
+from capplan.planning.settings.groups import (
+    OUTPUT,
+    ConfigurationSettings,
+    OutputSettings,
+)
+from capplan.planning.settings.traffic import LimitSettings, TrafficSettings
+from capplan.setting_values import PathText
+from capplan.settings import SettingError, setting
+from capplan.units import parse_duration_s
+
+PLACEMENT = "Placement"
+
+
+class PlaceSettings(
+    OutputSettings, ConfigurationSettings, LimitSettings, TrafficSettings
+):
+    """Settings of the placement of one heartbeat."""
+
+    snapshot: PathText | None = setting(
+        None, PLACEMENT, "FILE", "State of a fleet, .json or .csv."
+    )
+    at: str = setting(
+        "peak", PLACEMENT, "TIME", "Heartbeat of the trace: peak, or a time as 3600s."
+    )
+    heartbeat: str = setting(
+        "1s", PLACEMENT, "TIME", "Requests that arrive within it are placed together."
+    )
+    gamma: float | None = setting(
+        None,
+        PLACEMENT,
+        "G",
+        "Share of the output that counts as context (default 0.5).",
+    )
+    theta: float | None = setting(
+        None, PLACEMENT, "T", "Share of the decode limits to use (default 0.9)."
+    )
+    max_replicas: int | None = setting(
+        None, PLACEMENT, "N", "Most replicas to use; as many as needed if absent."
+    )
+    solver: str = setting(
+        "cp-sat", PLACEMENT, "NAME", "cp-sat, scip, highs, or a heuristic: best-fit."
+    )
+    time_limit: str = setting(
+        "60s", PLACEMENT, "TIME", "Longest time to search; the gap is shown."
+    )
+    out: PathText | None = setting(
+        None,
+        OUTPUT,
+        "DIR",
+        "Write the placement as JSON, CSV, HTML and Markdown.",
+        flags=("-o", "--out"),
+    )
+    export: PathText | None = setting(
+        None, OUTPUT, "FILE", "Write the model (.lp, .mps) or snapshot (.json, .csv)."
+    )
+
+    def __init__(self, **values: Any) -> None:
+        """Refuse text that is no time or file, and settings beside a snapshot."""
+        super().__init__(**values)
+        if self.snapshot is not None:
+            self._check_snapshot()
+        for name in ("at", "heartbeat", "time_limit"):
+            try:
+                getattr(self, f"{name}_s")
+            except InputError as error:
+                raise SettingError(name, str(error)) from None
+        suffix = Path(self.export or "").suffix
+        if self.export and suffix not in (".lp", ".mps", ".json", ".csv"):
+            raise SettingError(
+                "export",
+                f"{self.export}: suffix is {suffix!r}; "
+                "expected .lp, .mps, .json or .csv",
+            )
+
+    @property
+    def at_s(self) -> float | None:
+        """Time since the first arrival; None for the peak heartbeat. [s]"""
+        return None if self.at == "peak" else parse_duration_s(self.at)
+
+    @property
+    def heartbeat_s(self) -> float:
+        """Time between placements. [s]"""
+        return parse_duration_s(self.heartbeat)
+
+    @property
+    def time_limit_s(self) -> float:
+        """Longest time to search. [s]"""
+        return parse_duration_s(self.time_limit)
+
+    def _check_snapshot(self) -> None:
+        for name in ("trace", "workload"):
+            if getattr(self, name):
+                raise SettingError(
+                    name, "a snapshot and a trace are both given; expected one"
+                )
+        self._refuse(
+            {*TrafficSettings.model_fields, "at", "heartbeat"} - {"seed"},
+            "with a snapshot",
+        )
+        if self.llm is None and self.latency_ms is None:
+            self._refuse(
+                set(ConfigurationSettings.model_fields),
+                "with a snapshot without llm or latency_ms",
+            )
+
+    def _refuse(self, names: set[str], where: str) -> None:
+        for name in sorted(names & self.model_fields_set):
+            raise SettingError(name, f"{name} has no effect {where}")

@@ -1,0 +1,339 @@
+"""Groups of settings of the traffic and the objective."""
+
+from dataclasses import replace
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, PlainSerializer
+
+from capplan.errors import InputError
+from capplan.planning.settings.groups import METHOD
+from capplan.setting_values import (
+    ALL,
+    NAMES_FILE,
+    PathText,
+    columns_by_name,
+    path_text,
+    slo_texts,
+    targets_by_class,
+)
+from capplan.settings import SettingError, Settings, setting, validated_with
+from capplan.units import check_duration, parse_duration_s
+from capplan.workload.arrivals import MOST_RATE_PER_S
+from capplan.workload.frame_file import frame_file, is_frame
+from capplan.workload.lengths import parse_mean_length
+from capplan.workload.readers import reader as reader_named
+from capplan.workload.readers.columns import check_columns
+from capplan.workload.readers.options import ReadOptions, tokenizer_file
+from capplan.workload.scale import MOST_SCALE
+from capplan.workload.slo import Slo, parse_slo
+from capplan.workload.trace import MAX_TOKENS
+from capplan.workload.users import MOST_USERS, Users, parse_think
+
+WORKLOAD = "Workload"
+OBJECTIVE = "Objective"
+
+Rate = Annotated[float, Field(gt=0, le=MOST_RATE_PER_S)]
+"""An arrival rate. [requests/s]"""
+
+
+def _trace_path(value: Any) -> Any:
+    """Return the path of a trace; a DataFrame is written to a file first."""
+    try:
+        return frame_file(value) if is_frame(value) else path_text(value)
+    except InputError as error:
+        raise ValueError(str(error)) from None
+
+
+MeanLength = Annotated[
+    str | None, BeforeValidator(path_text), validated_with(parse_mean_length)
+]
+"""A length, or a mean and its standard deviation. [tokens]"""
+
+TracePath = Annotated[str, BeforeValidator(_trace_path), NAMES_FILE]
+"""A path; in Python a DataFrame too."""
+
+
+def _window_s(text: str) -> float:
+    """Return the length of windows to be judged, infinite for the whole trace. [s]"""
+    if text == "trace":
+        return float("inf")
+    check_duration(text)
+    if not (width_s := parse_duration_s(text)):
+        raise InputError(f"{text!r} is no time; expected windows such as 1h, or trace")
+    return width_s
+
+
+class RequestSettings(Settings):
+    """Requests to read, as they are."""
+
+    trace: TracePath | None = setting(
+        None,
+        WORKLOAD,
+        "FILE",
+        "Requests: a gateway's log, spans, texts or a public trace, as CSV, JSON or "
+        "Parquet, .gz too; docs/inputs.md has the tools.",
+    )
+    workload: PathText | None = setting(
+        None,
+        WORKLOAD,
+        "NAME|FILE",
+        "Shipped workload, a .yaml of one (see workloads/), a config of "
+        "inference-perf, or a folder of ServeGen's clients.",
+    )
+    input_len: MeanLength = setting(
+        None,
+        WORKLOAD,
+        "TOKENS[:SD]",
+        "Prompt tokens of all requests, or mean and standard deviation (normal, cut at "
+        "1), with --output-len in place of a file.",
+    )
+    output_len: MeanLength = setting(
+        None, WORKLOAD, "TOKENS[:SD]", "Output tokens, as --input-len."
+    )
+    reader: Annotated[str | None, validated_with(reader_named)] = setting(
+        None, WORKLOAD, "NAME", "Trace format (default: detected)."
+    )
+    columns: Annotated[
+        dict[str, str], BeforeValidator(columns_by_name), validated_with(check_columns)
+    ] = setting(
+        {},
+        WORKLOAD,
+        "NAME=COLUMN",
+        "Columns of a log: arrival_s=timestamp,class=tenant (default: by name).",
+        repeated=True,
+    )
+    sharegpt_rule: Annotated[str | None, validated_with(ReadOptions)] = setting(
+        None,
+        WORKLOAD,
+        "RULE",
+        "Turns that make a request: first (default), vllm, multiturn.",
+    )
+    tokenizer: Annotated[PathText | None, validated_with(tokenizer_file)] = setting(
+        None,
+        WORKLOAD,
+        "FILE",
+        "tokenizer.json to count text with (default: estimated).",
+    )
+    salvage: bool = setting(
+        False, WORKLOAD, "", "Read a truncated file up to its last whole record."
+    )
+    shared_prefix: int | None = setting(
+        None, WORKLOAD, "TOKENS", "Give all prompts the same first TOKENS.", ge=0
+    )
+    output_scale: float | None = setting(
+        None,
+        WORKLOAD,
+        "F",
+        "Make all answers F times as long; prompts stay.",
+        gt=0,
+        le=MOST_SCALE,
+    )
+    max_new_tokens: int | None = setting(
+        None,
+        WORKLOAD,
+        "TOKENS",
+        "Longest answer that clients ask for, by which SGLang and TensorRT-LLM admit; "
+        "0: each answer's own length (default: the trace's column, else 0).",
+        ge=0,
+        le=MAX_TOKENS,
+    )
+    seed: int = setting(0, METHOD, "N", "Seed of all random draws.", ge=0, le=2**62)
+
+    def __init__(self, **values: Any) -> None:
+        """Refuse settings that contradict each other."""
+        super().__init__(**values)
+        if self.trace and self.workload:
+            raise SettingError(
+                "workload", "trace and workload are both given; expected one of them"
+            )
+        for name in ("input_len", "output_len"):
+            for file in ("trace", "workload"):
+                if getattr(self, name) is not None and getattr(self, file):
+                    raise SettingError(
+                        name, f"{file} and {name} are both given; expected one of them"
+                    )
+
+
+class ArrivalSettings(Settings):
+    """How requests arrive, and what policies foresee of them."""
+
+    arrivals: str | None = setting(
+        None, WORKLOAD, "PROCESS", "Arrival process: poisson (default), gamma:cv=2."
+    )
+    predictor: str | None = setting(
+        None,
+        METHOD,
+        "NAME",
+        "Output lengths as policies predict them: oracle (default), aladdin, "
+        "retrieval:k=16, relative-error:error=0.1.",
+    )
+
+
+class ThinkSettings(Settings):
+    """How long users think."""
+
+    think: Annotated[
+        str | None, BeforeValidator(path_text), validated_with(parse_think)
+    ] = setting(
+        None,
+        WORKLOAD,
+        "TIME",
+        "Time from an answer to its user's next request: 20s for all, exp:20s in the "
+        "mean (default 0).",
+    )
+
+    @property
+    def think_time(self) -> tuple[float, bool]:
+        """Mean think time [s], and whether it varies."""
+        return parse_think(self.think or "0")
+
+
+class UserSettings(ThinkSettings):
+    """Users who wait for their answers, in place of a rate."""
+
+    users: int | None = setting(
+        None,
+        WORKLOAD,
+        "C",
+        "Users who ask, wait for the answer, think and ask again, in place of a rate.",
+        flags=("--users", "--concurrency"),
+        ge=1,
+        le=MOST_USERS,
+    )
+
+    def __init__(self, **values: Any) -> None:
+        """Refuse settings that contradict each other."""
+        super().__init__(**values)
+        if self.users is None and self.think is not None:
+            raise SettingError("think", "think is a time of users; give --users too")
+        for name in ("rate", "scale", "arrivals"):
+            if self.users is not None and getattr(self, name) is not None:
+                raise SettingError(
+                    name,
+                    f"users and {name} are both given; users ask when they have been "
+                    "answered, expected one of them",
+                )
+
+    @property
+    def asking(self) -> Users | None:
+        """The users; None without any."""
+        think = self.think_time
+        return None if self.users is None else Users(self.users, *think)
+
+
+class TrafficSettings(ArrivalSettings, RequestSettings):
+    """Requests, and at which rate they arrive."""
+
+    rate: float | None = setting(
+        None,
+        WORKLOAD,
+        "R",
+        "Arrival rate, requests/s; scales the gaps of a trace that has times: at twice "
+        "the rate a day takes 12 h (--scale 2 keeps the day).",
+        gt=0,
+        le=MOST_RATE_PER_S,
+    )
+    scale: float | None = setting(
+        None,
+        WORKLOAD,
+        "F",
+        "F times the requests of a trace that has times, at the same hours: below 1 a "
+        "random part of its sessions, above 1 shifted copies too.",
+        gt=0,
+        le=MOST_SCALE,
+    )
+
+    def __init__(self, **values: Any) -> None:
+        """Refuse settings that contradict each other."""
+        super().__init__(**values)
+        if self.rate is not None and self.scale is not None:
+            raise SettingError(
+                "scale",
+                "rate and scale are both given; rate scales the gaps of a trace and "
+                "scale the number of its requests, expected one of them",
+            )
+
+
+class LimitSettings(Settings):
+    """Limits that a request is to keep."""
+
+    slo: Annotated[
+        tuple[str, ...], BeforeValidator(slo_texts), validated_with(parse_slo)
+    ] = setting(
+        (),
+        OBJECTIVE,
+        "LIMITS",
+        "Limits: ttft=1s,tpot=30ms,tbt=0.2s,e2e=20s; per class chat:ttft=1s; `trace` "
+        "uses the trace's slo_* columns.",
+        repeated=True,
+    )
+
+    def slo_of_requests(self) -> Slo | None:
+        """Return the limits of the settings; None without one."""
+        return parse_slo(list(self.slo)) if self.slo else None
+
+
+class ObjectiveSettings(LimitSettings):
+    """How many requests are to keep their limits, and which of them count."""
+
+    attainment: Annotated[
+        dict[str, Annotated[float, Field(gt=0, le=1)]],
+        BeforeValidator(targets_by_class),
+        PlainSerializer(
+            lambda x: x[ALL] if len(x) == 1 else x, float | dict[str, float]
+        ),
+    ] = setting(
+        {ALL: 0.99},
+        OBJECTIVE,
+        "SHARE|CLASS=SHARE",
+        "Share that must meet the SLO (default 0.99); vip=0.999 for a class.",
+        repeated=True,
+    )
+    attainment_of: Literal["class", "all"] = setting(
+        "class",
+        OBJECTIVE,
+        "class|all",
+        "Apply --attainment to each class with its own SLO (default `class`), or to "
+        "all requests (`all`).",
+    )
+    attain_in: Annotated[
+        str | None, BeforeValidator(path_text), validated_with(_window_s)
+    ] = setting(
+        None,
+        OBJECTIVE,
+        "TIME|trace",
+        "Attain the target in every window of this length: 1h, 5m (default: in every "
+        "hour of a trace of 2 h or more with times of its own); `trace`: in the mean.",
+    )
+    warm_up: Annotated[
+        str | None, BeforeValidator(path_text), validated_with(check_duration)
+    ] = setting(
+        None,
+        OBJECTIVE,
+        "TIME",
+        "First part of the requests not to count (default: drawn arrivals only).",
+    )
+    drop_oversized: bool = setting(
+        False,
+        WORKLOAD,
+        "",
+        "Leave out requests that no replica can serve (default: refuse).",
+    )
+    extend: bool | None = setting(
+        None,
+        WORKLOAD,
+        "",
+        "Resample a short trace until the attainment can be judged (default: only "
+        "drawn arrivals).",
+    )
+
+    def objective(self) -> Slo | None:
+        """Return the SLO of the settings; None without one."""
+        if not self.slo:
+            return None
+        targets = {name: x for name, x in self.attainment.items() if name != ALL}
+        each = self.attainment_of == "class"
+        slo = parse_slo(list(self.slo), self.attainment[ALL], targets, each)
+        if self.attain_in is None:
+            return slo
+        return replace(slo, attain_in_s=_window_s(self.attain_in))

@@ -1,0 +1,1 @@
+"""Several LLMs on shared nodes."""

@@ -1,0 +1,366 @@
+"""One configuration at a time: bounded, pruned or simulated, and priced."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any, NamedTuple
+
+from capplan.deployment.configuration import Configuration
+from capplan.errors import HostFullError
+from capplan.planning.configure.configuration import with_budget
+from capplan.planning.configure.deployments import one_pool
+from capplan.planning.configure.scheduling import is_vllm, widest_alone
+from capplan.planning.evaluate.candidate import Candidate
+from capplan.planning.evaluate.executors import Interrupted
+from capplan.planning.evaluate.inputs import PlanInputs
+from capplan.planning.evaluate.probe import Probe
+from capplan.planning.evaluate.run import (
+    Run,
+    run_of,
+)
+from capplan.planning.evaluate.too_slow import too_slow
+from capplan.planning.load.unbatched import unbatched
+from capplan.planning.money.quota import over_quota
+from capplan.planning.settings.groups import BUDGETS
+from capplan.planning.size.cautions import extrapolations
+from capplan.planning.size.fewest_replicas import (
+    BAND_ABOVE,
+    Fewest,
+    about_fewest,
+    binding_limit,
+    fewest_replicas,
+)
+from capplan.planning.size.prospects import MOST_REPLICAS, Prospect
+from capplan.simulator.checks import oversized, refusal
+
+_SURER = (1.5, 2.25, 4.0)
+"""Times a count that is too close to call of which one may decide."""
+
+
+def cannot_serve(inputs: PlanInputs, configuration: Configuration) -> str | None:
+    """Return why no number of replicas serves the requests, or None."""
+    requests, engine = inputs.load.base, configuration.engine
+    too_large = oversized(requests, engine)
+    if too_large.any():
+        return (
+            f"{int(too_large.sum()):,} requests do not fit a replica, which holds "
+            f"{engine.kv_capacity_tokens:,} tokens"
+        )
+    if refused := refusal(requests, engine):
+        return refused
+    engine, tables = widest_alone(configuration)
+    alone = unbatched(inputs.trace, tables, engine)
+    return too_slow(alone, inputs.slo, inputs.load)
+
+
+def pruned(prospect: Prospect, reason: str) -> Candidate:
+    """Return the candidate of a configuration that is not worth simulating."""
+    return replace(prospect.candidate("pruned"), pruned_reason=reason)
+
+
+def _run_with(
+    inputs: PlanInputs, configuration: Configuration, router: str, count: int, **of: Any
+) -> Run:
+    deployment = one_pool(inputs.settings, configuration, count, router)
+    return run_of(inputs, deployment, **of)
+
+
+def evaluate(
+    inputs: PlanInputs, prospect: Prospect
+) -> tuple[Candidate, tuple[str, ...]]:
+    """Find the fewest replicas of a configuration; return it with its warnings.
+
+    Of one that needs more than ``prospect.max_replicas`` the count is found to 10 %,
+    or, where only the best is asked for, not at all.
+    """
+    configuration, at_least = prospect.configuration, prospect.at_least
+    chosen, best = inputs.routers[0], Fewest(None)
+    for router in inputs.routers:
+        run_with = partial(_run_with, inputs, configuration, router)
+        if best.run is None:
+            best, chosen = _first(inputs, prospect, run_with), router
+            if best.interrupted:
+                break
+            continue
+        # A later router matters only where it saves replicas.
+        max_replicas = best.run.replica_count - 1
+        if max_replicas < at_least:
+            continue
+        better = _up_to(run_with, at_least, max_replicas, told=False)
+        if better.run is not None:
+            best, chosen = better, router
+    if best.run is None and inputs.best_only and not best.interrupted:
+        reason = f"needs more than {prospect.max_replicas} replicas"
+        return replace(pruned(prospect, reason), too_close=best.too_close), ()
+    return _candidate(inputs, prospect, chosen, best)
+
+
+def _first(
+    inputs: PlanInputs, prospect: Prospect, run_with: Callable[[int], Run]
+) -> Fewest:
+    """Return the fewest replicas with the first router that serves."""
+    at_least, max_replicas = prospect.at_least, prospect.max_replicas
+    settled_by = 2 * prospect.held or None
+    if max_replicas == MOST_REPLICAS:
+        return fewest_replicas(run_with, at_least, max_replicas, settled_by)
+    within = Fewest(None)
+    if max_replicas >= at_least:
+        within = _up_to(run_with, at_least, max_replicas, told=not inputs.best_only)
+    if within.too_close and inputs.likely is not None:
+        within = _above(run_with, within, max_replicas)
+    if within.run is not None or within.interrupted or inputs.best_only:
+        return within
+    begin = max(at_least, max_replicas + 1)
+    above = about_fewest(run_with, begin, MOST_REPLICAS, settled_by)
+    return replace(above, runs=(*within.runs, *above.runs), too_close=within.too_close)
+
+
+def _above(run_with: Callable[[int], Run], within: Fewest, max_replicas: int) -> Fewest:
+    """Return what a limit leaves open as closed, where more replicas meet the SLO.
+
+    Then the fewest decided to meet it are above the limit, as a search that begins
+    below finds them.
+    """
+    for times in _SURER:
+        try:
+            if run_with(math.ceil(times * max_replicas)).judgement.meets:
+                return replace(within, too_close=())
+        except Interrupted:
+            return replace(within, interrupted=True)
+        except HostFullError:
+            break
+    return within
+
+
+def insisted(inputs: PlanInputs, candidate: Candidate) -> Candidate:
+    """Return the best candidate with what more samples decide of it.
+
+    Each count of the search got fewer samples. Those of its own count and of the one
+    below are added where more were wanted.
+    """
+    run = candidate.run
+    if run is None or run.judgement.no_miss or _misses_above(candidate):
+        return candidate
+    runs: dict[int, Run] = {}
+    count = run.replica_count
+    probes = {probe.replica_count: probe for probe in candidate.probes}
+
+    def met(replicas: int) -> bool:
+        try:
+            deployment = run.deployment.with_replicas(replicas)
+            runs[replicas] = run_of(inputs, deployment, thorough=True)
+        except HostFullError:
+            return False
+        return runs[replicas].judgement.meets is True
+
+    def is_open(replicas: int) -> bool:
+        """Return whether more samples may decide; of what does not settle one is."""
+        if replicas not in probes:
+            return replicas > 0 and not candidate.coarse
+        return probes[replicas].meets is None and probes[replicas].sample_count > 1
+
+    try:
+        decided = run.judgement.meets is True
+        if run.judgement.spent:
+            decided = met(count)
+        while decided and is_open(count - 1) and met(count - 1):
+            count -= 1
+    except Interrupted:
+        return candidate
+    probes |= {replicas: Probe.of(more) for replicas, more in runs.items()}
+    close = {
+        fewer
+        for fewer, probe in probes.items()
+        if fewer < count and probe.meets is None
+    }
+    chosen = runs.get(count, run).without_requests()
+    return replace(
+        candidate,
+        run=chosen,
+        cost=chosen.cost,
+        decided=decided and count - 1 not in close,
+        too_close=tuple(sorted(close)),
+        probes=tuple(probes[replicas] for replicas in sorted(probes)),
+    )
+
+
+def _misses_above(candidate: Candidate) -> bool:
+    """Return whether somewhat larger counts miss the target that the count attains."""
+    count = candidate.replica_count or 0
+    reach = count + math.ceil(BAND_ABOVE * count)
+    return any(
+        probe.meets is False or (probe.meets is None and probe.missing)
+        for probe in candidate.probes
+        if count < probe.replica_count <= reach
+    )
+
+
+class Tuning(NamedTuple):
+    """A configuration whose token budget is to be tuned."""
+
+    prospect: Prospect  # with its bound
+    router: str  # to tune it with
+    max_replicas: int  # replicas at which it saves GPUs or cost
+
+
+class Tuned(NamedTuple):
+    """What smaller token budgets save."""
+
+    candidate: Candidate | None  # None where none is decided to save replicas
+    warnings: tuple[str, ...]
+    too_close: int | None = None  # replicas of which no budget decides that they do
+
+
+def is_tuned(inputs: PlanInputs, configuration: Configuration) -> bool:
+    """Return whether smaller token budgets are tried.
+
+    Of schedulers that are not vLLM's only where the budgets to try are given.
+    """
+    return inputs.settings.tune and bool(
+        inputs.budgets or is_vllm(configuration.engine)
+    )
+
+
+def tune(inputs: PlanInputs, tuning: Tuning) -> Tuned:
+    """Find fewer replicas with a smaller token budget.
+
+    A smaller budget keeps long prompts from stretching the iterations that others
+    decode in. Every schedule that it allows the larger one allows too, so that the
+    lower bound holds.
+    """
+    prospect, max_replicas = tuning.prospect, tuning.max_replicas
+    engine = prospect.configuration.engine
+    at_least = max(1, prospect.bound.replica_count)
+    found = Tuned(None, ())
+    for budget in inputs.budgets or BUDGETS:
+        if budget >= engine.max_num_batched_tokens or max_replicas < at_least:
+            continue
+        configuration = with_budget(prospect.configuration, budget)
+        if refusal(inputs.load.base, configuration.engine):
+            continue  # a prompt that is not cut is longer
+        run_with = partial(_run_with, inputs, configuration, tuning.router)
+        better = _up_to(run_with, at_least, max_replicas, told=False)
+        if better.run is not None:
+            max_replicas = better.run.replica_count - 1
+            tuned = replace(prospect, configuration=configuration)
+            found = Tuned(*_candidate(inputs, tuned, tuning.router, better))
+        elif better.too_close and found.candidate is None:
+            text = (
+                f"{prospect}: {max_replicas:,} replicas with "
+                f"--max-num-batched-tokens {budget} are too close to the target to call"
+            )
+            found = Tuned(None, (*found.warnings, text), max_replicas)
+    return found
+
+
+def _up_to(
+    run_with: Callable[..., Run], at_least: int, max_replicas: int, *, told: bool
+) -> Fewest:
+    """Return the fewest replicas up to a count; no run where it is not decided.
+
+    Where that count misses the SLO, its figures are complete if they are ``told``.
+    """
+    try:
+        run = run_with(max_replicas, only_whether=not told)
+    except Interrupted:
+        return Fewest(None, interrupted=True)
+    except HostFullError:
+        return Fewest(None)
+    meets = run.judgement.meets
+    if meets:  # the search comes to this count again
+        fewest = fewest_replicas(
+            lambda count: run if count == max_replicas else run_with(count),
+            at_least,
+            max_replicas,
+        )
+        if fewest.decided:
+            return fewest
+    return Fewest(None, (run,), too_close=() if meets is False else (max_replicas,))
+
+
+def _candidate(
+    inputs: PlanInputs,
+    prospect: Prospect,
+    router: str,
+    fewest: Fewest,
+) -> tuple[Candidate, tuple[str, ...]]:
+    probes = tuple(Probe.of(run) for run in fewest.runs)
+    run = fewest.run
+    if run is None and fewest.interrupted:
+        return _interrupted(prospect, probes), ()
+    if run is None:
+        return _infeasible(inputs, prospect, router, probes), ()
+    below = [fewer for fewer in fewest.runs if fewer.replica_count < run.replica_count]
+    candidate = replace(
+        prospect.candidate("feasible"),
+        run=run.without_requests(),
+        cost=run.cost,
+        decided=fewest.decided and run.replica_count - 1 not in fewest.too_close,
+        coarse=fewest.coarse,
+        cut_short=fewest.interrupted,
+        too_close=fewest.too_close,
+        binding=binding_limit(below[-1] if below else None),
+        probes=probes,
+        cautious_count=None if fewest.interrupted else _cautious(inputs, run, router),
+    )
+    if (
+        reason := over_quota(inputs.settings.max_nodes, run.deployment.pools)
+    ) is not None:
+        found = prospect.candidate("infeasible")
+        return replace(found, infeasible_reason=reason, probes=probes), ()
+    texts = extrapolations(run)
+    if fewest.interrupted:
+        text = f"{prospect}: interrupted; {run.replica_count:,} replicas meet the SLO"
+        texts = (f"{text}, and fewer may", *texts)
+    return candidate, texts
+
+
+def _cautious(inputs: PlanInputs, run: Run, router: str) -> int | None:
+    """Return how many replicas serve if engines are as slow as one of ten is.
+
+    To 10 %; None where the latency is in no doubt, or no such count is near.
+    """
+    configuration, count = run.configuration, run.replica_count
+    slowdown, share = configuration.cautious_slowdown, configuration.cautious_share
+    if not slowdown or not share:
+        return None
+    slower = configuration.slowed(slowdown)
+    if cannot_serve(inputs, slower):
+        return None
+    most = max(count, math.ceil(2 * count / share))
+    found = about_fewest(partial(_run_with, inputs, slower, router), count, most).run
+    return None if found is None else found.replica_count
+
+
+def _interrupted(prospect: Prospect, probes: tuple[Probe, ...]) -> Candidate:
+    counts = ", ".join(f"{probe.replica_count:,}" for probe in probes)
+    return replace(
+        prospect.candidate("interrupted"),
+        pruned_reason=(
+            f"of {counts} replicas none was shown to meet the SLO before Ctrl-C"
+            if counts
+            else "not simulated before Ctrl-C"
+        ),
+        probes=probes,
+    )
+
+
+def _infeasible(
+    inputs: PlanInputs, prospect: Prospect, router: str, probes: tuple[Probe, ...]
+) -> Candidate:
+    last = probes[-1]
+    missing = ", ".join(last.missing)
+    classes = len(inputs.trace.class_names) > 1 and missing
+    reason = (
+        f"{last.replica_count:,} replicas attain {last.attained} "
+        f"with router {router}"
+        + (f", class {missing} misses its target" if classes else "")
+        + ("" if last.stable else ", the wait in the queue grows")
+        + ", and more do not help"
+    )
+    return replace(
+        prospect.candidate("infeasible"),
+        infeasible_reason=reason,
+        probes=probes,
+    )

@@ -1,0 +1,367 @@
+"""What given fleets serve within an SLO: the highest rate, and the most users."""
+
+import warnings
+from bisect import bisect_right
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+
+from capplan.deployment.configuration import Configuration
+from capplan.deployment.pools import Deployment, Pool
+from capplan.errors import (
+    CapplanWarning,
+    HostFullError,
+    InputError,
+    collected_warnings,
+)
+from capplan.planning.configure.configuration import configurations, runnable
+from capplan.planning.configure.deployments import one_pool
+from capplan.planning.configure.excluded import Excluded
+from capplan.planning.configure.prefix_caching import with_caching_as_used
+from capplan.planning.evaluate.executors import Interrupted
+from capplan.planning.evaluate.highest_rate import STEP, highest_decided, highest_rate
+from capplan.planning.evaluate.inputs import PlanInputs, Progress, unseen
+from capplan.planning.evaluate.judgement import Judgement
+from capplan.planning.evaluate.run import BUDGET_REQUESTS, OF_FEW, Run, judged_run
+from capplan.planning.evaluate.saturation import saturation
+from capplan.planning.load.load import Load, OpenLoad, scaled
+from capplan.planning.load.traffic import arriving, asked, judged, read_requests
+from capplan.planning.load.traffic_over_time import busiest_hour_of_mean
+from capplan.planning.money.cost import usd_per_month
+from capplan.planning.prove.proof import bound_of
+from capplan.planning.settings.groups import MOST_REPLICAS
+from capplan.planning.settings.plan import CapacitySettings
+from capplan.planning.shown import Shown
+from capplan.planning.size.candidates import cannot_serve
+from capplan.simulator.fleet.fleet import Stopped
+from capplan.workload.slo import Slo
+from capplan.workload.trace import Trace
+from capplan.workload.users import MOST_USERS, Users, think_text
+
+_OF_SATURATION = 0.7
+"""Share of what replicas complete at most at which the search begins."""
+_METRICS = ("ttft_s", "tpot_s", "e2e_s")
+
+
+@dataclass(frozen=True, eq=False)
+class Served:
+    """What one fleet serves within one SLO."""
+
+    deployment: Deployment
+    slo_text: str
+    attainment_text: str
+    usd_per_month: float | None  # None without a price
+    max_rate_per_s: float | None = None  # None where no rate is held [requests/s]
+    # in the busiest hour, where the trace's own times span two [requests/s]
+    busiest_hour_per_s: float | None = None
+    # the highest rate decided to be held, and the lowest decided not to be
+    max_rate_per_s_interval: tuple[float, float] | None = None
+    # no scheduler serves more within the SLO; None without a bound [requests/s]
+    upper_bound_rate_per_s: float | None = None
+    max_users: int | None = None
+    max_users_interval: tuple[float, float] | None = None
+    reason: str = ""  # why it serves none
+
+    @property
+    def pool(self) -> Pool:
+        """Its replicas."""
+        return self.deployment.pool
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Capacity(Shown):
+    """What each fleet serves, by SLO in the order given, the most first."""
+
+    llm: str | None  # None of given iteration times
+    rows: tuple[Served, ...]
+    excluded: tuple[Excluded, ...]
+    think: str  # of users
+    trace_source: str
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def best(self) -> Served:
+        """The first fleet."""
+        return self.rows[0]
+
+
+def capacity(
+    settings: CapacitySettings,
+    progress: Progress | None = None,
+    stopped: Stopped | None = None,
+) -> Capacity:
+    """Return what fleets of a given size serve: of each configuration, for each SLO.
+
+    A rate, or a number of users, is held where it is decided that the SLO is met; the
+    next one, 3 % higher, is not. When ``stopped`` says so, the fleets that were done by
+    then are returned; before there is one, KeyboardInterrupt is raised.
+    """
+    settings.check_size()
+    show = progress or unseen
+    with collected_warnings() as texts:
+        show("reading the requests")
+        base = read_requests(settings)
+        shares = bool(base.prefix_tokens.any())
+        of_plan = settings.at_rate(None)
+        tried = list(configurations(of_plan))
+        tried = _of_the_size(settings, tried)
+        able = runnable(tried)
+        rows = []
+        objectives = settings.objectives()
+        for first, slo in enumerate(objectives):
+            fleets = []
+            for done, configuration in enumerate(able, first * len(able)):
+                known = with_caching_as_used(configuration, of_plan, shares)
+                within = slo.describe(base.class_names)
+                share = done / (len(able) * len(objectives))
+                show(f"loading {known} within {within}", share)
+                with suppress(Interrupted):
+                    fleets.append(_served(_Search(settings, base, slo, known, stopped)))
+            rows += sorted(fleets, key=lambda row: -(row.max_rate_per_s or 0.0))
+        if stopped is not None and stopped():
+            if not rows:
+                raise KeyboardInterrupt
+            text = "interrupted: fleets that were not loaded by then are left out"
+            warnings.warn(text, CapplanWarning, stacklevel=2)
+    return Capacity(
+        settings.llm,
+        tuple(rows),
+        tuple(row for row in tried if isinstance(row, Excluded)),
+        think_text(*settings.think_time),
+        base.source,
+        tuple(texts),
+    )
+
+
+def _of_the_size(
+    settings: CapacitySettings, tried: list[Configuration | Excluded]
+) -> list[Configuration | Excluded]:
+    """Return what was tried; what is too large for the size is excluded with why.
+
+    Raises
+    ------
+    InputError
+        When all are, by the smallest.
+    """
+    found: list[Configuration | Excluded] = []
+    refused: list[tuple[int, InputError]] = []
+    for row in tried:
+        if isinstance(row, Configuration):
+            try:
+                replica_count(settings, row)
+            except InputError as error:
+                refused.append((row.gpus, error))
+                found.append(Excluded(row.gpu, row.tp, str(error), row.layout))
+                continue
+        found.append(row)
+    if refused and not any(isinstance(row, Configuration) for row in found):
+        raise min(refused, key=lambda pair: pair[0])[1]
+    return found
+
+
+def _served(search: "_Search") -> Served:
+    slo, load = search.slo, search.at(search.first_per_s)
+    names = load.base.class_names
+    served = Served(
+        search.deployment,
+        slo.describe(names),
+        slo.describe_targets(names),
+        usd_per_month(search.deployment.pools),
+    )
+    if reason := cannot_serve(search.inputs(load), search.configuration):
+        return replace(served, reason=reason)
+    rate_per_s = search.highest_rate()
+    if rate_per_s is None:
+        return replace(served, reason="no rate is held")
+    if rate_per_s == np.inf:
+        reason = "holds any rate: all requests could arrive at once"
+        return replace(served, reason=reason)
+    users = search.most_users(rate_per_s)
+    return replace(
+        served,
+        max_rate_per_s=rate_per_s,
+        max_rate_per_s_interval=search.interval(rate_per_s, search.rates),
+        busiest_hour_per_s=search.busiest_hour_per_s(rate_per_s),
+        upper_bound_rate_per_s=search.bound(rate_per_s),
+        max_users=users,
+        max_users_interval=None
+        if users is None
+        else search.interval(users, search.crowds),
+    )
+
+
+class _Search:
+    """Loads on one fleet, and whether it holds them."""
+
+    def __init__(
+        self,
+        settings: CapacitySettings,
+        trace: Trace,
+        slo: Slo,
+        configuration: Configuration,
+        stopped: Stopped | None,
+    ) -> None:
+        self._settings, self._trace, self._stopped = settings, trace, stopped
+        self.slo, self.configuration = slo, configuration
+        count = replica_count(settings, configuration)
+        self.deployment = one_pool(settings, configuration, count)
+        self.rates: dict[float, bool | None] = {}
+        self.crowds: dict[float, bool | None] = {}
+        self.at = cache(self._at)  # the search may come to a rate again
+        own = settings.arrivals is None and trace.arrival_s is not None
+        own_per_s = trace.rate_per_s if own else 1.0
+        self._of_plan = settings.at_rate(None if own else own_per_s)
+        self._read = arriving(trace, self._of_plan, self._rng)
+        self._own_per_s = own_per_s
+        found = saturation(self._read, configuration, slo)
+        completed_per_s = own_per_s if found is None else found.rate_per_s * count
+        self.first_per_s = own_per_s if own else _OF_SATURATION * completed_per_s
+
+    def _at(self, rate_per_s: float) -> OpenLoad:
+        """Return the requests at a rate."""
+        load = scaled(self._read, rate_per_s / self._own_per_s)
+        return judged(load, self._settings, self.slo, self._rng, [self.configuration])
+
+    @property
+    def _rng(self) -> np.random.Generator:
+        return np.random.default_rng(self._settings.seed)
+
+    def inputs(self, load: OpenLoad) -> PlanInputs:
+        """Return the inputs of a plan for a load, of which there is a bound."""
+        router = self.deployment.router
+        return PlanInputs(self._of_plan, load, self.slo, (router,), None)
+
+    def highest_rate(self) -> float | None:
+        """Return the highest rate that is held; None where none is. [requests/s]"""
+        return self._highest(self.at, self.first_per_s, self.rates)
+
+    def most_users(self, max_rate_per_s: float) -> int | None:
+        """Return the most users who are served; None where not one is."""
+        think = self._settings.think_time
+
+        @cache
+        def of(users: float) -> Load:
+            rng = self._rng
+            many = Users(_whole(users), *think)
+            load = asked(many, self._trace, self._settings, rng)
+            slo = replace(self.slo, attain_in_s=None)  # windows are of the log
+            return judged(load, self._settings, slo, rng, [self.configuration])
+
+        # By Little's law, from how long requests stay at the highest rate.
+        run = self._run(self.at(max_rate_per_s), first_only=True)
+        stay_s = 0.0 if run is None else run.judgement.percentiles["e2e_s"][0]
+        about = _whole(max_rate_per_s * (think[0] + stay_s))
+        most = self._highest(of, about, self.crowds, _whole)
+        return None if most is None or most == np.inf else _whole(most)
+
+    def _highest(
+        self,
+        load_of: Callable[[float], Load],
+        about: float,
+        looked: dict[float, bool | None],
+        rounded: Callable[[float], float] = float,
+    ) -> float | None:
+        """Return the highest load that is held; one sample each says where it is."""
+
+        @cache
+        def judged(amount: float, first_only: bool) -> Judgement | None:
+            run = self._run(load_of(amount), first_only=first_only, metrics=())
+            return None if run is None else run.judgement
+
+        def seems(amount: float) -> bool:
+            # A trace's own arrivals are one sample, which decides as well.
+            found = judged(amount, load_of(amount).is_resampled)
+            return found is not None and found.seems_held
+
+        def holds(amount: float) -> bool:
+            found = judged(amount, False)
+            looked[amount] = False if found is None else found.meets
+            return found is not None and found.holds
+
+        return highest_decided(
+            lambda amount: seems(rounded(amount)),
+            lambda amount: holds(rounded(amount)),
+            about,
+        )
+
+    def busiest_hour_per_s(self, mean_per_s: float) -> float | None:
+        """Return the rate of the trace's busiest hour at a mean rate. [requests/s]"""
+        own = None if self._settings.arrivals else busiest_hour_of_mean(self._trace)
+        return None if own is None else mean_per_s * own
+
+    def bound(self, held_per_s: float) -> float | None:
+        """Return a rate at which the lower bound on replicas is above the fleet's."""
+        count = self.deployment.pool.replica_count
+
+        def allows(rate_per_s: float) -> bool:
+            inputs = self.inputs(self.at(rate_per_s))
+            return bound_of(inputs, self.configuration)[0].replica_count <= count
+
+        highest = highest_rate(cache(allows), held_per_s)
+        return None if highest is None or highest == np.inf else highest * STEP
+
+    def interval(
+        self, held: float, looked: dict[float, bool | None]
+    ) -> tuple[float, float]:
+        """Return what is held and the least above it decided to be missed."""
+        missed = [at for at, meets in looked.items() if meets is False and at > held]
+        return held, min(missed, default=np.inf)
+
+    def _run(
+        self,
+        load: Load,
+        *,
+        first_only: bool = False,
+        metrics: tuple[str, ...] = _METRICS,
+    ) -> Run | None:
+        try:
+            return judged_run(
+                load,
+                self.slo,
+                self.deployment,
+                seed=self._settings.seed,
+                metrics=metrics,
+                budget_requests=OF_FEW * BUDGET_REQUESTS,
+                first_only=first_only,
+                stopped=self._stopped,
+            )
+        except HostFullError:
+            return None
+
+
+def _whole(users: float) -> int:
+    return int(min(max(1, round(users)), MOST_USERS))
+
+
+def replica_count(settings: CapacitySettings, configuration: Configuration) -> int:
+    """Return the replicas of a fleet of the size given."""
+    gpus, usd = settings.max_gpus, settings.max_usd_per_month
+    if settings.replicas is not None:
+        return settings.replicas
+    if gpus is not None:
+        if gpus < configuration.gpus:
+            raise InputError(
+                f"--max-gpus is {gpus}; a replica of {configuration} takes "
+                f"{configuration.gpus}"
+            )
+        return gpus // configuration.gpus
+    assert usd is not None
+    monthly = usd_per_month([Pool(configuration, 1)])
+    if not monthly:
+        raise InputError(
+            f"{configuration} has no price; give --price {configuration.gpu}=USD, or "
+            "--max-gpus"
+        )
+    if usd < monthly:
+        raise InputError(
+            f"--max-usd-per-month is {usd:,.0f}; a replica of {configuration} costs "
+            f"{monthly:,.0f} a month"
+        )
+    return bisect_right(
+        range(1, MOST_REPLICAS + 1),
+        usd * (1 + 1e-9),  # 3 × 0.1 is more than 0.3
+        key=lambda count: usd_per_month([Pool(configuration, count)]) or 0.0,
+    )

@@ -1,0 +1,332 @@
+"""Candidates with prompts and decoding apart: two pools, sized and configured apart."""
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
+from capplan.deployment.configuration import Configuration
+from capplan.errors import CapplanWarning
+from capplan.planning.configure.excluded import Excluded
+from capplan.planning.configure.launch import launch
+from capplan.planning.configure.speculation import accepting
+from capplan.planning.evaluate.candidate import Candidate, Disaggregation
+from capplan.planning.evaluate.executors import Interrupted, executor
+from capplan.planning.evaluate.inputs import PlanInputs, Progress
+from capplan.planning.evaluate.probe import Probe
+from capplan.planning.evaluate.run import Run, run_of
+from capplan.planning.prove.pool_parts import Counts, Part, one_fewer
+from capplan.planning.prove.proof import bound_held
+from capplan.planning.size.cautions import extrapolations
+from capplan.planning.size.fewest_pools import FewestPools, attained, fewest_pools
+from capplan.planning.size.fewest_replicas import binding_limit
+from capplan.planning.size.pairs import Pair, pairs_of
+from capplan.planning.size.prospects import CENTS, Prospect, feasible_of, price_of
+
+BY_TURNS = "round-robin"
+"""Router that does not send prompt after prompt to replicas whose link is busy, as the
+one of the shortest queue does, which sees no copies."""
+_WAVE = 4
+"""Pairs simulated side by side before the others are held against them."""
+
+
+def disaggregated(
+    inputs: PlanInputs,
+    tried: Sequence[Configuration | Excluded],
+    progress: Progress,
+) -> list[Candidate]:
+    """Return the pairs of each GPU type, simulated or pruned.
+
+    They are held against each other alone: the best of them stands beside the best of
+    one pool, whatever that is.
+    """
+    progress("bounding prompts and decoding apart")
+    done: list[Candidate] = []
+    pairs: list[Pair] = []
+    for pair, reason in pairs_of(inputs, tried):
+        if reason:
+            candidate = pair.candidate("infeasible")
+            done.append(replace(candidate, infeasible_reason=reason))
+        else:
+            pairs.append(pair)
+    simulated: dict[str, Pair] = {}
+    settings = inputs.settings
+    with executor(settings.executor, settings.ray_address) as workers:
+        while pairs:
+            size = _WAVE if feasible_of(done) else 1
+            wave, pairs = pairs[:size], pairs[size:]
+            names = "; ".join(map(str, wave))
+            share = len(done) / (len(done) + len(wave) + len(pairs))
+            progress(f"simulating {names} ({len(pairs)} more)", share)
+            for pair, (candidate, texts) in zip(
+                wave, workers(evaluate, inputs, wave), strict=True
+            ):
+                done.append(candidate)
+                simulated[str(pair)] = pair
+                for text in texts:
+                    warnings.warn(text, CapplanWarning, stacklevel=2)
+            pairs, left_out = _against(inputs, pairs, done)
+            done += left_out
+    progress("deciding what was too close to call")
+    return _decided(inputs, simulated, done)
+
+
+def _decided(
+    inputs: PlanInputs, simulated: dict[str, Pair], done: list[Candidate]
+) -> list[Candidate]:
+    """Return candidates of which more samples decide what may be the best."""
+    rows = {str(row): row for row in done}
+    best = min(feasible_of(done), key=price_of, default=None)
+    if best is not None:
+        best = rows[str(best)] = insisted(inputs, simulated[str(best)], best)
+    for name, pair in simulated.items():
+        row = rows[name]
+        if row is best or not row.pools_too_close:
+            continue
+        limit = None if best is None else price_of(best)
+        if limit is None or min(map(pair.price_of, row.pools_too_close)) < limit:
+            row = rows[name] = insisted(inputs, pair, row)
+            if row.run is not None and (limit is None or price_of(row) < limit):
+                best = row
+    return [_bound_held(inputs, row) for row in rows.values()]
+
+
+def _bound_held(inputs: PlanInputs, candidate: Candidate) -> Candidate:
+    """Return a candidate with bounds that the counts of its pools are not below."""
+    if candidate.run is None:
+        return candidate
+    pools = []
+    for pool in candidate.pools:
+        part = Part(pool.role, candidate.run.deployment.hand_off)
+        found, count = (pool.bound, pool.bound_sample), pool.replica_count or 0
+        found = bound_held(inputs, pool.configuration, found, count, part)
+        pools.append(replace(pool, bound=found[0], bound_sample=found[1]))
+    return replace(candidate, pools=tuple(pools))
+
+
+def _against(
+    inputs: PlanInputs, pairs: list[Pair], done: list[Candidate]
+) -> tuple[list[Pair], list[Candidate]]:
+    """Return the pairs that may still be the best, and the others as candidates."""
+    feasible = feasible_of(done)
+    rivals = tuple(map(price_of, feasible))
+    left, left_out = [], []
+    for pair in pairs:
+        pair = replace(pair, rivals=rivals)
+        price = pair.price_of(pair.at_least)
+        may_win = not inputs.best_only or not rivals or price < min(rivals)
+        if may_win and pair.competes(pair.at_least):
+            left.append(pair)
+            continue
+        _, gpu_count = price
+        other = min(feasible, key=price_of)
+        reason = (
+            f"needs at least {gpu_count} GPUs by the bounds or the utilisation of its "
+            f"pools; {other} does with {other.gpu_count}"
+        )
+        left_out.append(replace(pair.candidate("pruned"), pruned_reason=reason))
+    return left, left_out
+
+
+def evaluate(inputs: PlanInputs, pair: Pair) -> tuple[Candidate, tuple[str, ...]]:
+    """Find the cheapest replicas of a pair; return it with its warnings.
+
+    Where the router leads to none, and the user gave none, by turns.
+    """
+    routers = [pair.router]
+    if inputs.settings.router is None:
+        routers.append(BY_TURNS)
+    for router in routers:
+        pair = replace(pair, router=router)
+        found = fewest_pools(
+            partial(_run_with, inputs, pair),
+            pair.at_least,
+            pair.price_of,
+            pair.competes if pair.rivals else None,
+        )
+        if found.run is not None or found.interrupted or pair.rivals:
+            break
+    probes = tuple(Probe.of(run) for run in found.runs)
+    if found.run is None:
+        return _without_run(inputs, pair, found, probes), ()
+    candidate = replace(
+        _with_run(pair, found.run, found.runs),
+        decided=found.decided,
+        cut_short=found.interrupted,
+        probes=probes,
+        pools_too_close=found.too_close,
+    )
+    texts = extrapolations(found.run)
+    if found.interrupted:
+        texts = (f"{pair}: interrupted; cheaper pools may meet the SLO", *texts)
+    return candidate, texts
+
+
+def _run_with(
+    inputs: PlanInputs, pair: Pair, counts: Counts, *, thorough: bool = False
+) -> Run:
+    return run_of(inputs, pair.deployment(counts), thorough=thorough)
+
+
+def _counts(run: Run) -> Counts:
+    first, second = run.deployment.pools
+    return first.replica_count, second.replica_count
+
+
+def _with_run(pair: Pair, run: Run, runs: Sequence[Run]) -> Candidate:
+    """Return the feasible candidate of a pair, with its cost and what binds it."""
+    used = zip(run.deployment.pools, run.simulation.pools, strict=True)
+    pools = tuple(
+        replace(
+            planned,
+            replica_count=pool.replica_count,
+            busy_share=float(use.series.busy_share.mean()),
+        )
+        for planned, (pool, use) in zip(pair.candidate("").pools, used, strict=True)
+    )
+    fewer = [each for each in runs if _counts(each) in one_fewer(_counts(run))]
+    fewer = [each for each in fewer if each.judgement.meets is not True]
+    least = min(fewer, key=attained, default=None)
+    return replace(
+        pair.candidate("feasible"),
+        pools=pools,
+        run=run.without_requests(),
+        cost=run.cost,
+        binding=binding_limit(least),
+    )
+
+
+def _without_run(
+    inputs: PlanInputs, pair: Pair, found: FewestPools, probes: tuple[Probe, ...]
+) -> Candidate:
+    """Return the candidate of a pair of which no counts were found."""
+    if found.interrupted:
+        reason = "none was shown to meet the SLO before Ctrl-C"
+        candidate = pair.candidate("interrupted")
+        return replace(candidate, pruned_reason=reason, probes=probes)
+    if pair.rivals:
+        reason = "needs more than the best: of pools that cost less none is shown to do"
+        return replace(
+            pair.candidate("pruned"),
+            pruned_reason=reason,
+            probes=probes,
+            pools_too_close=found.too_close,
+        )
+    last = found.runs[-1]
+    first, second = _counts(last)
+    reason = (
+        f"{first:,} replicas for prompts and {second:,} for decoding attain "
+        f"{attained(last):.2%} with router {last.deployment.router}, and many more are "
+        "no help"
+    )
+    candidate = pair.candidate("infeasible")
+    return replace(candidate, infeasible_reason=reason, probes=probes)
+
+
+def insisted(inputs: PlanInputs, pair: Pair, candidate: Candidate) -> Candidate:
+    """Return a pair with what more samples decide of it.
+
+    Each count of the search got fewer samples. Those of its own counts are added where
+    more were wanted, and those of cheaper counts that are too close to call, or were
+    not simulated and are one replica fewer.
+    """
+    run = candidate.run
+    if run is not None and run.judgement.no_miss:
+        return candidate
+    if run is not None and run.judgement.meets and not candidate.decided:
+        return candidate  # somewhat larger pools miss the target
+    runs: dict[Counts, Run] = {}
+    probes = {probe.pool_replica_counts: probe for probe in candidate.probes}
+
+    def met(counts: Counts) -> bool:
+        runs[counts] = _run_with(inputs, pair, counts, thorough=True)
+        return runs[counts].judgement.meets is True
+
+    def is_open(counts: Counts) -> bool:
+        """Return whether more samples may decide."""
+        if counts in runs:
+            return False
+        return counts not in probes or probes[counts].meets is None
+
+    counts: Counts | None = None if run is None else _counts(run)
+    decided = run is not None and run.judgement.meets is True
+    try:
+        if counts is not None and run is not None and run.judgement.spent:
+            decided = met(counts)
+        while decided or counts is None:
+            below = [] if counts is None else one_fewer(counts)
+            tried = sorted({*candidate.pools_too_close, *below}, key=pair.price_of)
+            if counts is not None:
+                price = pair.price_of(counts)
+                tried = [each for each in tried if pair.price_of(each) < price]
+            found = next((each for each in tried if is_open(each) and met(each)), None)
+            if found is None:
+                break
+            counts, decided = found, True
+    except Interrupted:
+        return candidate
+    probes |= {each: Probe.of(more) for each, more in runs.items()}
+    ordered = sorted(probes, key=lambda each: (pair.price_of(each), each))
+    candidate = replace(candidate, probes=tuple(probes[each] for each in ordered))
+    if counts is None:
+        return candidate
+    chosen = runs.get(counts, run)
+    assert chosen is not None
+    if counts in runs:
+        candidate = replace(
+            _with_run(pair, chosen, list(runs.values())),
+            probes=candidate.probes,
+            cut_short=candidate.cut_short,
+        )
+    price = pair.price_of(counts)
+    close = [
+        each
+        for each in ordered
+        if probes[each].meets is None and pair.price_of(each) < price
+    ]
+    return replace(candidate, decided=decided, pools_too_close=tuple(close))
+
+
+def pools_accepting(inputs: PlanInputs, best: Candidate, times: float) -> int | None:
+    """Return the GPUs of a pair with each rate of acceptance so many times as high."""
+    assert best.run is not None
+    prefill, decode = (
+        Prospect(accepting(pool.configuration, times), pool.bound, pool.bound_sample)
+        for pool in best.pools
+    )
+    pair = Pair(prefill, decode, inputs.settings, best.run.deployment.router)
+    candidate, _ = evaluate(inputs, pair)
+    return candidate.gpu_count
+
+
+def started(inputs: PlanInputs, candidate: Candidate) -> Candidate:
+    """Return a candidate of two pools with the commands that start their replicas."""
+    assert candidate.run is not None
+    hand_off = candidate.run.deployment.hand_off
+    pools = tuple(
+        replace(pool, launch=launch(pool.configuration, inputs.settings, hand_off))
+        for pool in candidate.pools
+    )
+    return replace(candidate, pools=pools)
+
+
+def worth(
+    aggregated: Candidate | None, apart: Candidate | None, candidates: list[Candidate]
+) -> Disaggregation | None:
+    """Return what it is worth to have prompts and decoding apart; None: not known."""
+    if any(row.status == "interrupted" for row in candidates):
+        return None
+    if not any(row.pools for row in candidates):
+        return None
+    if apart is None or apart.gpu_count is None:
+        return Disaggregation(False)
+    if aggregated is None or aggregated.gpu_count is None:
+        return Disaggregation(True)
+    usd = None
+    if aggregated.cost is not None and apart.cost is not None:
+        usd = round(aggregated.cost.usd_per_h - apart.cost.usd_per_h, CENTS)
+    return Disaggregation(
+        price_of(apart) < price_of(aggregated),
+        aggregated.gpu_count - apart.gpu_count,
+        usd,
+    )

@@ -1,0 +1,246 @@
+"""Pairs of configurations, for prompts and for decoding, before they are simulated."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+
+import numpy as np
+
+from capplan.deployment.configuration import Configuration
+from capplan.deployment.pools import DECODE, PREFILL, Deployment, Pool
+from capplan.errors import InputError
+from capplan.planning.configure.deployments import link_gb_per_s, two_pools
+from capplan.planning.configure.excluded import Excluded
+from capplan.planning.configure.prefix_caching import without_states
+from capplan.planning.configure.scheduling import widest_alone
+from capplan.planning.evaluate.candidate import Candidate, Degrees, PoolPlan, degrees
+from capplan.planning.evaluate.executors import side_by_side
+from capplan.planning.evaluate.inputs import PlanInputs, _of_prefill_tp, prefilling
+from capplan.planning.evaluate.saturation import replica_saturations
+from capplan.planning.evaluate.too_slow import too_slow
+from capplan.planning.load.unbatched import Unbatched, unbatched
+from capplan.planning.prove.pool_parts import Counts, Part
+from capplan.planning.prove.proof import bound_of
+from capplan.planning.settings.fleet import DEFAULT_HAND_OFF
+from capplan.planning.settings.plan import PlanSettings
+from capplan.planning.size.fewest_pools import Price
+from capplan.planning.size.prospects import Prospect, price_of_pools
+from capplan.simulator.checks import oversized
+from capplan.simulator.engine.group_state import no_ranks_apart
+from capplan.simulator.fleet.between import PULLS
+from capplan.simulator.hand_offs import computes_last_again, parse_hand_off
+from capplan.simulator.hand_offs import hand_off as load_hand_off
+from capplan.workload.trace import Trace
+
+
+@dataclass(frozen=True, eq=False)
+class Pair:
+    """Replicas of one GPU type for prompts and for decoding, before simulation."""
+
+    prefill: Prospect
+    decode: Prospect
+    settings: PlanSettings
+    router: str
+    rivals: tuple[Price, ...] = ()  # of other pairs that meet the SLO
+
+    def __str__(self) -> str:
+        return str(self.candidate(""))
+
+    @property
+    def at_least(self) -> Counts:
+        """Fewest replicas of each pool, by its bound and its utilisation."""
+        return self.prefill.at_least, self.decode.at_least
+
+    def deployment(self, counts: Counts) -> Deployment:
+        """Return so many replicas of each behind a router."""
+        of = self.prefill.configuration, self.decode.configuration
+        return two_pools(self.settings, of, counts, self.router)
+
+    def price_of(self, counts: Counts) -> Price:
+        """Return $/h, infinite without a price, and GPUs of so many replicas."""
+        return price_of_pools(
+            Pool(self.prefill.configuration, counts[0]),
+            Pool(self.decode.configuration, counts[1]),
+        )
+
+    def competes(self, counts: Counts) -> bool:
+        """Return whether replicas cost less, or are fewer GPUs, than all rivals."""
+        usd, gpu_count = self.price_of(counts)
+        return all(usd < other for other, _ in self.rivals) or all(
+            gpu_count < other for _, other in self.rivals
+        )
+
+    def candidate(self, status: str) -> Candidate:
+        """Return its candidate, with the bounds of its pools and without a run."""
+        pools = tuple(
+            PoolPlan(role, each.configuration, each.bound, each.sample)
+            for role, each in ((PREFILL, self.prefill), (DECODE, self.decode))
+        )
+        candidate = Candidate.of(self.decode.configuration, status)
+        return replace(candidate, pools=pools)
+
+
+def pairs_of(
+    inputs: PlanInputs, tried: Sequence[Configuration | Excluded]
+) -> list[tuple[Pair, str]]:
+    """Return the pairs of each GPU type, cheapest first, and why one cannot serve.
+
+    The reason is empty where it can. Without those that cost too much to be of use.
+    """
+    hand_off = inputs.settings.hand_off or DEFAULT_HAND_OFF
+    takes_ranks = not _no_ranks(inputs.settings)
+    shares = bool(inputs.load.base.prefix_tokens.any())
+    decoding = [
+        without_states(row, inputs.settings, shares)
+        for row in tried
+        if isinstance(row, Configuration)
+        if row.rank_tables is None or takes_ranks
+    ]
+    prompting = prefilling(inputs, decoding)
+    pairs = [
+        (first, second)
+        for first, second in product(prompting, decoding)
+        if first.gpu == second.gpu
+        if price_of_pools(Pool(first, 1), Pool(second, 1)) < inputs.to_beat
+    ]
+    parts = [
+        (row, role)
+        for role, rows in ((PREFILL, prompting), (DECODE, decoding))
+        for row in rows
+        if any(row is pair[role == DECODE] for pair in pairs)
+    ]
+    bounds = side_by_side(
+        lambda part: bound_of(inputs, part[0], Part(part[1], hand_off)), parts
+    )
+    prospects = {
+        (id(row), role): Prospect(row, *bound)
+        for (row, role), bound in zip(parts, bounds, strict=True)
+    }
+    known: dict[int, Unbatched] = {}
+
+    def alone(row: Configuration) -> Unbatched:
+        if id(row) not in known:
+            engine, tables = widest_alone(row)
+            known[id(row)] = unbatched(inputs.trace, tables, engine)
+        return known[id(row)]
+
+    found = []
+    for first, second in pairs:
+        prefill, decode = prospects[id(first), PREFILL], prospects[id(second), DECODE]
+        pair = Pair(prefill, decode, inputs.settings, inputs.routers[0])
+        pair = _with_held(inputs, pair, hand_off)
+        if not pair.price_of(pair.at_least) < inputs.to_beat:
+            continue
+        found.append((pair, _cannot_serve(inputs, pair, hand_off, alone)))
+    return sorted(found, key=lambda each: _cheapest_first(each[0]))
+
+
+def _no_ranks(settings: PlanSettings) -> str:
+    """Return why pools have no ranks that step together; empty where they may."""
+    hand_off = settings.hand_off or DEFAULT_HAND_OFF
+    return no_ranks_apart(hand_off, settings.prefill_schedule_interval or 1)
+
+
+def check_pools(
+    settings: PlanSettings, tried: Sequence[Configuration | Excluded]
+) -> None:
+    """Refuse pools that cannot be, before anything is simulated."""
+    hand_off = parse_hand_off(settings.hand_off or DEFAULT_HAND_OFF).name
+    _of_prefill_tp(settings)
+    if settings.may_have_ranks and (reason := _no_ranks(settings)):
+        raise InputError(f"--data-parallel-size: {reason}")
+    for row in tried:
+        if not isinstance(row, Configuration):
+            continue
+        if link_gb_per_s(settings, [row]) is None:
+            raise InputError(
+                f"the network of {row.gpu or 'the GPU'} is not known, which KV goes "
+                "over from prompts to decoding; give --link-gb-per-s"
+            )
+        if row.engine.speculation and not computes_last_again(hand_off):
+            raise InputError(
+                f"hand-off {hand_off} with speculative decoding is not modelled, since "
+                "its first token comes from the prefill replica; expected nixl"
+            )
+        name = row.engine.scheduler.name
+        if name not in PULLS:
+            raise InputError(
+                f"scheduler {name} has no hand-off of prompts; with --disaggregated "
+                f"expected {' or '.join(PULLS)}"
+            )
+
+
+def _cheapest_first(pair: Pair) -> tuple[float, int, str, Degrees, Degrees]:
+    """Order by the least possible cost, then by the fewest possible GPUs."""
+    first, second = pair.prefill.configuration, pair.decode.configuration
+    places = degrees(first.layout), degrees(second.layout)
+    return *pair.price_of(pair.at_least), first.gpu, *places
+
+
+def _with_held(inputs: PlanInputs, pair: Pair, hand_off: str) -> Pair:
+    """Return a pair with the replicas below which more arrives than is completed."""
+    load = inputs.load
+    if not (load.is_resampled and load.is_open):
+        return pair
+    found = replica_saturations(load, pair.deployment((1, 1)), inputs.slo)
+    prefill, decode = (
+        prospect
+        if each is None or not each.binds
+        else replace(prospect, held=each.replicas_at(load.rate_per_s))
+        for prospect, each in zip((pair.prefill, pair.decode), found, strict=True)
+    )
+    # A replica for prompts sends one copy at a time.
+    copies = load.rate_per_s * float(_copy_s(load.base, pair, hand_off).mean())
+    sending = replace(prefill, held=max(prefill.held, int(copies) + 1))
+    return replace(pair, prefill=sending, decode=decode)
+
+
+def _cannot_serve(
+    inputs: PlanInputs,
+    pair: Pair,
+    hand_off: str,
+    alone: Callable[[Configuration], Unbatched],
+) -> str:
+    """Return why no number of replicas serves the requests; empty where some may.
+
+    ``alone`` returns the least latencies on a replica.
+    """
+    requests, trace = inputs.load.base, inputs.trace
+    prefill, decode = pair.prefill.configuration, pair.decode.configuration
+    prompts = replace(requests, output_tokens=np.ones(len(requests), np.int64))
+    for part, configuration in ((prompts, prefill), (requests, decode)):
+        too_large = int(oversized(part, configuration.engine).sum())
+        if too_large:
+            return (
+                f"{too_large:,} requests do not fit a replica of {configuration}, "
+                f"which holds {configuration.engine.kv_capacity_tokens:,} tokens"
+            )
+    first, second = alone(prefill), alone(decode)
+    # A copy is before the first token where that is the decode replica's, else after.
+    copy_s = _copy_s(trace, pair, hand_off)
+    policy = parse_hand_off(hand_off)
+    copy_s += policy.settings["hop"] * (copy_s > 0)
+    copy_s *= trace.output_tokens > 1
+    is_before = computes_last_again(hand_off)
+    later = np.maximum(trace.output_tokens - 1, 1)
+    ttft_s = first.ttft_s + (copy_s if is_before else 0.0)
+    tpot_s = second.tpot_s + (0.0 if is_before else copy_s / later)
+    e2e_s = first.ttft_s + copy_s + second.tpot_s * (trace.output_tokens - 1)
+    least = replace(second, ttft_s=ttft_s, tpot_s=tpot_s, e2e_s=e2e_s)
+    return too_slow(least, inputs.slo, inputs.load) or ""
+
+
+def _copy_s(trace: Trace, pair: Pair, hand_off: str) -> np.ndarray:
+    """Return the least time of each prompt's copy to its decode replica. [s]
+
+    0 where a request may be served by one pool alone.
+    """
+    policy = parse_hand_off(hand_off)
+    if Part("", hand_off).mixes or policy.settings.get("threshold"):
+        return np.zeros(len(trace))
+    engine = pair.decode.configuration.engine
+    cached = trace.prefix_tokens * int(engine.prefix_caching)
+    blocks = (trace.prompt_tokens - cached) // engine.block_size
+    block_s = policy.settings["block"] or pair.deployment((1, 1)).block_copy_s
+    block_s /= load_hand_off(policy.name).SPEED_UP
+    return np.asarray(policy.settings["handshake"] + blocks * block_s)

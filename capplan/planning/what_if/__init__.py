@@ -1,0 +1,1 @@
+"""A plan for each of several values of what is asked."""

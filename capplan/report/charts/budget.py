@@ -1,0 +1,101 @@
+"""Charts of a budget: dollars by month, hours against commitments, rent or own."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from capplan.planning.budget.result import Budget
+from capplan.report.charts.fleet import digits, hour_axis
+from capplan.report.charts.motion import stacked, steps
+from capplan.report.charts.svg_chart import Axis, Line, Rule, figure
+from capplan.report.page import Figure
+
+_LEAST_SHARE = 0.05
+"""Utilisation from which on prices of a used hour are drawn."""
+_TOP = 3.0
+"""Times the price on demand up to which they are."""
+
+
+def budget_figures(budget: Budget) -> Sequence[Figure]:
+    """Return the charts of a budget; none of an infeasible one."""
+    if not budget.months:
+        return ()
+    return (_dollars(budget), _hours(budget), _break_even(budget))
+
+
+def _dollars(budget: Budget) -> Figure:
+    """Return what is paid for each kind of nodes, month on month."""
+    bills = [month.bill for month in budget.months]
+    names = dict.fromkeys(name for bill in bills for name in bill.usd_by_commitment)
+    layers = {
+        name: np.array([bill.usd_by_commitment.get(name, 0.0) for bill in bills])
+        for name in names
+    }
+    layers["on demand"] = np.array([bill.usd_on_demand for bill in bills])
+    layers["spot"] = np.array([bill.usd_spot for bill in bills])
+    layers["to the least bill"] = np.array([bill.usd_to_minimum for bill in bills])
+    most = float(np.sum(list(layers.values()), axis=0).max())
+    thousands = 1000 if most >= 10_000 else 1
+    paid = [(name, usd / thousands) for name, usd in layers.items() if usd.any()]
+    return figure(
+        "Dollars by month",
+        Axis("month", digits, 0.5, len(bills) + 0.5),
+        Axis(
+            f"{'1,000 ' if thousands > 1 else ''}$ a month",
+            digits,
+            0,
+            1.08 * max(most / thousands, 1e-9),
+        ),
+        stacked(np.arange(len(bills) + 1) + 0.5, paid),
+        caption="One on another; what was paid upfront in equal parts.",
+    )
+
+
+def _hours(budget: Budget) -> Figure:
+    """Return the nodes of each hour, and how many of them are committed."""
+    first, last = budget.months[0], budget.months[-1]
+    count = len(first.nodes)
+    edges = np.arange(count + 1, dtype=float)
+    lines = [Line("nodes, month 1", *steps(edges, first.nodes.astype(float)))]
+    if last is not first:
+        y = last.nodes.astype(float)
+        lines.append(Line(f"nodes, month {last.month}", *steps(edges, y)))
+    committed = {
+        month.bill.committed_nodes: f"committed, month {month.month}"
+        for month in (last, first)
+        if month.bill.committed_nodes
+    }
+    rules = [Rule(label, y=float(nodes)) for nodes, label in committed.items()]
+    top = 1.08 * max(*(float(line.y.max()) for line in lines), *committed, 1.0)
+    return figure(
+        "Hours against commitments",
+        hour_axis(count),
+        Axis("nodes", digits, 0, top),
+        lines,
+        rules,
+        caption="What is above a line is on demand or spot; what is below it and not "
+        "filled is committed and unused.",
+    )
+
+
+def _break_even(budget: Budget) -> Figure:
+    """Return the price of a used GPU-hour against utilisation."""
+    share = np.linspace(_LEAST_SHARE, 1.0, 96)
+    on_demand = budget.prices.usd_per_gpu_h
+    lines = []
+    for row in budget.ways:
+        if row.name in ("spot", "owned, straight line"):
+            continue
+        used = np.ones(len(share)) if row.name == "on demand" else share
+        y = row.usd_per_gpu_h / used
+        lines.append(
+            Line(row.name, 100 * share, np.where(y <= _TOP * on_demand, y, np.nan))
+        )
+    return figure(
+        "Rent, reserve or own",
+        Axis("% of the hours in use", digits, 0, 100),
+        Axis("$ a GPU-hour in use", digits, 0, _TOP * on_demand),
+        lines,
+        caption="What is paid for all hours costs more by the hour the less it is "
+        "used; it pays from where it falls below on demand.",
+    )

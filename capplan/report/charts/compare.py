@@ -1,0 +1,113 @@
+"""Charts of compared systems: goodput and latency against the load, and the price."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from capplan.planning.compare.compare import Comparison
+from capplan.planning.compare.equal_hardware import OperatingPoint
+from capplan.planning.compare.system_price import SystemResult
+from capplan.report.charts.svg_bars import Bar, bars
+from capplan.report.charts.svg_chart import Axis, Line, figure
+from capplan.report.columns import format_count
+from capplan.report.page import Figure
+from capplan.report.sentences import plural
+from capplan.units import format_usd
+
+
+def figures(comparison: Comparison) -> list[Figure]:
+    """Return the charts that a comparison has data for."""
+    drawn = [row for row in comparison.systems if row.curve]
+    curves = [_goodput(comparison, drawn), _latency(comparison, drawn)] if drawn else []
+    return [*curves, _price(comparison)]
+
+
+def _lines(
+    drawn: list[SystemResult], value: Callable[[OperatingPoint], float]
+) -> list[Line]:
+    return [
+        Line(
+            row.name,
+            np.array([_amount(served) for served in row.curve], float),
+            np.array([value(served) for served in row.curve], float),
+            markers=len(row.curve) == 1,
+        )
+        for row in drawn
+    ]
+
+
+def _amount(served: OperatingPoint) -> float:
+    """Return the rate, or the users who ask. [requests/s, or users]"""
+    return served.rate_per_s if served.users is None else served.users
+
+
+def _load_axis(comparison: Comparison) -> Axis:
+    amounts, what = comparison.rates_per_s, "requests/s"
+    if comparison.asked_by is not None:
+        amounts, what = comparison.users_of_curves, "users"
+    return Axis(what, format_count, 0.9 * amounts[0], 1.05 * amounts[-1])
+
+
+def _against(comparison: Comparison) -> str:
+    return "rate" if comparison.asked_by is None else "users"
+
+
+def _goodput(comparison: Comparison, drawn: list[SystemResult]) -> Figure:
+    def goodput_per_s(served: OperatingPoint) -> float:
+        return served.goodput_per_s or 0.0
+
+    lines = _lines(drawn, goodput_per_s)
+    most = max(float(line.y.max()) for line in lines) or 1.0
+    y = Axis("requests/s within the SLO", format_count, 0, 1.08 * most)
+    title = f"Goodput against {_against(comparison)}"
+    return figure(title, _load_axis(comparison), y, lines)
+
+
+def _latency(comparison: Comparison, drawn: list[SystemResult]) -> Figure:
+    def per_token_s(served: OperatingPoint) -> float:
+        return served.mean_s("normalized_latency_s")
+
+    lines = _lines(drawn, per_token_s)
+    ends = np.concatenate([line.y[np.isfinite(line.y)] for line in lines])
+    low, high = float(ends.min()) / 1.2, float(ends.max()) * 1.2
+    beyond = (
+        " Above the rate that a system holds it grows with the length of the sample; "
+        "far above it the curves end."
+    )
+    if comparison.asked_by is not None:
+        beyond = " Users who wait longer ask less."
+    return figure(
+        f"Latency against {_against(comparison)}",
+        _load_axis(comparison),
+        Axis("mean e2e per token, s", format_count, low, high, log=high / low > 3),
+        lines,
+        caption=f"Mean of the end-to-end time over the output tokens.{beyond}",
+    )
+
+
+def _price(comparison: Comparison) -> Figure:
+    priced = any(
+        row.candidate is not None and row.candidate.cost is not None
+        for row in comparison.systems
+    )
+    rows = []
+    for row in comparison.systems:
+        best = row.candidate
+        if best is None or best.gpu_count is None:
+            rows.append(Bar(row.name, None, row.status))
+            continue
+        value, text = float(best.gpu_count), plural(best.gpu_count, "GPU")
+        if best.cost is not None:
+            value = best.cost.usd_per_month
+            text = format_usd(value)
+        elif priced:
+            rows.append(Bar(row.name, None, f"{text}, no price"))
+            continue
+        bound = best.lower_bound_gpu_count
+        mark = None if bound is None else value * bound / best.gpu_count
+        rows.append(Bar(row.name, value, text, mark))
+    title = "$ per month" if priced else "GPUs"
+    caption = "For the rate of the requests. The white line is the lower bound."
+    if comparison.asked_by is not None:
+        caption = f"For {comparison.asked_by}: no lower bound is known of users."
+    return Figure(title, bars(title, rows), caption=caption)

@@ -1,0 +1,1 @@
+"""Files beside the page of a result."""

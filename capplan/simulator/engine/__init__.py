@@ -1,0 +1,1 @@
+"""One replica: schedule, run an iteration or many, collect results."""

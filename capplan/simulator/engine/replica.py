@@ -1,0 +1,404 @@
+"""One replica's engine: schedule, run one iteration or many, collect results.
+
+Mirrors vLLM V1's ``EngineCore.step`` (one iteration in flight, depth 1) and
+``step_with_batch_queue`` (depth 2, async scheduling): with depth 2, iteration
+k + 1 is scheduled while k runs, so arrivals, finished requests and their blocks
+are seen one iteration later. When a scheduler's batch stays the same for n
+iterations, all of them run at once (an event jump): with b requests whose
+contexts sum to L, n iterations take
+n * (a[b] + s[b] * L) + s[b] * b * n * (n - 1) / 2.
+"""
+
+import math
+
+from capplan.simulator.engine.decoding import enter_decoding, leave_decoding
+from capplan.simulator.engine.examine import has_fault
+from capplan.simulator.engine.gaps import (
+    add_gap,
+    end_gaps,
+    enter_resuming,
+    note_gaps,
+    start_gaps,
+)
+from capplan.simulator.engine.jump import SMALLEST_STEP_S, decode_time_s, jump_length
+from capplan.simulator.engine.log import add_to_bins, log_iteration
+from capplan.simulator.engine.ordered import remove_ordered
+from capplan.simulator.engine.queues import (
+    count_outstanding,
+    give_slot,
+    push_waiting_back,
+    remove_end,
+    remove_running,
+    remove_waiting,
+    tell,
+)
+from capplan.simulator.engine.wake import set_wake
+from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.kv.kvcache import (
+    blocks_in_iterations,
+    return_blocks,
+    take_blocks,
+)
+from capplan.simulator.kv.states import return_states
+from capplan.simulator.memory.active_blocks import discharge
+from capplan.simulator.state import NONE, Count, Phase
+
+
+@inlined()
+def join_queue(state, r, slot):
+    """Put an arrival last in a queue."""
+    request = state.requests[slot]
+    request.phase = Phase.WAITING
+    request.replica = r
+    count_outstanding(state, r, slot, 1)
+    state.replicas[r].prefill_tokens += request.known_tokens
+    push_waiting_back(state, r, slot)
+
+
+@inlined()
+def end_idling(replica, now_s):
+    """Let a replica without requests stand at a moment.
+
+    The engine waits for what it computes in vain: run_speculative.py.
+    """
+    vain_s = replica.gpu_s if replica.in_flight > 0 else now_s
+    replica.now_s = max(replica.now_s, now_s, vain_s)
+    replica.in_flight = 0
+
+
+@inlined()
+def enqueue(state, r, slot, now_s):
+    """Add an arrival to the queue of a replica that stands at ``now_s``."""
+    replica = state.replicas[r]
+    if replica.outstanding == 0:
+        end_idling(replica, now_s)
+    elif replica.now_s == math.inf:
+        replica.now_s = now_s
+    join_queue(state, r, slot)
+    set_wake(state, r)
+
+
+@compiled()
+def _hand_over(state, r, slot, now_s):
+    """Let a prompt that is done hold its blocks until another replica has read them."""
+    request = state.requests[slot]
+    request.phase = Phase.HANDED
+    request.handed_s = now_s
+    state.replicas[r].awaited += 1
+    tell(state, slot)
+
+
+@inlined()
+def complete(state, r, slot, now_s):
+    """Write the result of a finished request and free its slot."""
+    replica = state.replicas[r]
+    request = state.requests[slot]
+    count_outstanding(state, r, slot, -1)
+    if request.charged_holder != NONE:
+        discharge(state, slot)
+    if request.phase == Phase.PREEMPTED_DRAINING:
+        # Its blocks are gone already, and it never ran again.
+        remove_waiting(state, r, slot)
+        replica.preempted_draining -= 1
+    else:
+        remove_running(state, r, slot)
+        if request.partner != NONE:
+            _hand_over(state, r, slot, now_s)
+            return
+        held = request.prompt_tokens + request.output_tokens - 1
+        if state.engine[0].state_groups > 0:
+            return_states(state, r, slot, held - request.unhashed_tokens)
+        return_blocks(state, r, slot, held, held - request.unhashed_tokens, False)
+    result = state.results[state.counts[Count.RESULTS]]
+    state.counts[Count.RESULTS] += 1
+    result.row = request.row
+    result.request_class = request.request_class
+    result.replica = r
+    result.preemptions = request.preemptions
+    result.cached_tokens = request.cached_tokens
+    result.prompt_tokens = request.prompt_tokens
+    result.output_tokens = request.output_tokens
+    result.predicted_tokens = request.predicted_tokens
+    result.arrival_s = request.arrival_s
+    result.scheduled_s = request.scheduled_s
+    result.first_token_s = request.first_token_s
+    result.finish_s = now_s
+    result.longest_gap_s = request.longest_gap_s
+    result.late_gaps = request.late_gaps
+    result.migrations = request.migrations
+    result.handed_s = request.handed_s
+    if state.orders.shape[0] > 0 and state.orders[slot].ordered != 0:
+        remove_ordered(state, r, slot)
+    pauses, swaps = state.pauses.shape[0] > 0, state.swaps.shape[0] > 0
+    result.paused_s = state.pauses[slot].paused_s if pauses else 0.0
+    result.swaps = state.swaps[slot].swaps if swaps else 0
+    request.phase = Phase.FREE
+    give_slot(state, slot)
+
+
+@inlined()
+def collect_oldest(state, r):
+    """Collect the result of the oldest iteration in flight."""
+    replica = state.replicas[r]
+    replica.now_s = max(replica.now_s, replica.oldest_end_s)
+    slot = replica.oldest_finishing
+    while slot != NONE:
+        following = state.requests[slot].next_in_list
+        complete(state, r, slot, replica.oldest_end_s)
+        slot = following
+    if replica.charged_tokens > 0:
+        replica.charged_tokens -= replica.oldest_charged_tokens
+        replica.oldest_charged_tokens = replica.newest_charged_tokens
+        replica.newest_charged_tokens = 0
+    replica.oldest_end_s = replica.newest_end_s
+    replica.oldest_finishing = replica.newest_finishing
+    replica.newest_finishing = NONE
+    replica.in_flight -= 1
+    replica.stalled = 0
+
+
+@inlined()
+def batch_of(state, r):
+    """Return how many requests the iteration computes as decodes, and their contexts.
+
+    Those of one-token prefills are among them.
+    """
+    replica = state.replicas[r]
+    b = replica.batch_extra_count
+    context = replica.batch_extra_tokens
+    if replica.prompts_only == 0:
+        b += replica.decode_count
+        context += replica.context_tokens
+    return b, context
+
+
+@inlined()
+def iteration_time_s(state, r, b, context):
+    """Return the time of the next iteration, and by how much each later one is longer.
+
+    With a prompt there is no later one.
+    """
+    replica = state.replicas[r]
+    tokens = replica.batch_tokens
+    times = state.by_batch[b]
+    if tokens > 0:
+        first_s = (
+            state.fused_s[tokens + b]
+            + times.fused_decode_s
+            + times.fused_context_s * context
+            + state.engine[0].attention_s * replica.batch_attention
+        )
+        return max(first_s, SMALLEST_STEP_S), 0.0
+    return times.decode_s + times.decode_context_s * context, times.decode_context_s * b
+
+
+@inlined()
+def run_iterations(state, r, horizon, until_s):
+    """Run the scheduled iteration and those after it, up to ``horizon`` in all.
+
+    Only as many as are scheduled before ``until_s``: the next arrival may change
+    the batch.
+    """
+    replica = state.replicas[r]
+    b, context = batch_of(state, r)
+    first_s, slope_s = iteration_time_s(state, r, b, context)
+    start_s = max(replica.now_s, replica.gpu_s)
+    n = 1
+    if replica.batch_tokens == 0:
+        span_s = until_s - start_s
+        n = jump_length(state.engine[0].depth, first_s, slope_s, span_s, horizon)
+    run_batch(state, r, b, context, start_s, first_s, slope_s, n)
+
+
+@inlined()
+def run_batch(state, r, b, context, start_s, first_s, slope_s, n):
+    """Run n iterations of a batch; the first takes ``first_s``, as given, from start.
+
+    Each takes ``slope_s`` longer than the one before.
+    """
+    replica = state.replicas[r]
+    engine = state.engine[0]
+    end_s = start_s + decode_time_s(first_s, slope_s, n)
+    last_s = first_s + (n - 1) * slope_s
+    used = engine.kv_blocks - replica.free_blocks
+    more = 0
+    if n > 1:
+        more = blocks_in_iterations(state, r, replica.step + 2, n - 1)
+        used += more // 2  # blocks are taken evenly over the jump
+    add_to_bins(
+        state, start_s, end_s, replica.running_count, replica.waiting_count, used
+    )
+    if engine.recording != 0:
+        log_iteration(state, r, start_s, end_s, b, context, replica.batch_tokens)
+
+    replica.gpu_s = end_s
+    if replica.prompts_only == 0:
+        note_gaps(state, r, start_s + first_s, last_s, slope_s, n)
+        replica.decoded_s = end_s
+        replica.step += n
+        replica.context_tokens += n * replica.decode_count
+    else:
+        replica.prompt_steps += 1
+    put_in_flight(state, r, start_s, first_s, slope_s, n, more)
+    start_decoding(state, r, end_s)
+    _pop_finishing(state, r)
+
+
+@inlined()
+def put_in_flight(state, r, start_s, first_s, slope_s, n, more_blocks):
+    """Put iterations that end at ``gpu_s`` in flight; collect those before the last.
+
+    Of a jump all but the last, or with depth 2 the last two. Nothing finishes within a
+    jump, so only the iteration in flight before it can hold finishing requests.
+    """
+    replica = state.replicas[r]
+    depth = state.engine[0].depth
+    if n == 1:
+        if replica.in_flight == 0:
+            replica.oldest_end_s = replica.gpu_s
+            replica.in_flight = 1
+        else:
+            replica.newest_end_s = replica.gpu_s
+            replica.in_flight = 2
+        return
+    if replica.in_flight == 1:
+        collect_oldest(state, r)
+    replica.oldest_end_s = replica.gpu_s
+    replica.in_flight = 1
+    if depth == 2:
+        replica.newest_end_s = replica.gpu_s
+        replica.oldest_end_s = start_s + decode_time_s(first_s, slope_s, n - 1)
+        replica.in_flight = 2
+    take_blocks(state, r, more_blocks)  # behind what the result in flight has freed
+    replica.now_s = start_s + decode_time_s(first_s, slope_s, n - depth)
+
+
+@inlined()
+def with_finishing(state, first, slot):
+    """Add a request to those whose last token is in an iteration; return the first.
+
+    In order of admission: so the engine hands out results, and frees blocks.
+    """
+    request = state.requests[slot]
+    before = NONE
+    after = first
+    while after != NONE and state.requests[after].admission < request.admission:
+        before = after
+        after = state.requests[after].next_in_list
+    request.next_in_list = after
+    if before == NONE:
+        return slot
+    state.requests[before].next_in_list = slot
+    return first
+
+
+@inlined()
+def drain_request(state, r, slot):
+    """Let a request wait for its last token, which the newest iteration computes."""
+    replica = state.replicas[r]
+    state.requests[slot].phase = Phase.DRAINING
+    end_gaps(state, r, slot)
+    if replica.in_flight == 1:
+        replica.oldest_finishing = with_finishing(state, replica.oldest_finishing, slot)
+    else:
+        replica.newest_finishing = with_finishing(state, replica.newest_finishing, slot)
+
+
+@inlined()
+def give_first_token(state, r, slot, end_s):
+    """Note the token that comes with the end of a prompt, computed again or not."""
+    replica = state.replicas[r]
+    request = state.requests[slot]
+    if math.isnan(request.first_token_s):
+        request.first_token_s = end_s
+    else:
+        add_gap(state, slot, end_s - request.last_token_s)
+    if request.charged_tokens > 0:
+        if replica.in_flight == 1:
+            replica.oldest_charged_tokens += request.charged_tokens
+        else:
+            replica.newest_charged_tokens += request.charged_tokens
+        request.charged_tokens = 0
+
+
+@inlined()
+def start_decoding(state, r, end_s):
+    """Let requests whose prompt this iteration completes decode from the next on.
+
+    From here on the iteration of the last token is known, unless the request is
+    preempted, so no later iteration needs to touch it.
+    """
+    replica = state.replicas[r]
+    slot = replica.joining
+    replica.joining = NONE
+    while slot != NONE:
+        request = state.requests[slot]
+        following = request.next_in_list
+        give_first_token(state, r, slot, end_s)
+        generated = request.known_tokens - request.prompt_tokens + 1
+        start_gaps(state, r, slot)
+        request.end_step = replica.step + request.run_tokens - generated
+        if request.end_step == replica.step:
+            drain_request(state, r, slot)
+        else:
+            enter_decoding(state, r, slot, request.known_tokens + 1)
+            if replica.prompts_only != 0:
+                request.last_token_s = end_s
+                enter_resuming(state, r, slot)
+        slot = following
+
+
+@inlined()
+def _pop_finishing(state, r):
+    """Take requests whose last token has been scheduled out of the decoding ones."""
+    replica = state.replicas[r]
+    while replica.heap_count > 0:
+        slot = state.ends[r, 0]
+        if state.requests[slot].end_step > replica.step:
+            break
+        remove_end(state, r, slot)
+        leave_decoding(state, r, slot)
+        drain_request(state, r, slot)
+
+
+@inlined()
+def begin_iteration(replica, until_s):
+    """Empty what a scheduler tells of the iteration that it puts together."""
+    replica.batch_tokens = 0
+    replica.batch_attention = 0.0
+    replica.batch_extra_count = 0
+    replica.batch_extra_tokens = 0
+    replica.preempted = 0
+    replica.prompts_only = 0
+    replica.until_s = until_s
+
+
+@inlined()
+def step(state, r, until_s, schedule):
+    """Collect one result, or schedule one iteration or jump before ``until_s``.
+
+    Where nothing will ever run, ``Count.STUCK`` says so. It returns nothing: with a
+    value to return, the compiled loop around it takes twice as long.
+    """
+    replica = state.replicas[r]
+    if replica.in_flight == state.engine[0].depth or replica.stalled != 0:
+        collect_oldest(state, r)
+        return
+    begin_iteration(replica, until_s)
+    horizon = schedule(state, r)
+    if state.engine[0].examined != 0 and has_fault(state, r, horizon):
+        return
+    if horizon > 0:
+        run_iterations(state, r, min(horizon, state.engine[0].longest_jump), until_s)
+    elif horizon < 0:
+        return  # the scheduler has run it itself
+    elif replica.in_flight > 0:
+        # Nothing to run until a result frees seats or blocks: wait for it even
+        # though another iteration could be in flight.
+        replica.stalled = 1
+    elif state.replicas[r].idle_until_s > replica.now_s:
+        replica.now_s = min(state.replicas[r].idle_until_s, until_s)
+    elif replica.preempted == 0 and replica.awaited > 0:
+        replica.now_s = math.inf  # until what is awaited comes
+    elif replica.preempted == 0:
+        state.counts[Count.STUCK] = 1

@@ -1,0 +1,363 @@
+"""Run the steps of a pipeline, one, or of each micro-batch as many.
+
+A step occupies each stage for the same time u, from the later of its end on the stage
+before and the end of the step before on this one; on the first, also from when the
+tokens of its micro-batch's last step are there. Where all decode, the slowest
+micro-batch finds every stage free after some steps, and the others follow it: from then
+on, and as long as it is the slowest, its steps start stages * u apart, u of the former.
+"""
+
+import math
+
+from capplan.simulator.engine.batch import iterations_to_completion
+from capplan.simulator.engine.decoding import (
+    decode_line,
+    enter_decoding,
+    leave_decoding,
+)
+from capplan.simulator.engine.gaps import end_gaps, note_gaps, start_gaps
+from capplan.simulator.engine.jump import decode_time_s, iterations_before
+from capplan.simulator.engine.log import add_to_bins, log_iteration
+from capplan.simulator.engine.pipeline import (
+    MEMORY,
+    PLACE,
+    REQUEST,
+    STAGE,
+    collected_step,
+    micro_batch_of,
+    place_of,
+    put_in_place,
+    stage_count,
+    tokens_s,
+)
+from capplan.simulator.engine.queues import remove_end
+from capplan.simulator.engine.replica import (
+    give_first_token,
+    iteration_time_s,
+    with_finishing,
+)
+from capplan.simulator.engine.wake import before_end_s
+from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.kv.kvcache import blocks_in_iterations, take_blocks
+from capplan.simulator.state import NONE, Count, Phase
+
+_ROUNDING = 1e-13
+"""Times that differ by less, of themselves, are the same."""
+
+
+@inlined()
+def run_step(state, batches, r, step, m):
+    """Run the step that was put together; ``m`` is its micro-batch."""
+    replica = state.replicas[r]
+    batch = batches.replicas[m]
+    b = replica.batch_extra_count + batch.decode_count
+    if b + replica.batch_tokens == 0:
+        put_in_place(state, r, step, replica.now_s, 0.0)
+        replica.in_flight += 1
+        if replica.preempted == 0 and _is_stuck(state, batches, r):
+            state.counts[Count.STUCK] = 1
+        return
+    context = replica.batch_extra_tokens + batch.context_tokens
+    stage_s, _ = iteration_time_s(state, r, b, context)
+    memory = state.replica_memory[r]
+    start_s = max(replica.now_s, memory[STAGE], tokens_s(state, r, step))
+    end_s = start_s
+    for stage in range(STAGE, STAGE + stage_count(state)):
+        end_s = max(end_s, memory[stage]) + stage_s
+        memory[stage] = end_s
+    used = state.engine[0].kv_blocks - replica.free_blocks
+    add_to_bins(
+        state,
+        max(start_s, replica.gpu_s),
+        end_s,
+        replica.running_count,
+        replica.waiting_count,
+        used,
+    )
+    if state.engine[0].recording != 0:
+        log_iteration(state, r, start_s, end_s, b, context, replica.batch_tokens)
+    gives = batch.decode_count > 0 or _goes_on(state, replica.joining)
+    put_in_place(state, r, step, end_s, 1.0 if gives else 0.0)
+    replica.in_flight += 1
+    replica.gpu_s = end_s
+    replica.step += 1
+    note_gaps(batches, m, end_s, 0.0, 0.0, 1)
+    batch.decoded_s = end_s
+    batch.step += 1
+    batch.context_tokens += batch.decode_count
+    _start_decoding(state, batches, r, step, m, end_s)
+    _pop_finishing(state, batches, r, step, m)
+
+
+@inlined()
+def _goes_on(state, slot):
+    """Return whether one of a list of ended prompts has more than one token to come.
+
+    The token of one that has not is not sent to the first stage.
+    """
+    while slot != NONE:
+        request = state.requests[slot]
+        if request.known_tokens + 1 < request.prompt_tokens + request.run_tokens:
+            return True
+        slot = request.next_in_list
+    return False
+
+
+@inlined()
+def _is_stuck(state, batches, r):
+    """Return whether nothing is computed, nor will be."""
+    memory = state.replica_memory[r]
+    for step in range(collected_step(state, r) + 1, int(memory[MEMORY.step]) + 1):
+        if memory[place_of(state, step) + PLACE.end_s] > state.replicas[r].now_s:
+            return False
+        if batches.replicas[micro_batch_of(state, r, step)].decode_count > 0:
+            return False
+    return state.replicas[r].in_flight == state.engine[0].depth
+
+
+@inlined()
+def _finish_with(state, batches, r, step, m, slot):
+    """Let a request wait for its last token, which a step computes."""
+    state.requests[slot].phase = Phase.DRAINING
+    end_gaps(batches, m, slot)
+    memory = state.replica_memory[r]
+    column = place_of(state, step) + PLACE.finishing
+    memory[column] = with_finishing(state, int(memory[column]), slot)
+
+
+@inlined()
+def _start_decoding(state, batches, r, step, m, end_s):
+    """Let requests whose prompt a step completes decode with its micro-batch."""
+    replica = state.replicas[r]
+    batch = batches.replicas[m]
+    slot = replica.joining
+    replica.joining = NONE
+    while slot != NONE:
+        request = state.requests[slot]
+        following = request.next_in_list
+        give_first_token(state, r, slot, end_s)
+        start_gaps(batches, m, slot)
+        state.request_memory[slot, REQUEST.micro_batch] = m
+        generated = request.known_tokens - request.prompt_tokens + 1
+        request.end_step = batch.step + request.run_tokens - generated
+        if request.end_step == batch.step:
+            _finish_with(state, batches, r, step, m, slot)
+        else:
+            enter_decoding(batches, m, slot, request.known_tokens + 1)
+        slot = following
+
+
+@inlined()
+def _pop_finishing(state, batches, r, step, m):
+    """Take requests whose last token a step computes out of the decoding ones."""
+    batch = batches.replicas[m]
+    while batch.heap_count > 0:
+        slot = state.ends[m, 0]
+        if state.requests[slot].end_step > batch.step:
+            break
+        remove_end(batches, m, slot)
+        leave_decoding(batches, m, slot)
+        _finish_with(state, batches, r, step, m, slot)
+
+
+@inlined()
+def _cycles_of_lead(state, batches, r, step, most):
+    """Return for how many cycles the next micro-batch is the slowest, ``most`` at most.
+
+    None has its last token in them, which is left to single steps. 0 where it is not.
+    """
+    m = micro_batch_of(state, r, step)
+    if batches.replicas[m].decode_count == 0:
+        return 0
+    lead_s, lead_slope_s = decode_line(batches, m)
+    for other in range(step, step + stage_count(state)):
+        m = micro_batch_of(state, r, other)
+        if batches.replicas[m].decode_count == 0:
+            continue
+        most = min(most, iterations_to_completion(batches, m) - 1)
+        first_s, slope_s = decode_line(batches, m)
+        if first_s > lead_s:
+            return 0
+        if slope_s > lead_slope_s:
+            until = (lead_s - first_s) / (slope_s - lead_slope_s)
+            most = int(min(most, math.floor(until) + 1.0))
+    return most
+
+
+@inlined()
+def _follow(state, batches, r, step, start_s):
+    """Return whether the others follow the next micro-batch, if that starts then."""
+    memory = state.replica_memory[r]
+    stages = stage_count(state)
+    lead_s, _ = decode_line(batches, micro_batch_of(state, r, step))
+    most = 1.0 + _ROUNDING
+    for i in range(stages):
+        if memory[STAGE + i] > (start_s + i * lead_s) * most:
+            return False
+    begun_s = start_s + lead_s
+    for other in range(step + 1, step + stages):
+        m = micro_batch_of(state, r, other)
+        if batches.replicas[m].decode_count == 0:
+            continue
+        if tokens_s(state, r, other) > begun_s * most:
+            return False
+        first_s, _ = decode_line(batches, m)
+        begun_s += first_s
+    return True
+
+
+@compiled()
+def _blocks_of_cycles(state, batches, r, n):
+    """Return the blocks that decoding takes in n steps of each micro-batch."""
+    stages = stage_count(state)
+    blocks = 0
+    for m in range(r * stages, (r + 1) * stages):
+        blocks += blocks_in_iterations(batches, m, batches.replicas[m].step + 1, n)
+    return blocks
+
+
+@inlined()
+def _cycles_that_fit(state, batches, r, n):
+    """Return how many of n cycles the free blocks allow."""
+    free = state.replicas[r].free_blocks
+    if _blocks_of_cycles(state, batches, r, n) <= free:
+        return n
+    fit = 0
+    while n - fit > 1:
+        middle = (fit + n) >> 1
+        if _blocks_of_cycles(state, batches, r, middle) <= free:
+            fit = middle
+        else:
+            n = middle
+    return fit
+
+
+@compiled()
+def jump_pipeline(state, batches, r, step):
+    """Run as many steps of each micro-batch as may run at once; return how many."""
+    replica = state.replicas[r]
+    memory = state.replica_memory[r]
+    stages = stage_count(state)
+    most = state.engine[0].longest_jump // stages
+    if most == 0 or memory[MEMORY.settled] <= stages or replica.prefilling != NONE:
+        return 0
+    if replica.waiting_count > 0 and memory[MEMORY.refused] == 0.0:
+        return 0
+    most = _cycles_of_lead(state, batches, r, step, most)
+    if most == 0:
+        return 0
+    start_s = max(replica.now_s, memory[STAGE], tokens_s(state, r, step))
+    if not _follow(state, batches, r, step, start_s):
+        return 0
+    lead_s, slope_s = decode_line(batches, micro_batch_of(state, r, step))
+    span_s = replica.until_s - start_s
+    n = iterations_before(stages * lead_s, stages * slope_s, span_s, most + 1) - 1
+    n = _cycles_that_fit(state, batches, r, n)
+    if n > 0:
+        _run_cycles(state, batches, r, step, start_s, lead_s, slope_s, n)
+    return n
+
+
+@inlined()
+def _run_cycles(state, batches, r, step, start_s, lead_s, slope_s, n):
+    """Run n steps of each micro-batch; the next one leads, from ``start_s`` on."""
+    replica = state.replicas[r]
+    memory = state.replica_memory[r]
+    stages = stage_count(state)
+    blocks = _blocks_of_cycles(state, batches, r, n)
+    used = state.engine[0].kv_blocks - replica.free_blocks + blocks // 2
+    before_s = replica.gpu_s
+    # Of the first and the last cycle: the end of the leader, then the others' times.
+    last_lead_s = lead_s + (n - 1) * slope_s
+    span_s = decode_time_s(stages * lead_s, stages * slope_s, n - 1)
+    first_end_s = start_s + stages * lead_s
+    end_s = start_s + span_s + stages * last_lead_s
+    behind_s = 0.0
+    growth_s = 0.0
+    for other in range(step, step + stages):
+        m = micro_batch_of(state, r, other)
+        batch = batches.replicas[m]
+        newest = other + (n - 1) * stages
+        if batch.decode_count == 0:
+            put_in_place(state, r, newest, start_s, 0.0)
+            continue
+        if other > step:
+            own_s, own_slope_s = decode_line(batches, m)
+            first_end_s += own_s
+            end_s += own_s + (n - 1) * own_slope_s
+            behind_s += own_s + (n - 1) * own_slope_s
+            growth_s += own_slope_s
+        put_in_place(state, r, newest, end_s, 1.0)
+        gap_s = stages * last_lead_s + growth_s if n > 1 else 0.0
+        note_gaps(batches, m, first_end_s, gap_s, stages * slope_s, n)
+        batch.decoded_s = end_s
+        batch.step += n
+        batch.context_tokens += n * batch.decode_count
+        replica.step += n
+    for i in range(stages):
+        memory[STAGE + i] = start_s + span_s + (i + 1) * last_lead_s + behind_s
+    take_blocks(state, r, blocks)
+    add_to_bins(
+        state,
+        max(start_s, before_s),
+        end_s,
+        replica.running_count,
+        replica.waiting_count,
+        used,
+    )
+    replica.gpu_s = end_s
+    replica.in_flight = stages
+    # All but the last cycle is collected: that is when the next step is scheduled.
+    collected_s = before_s
+    if n > 1:
+        collected_s = start_s + span_s + behind_s - growth_s
+    replica.now_s = max(replica.now_s, collected_s)
+
+
+@inlined()
+def show(state, batches, r):
+    """Let the replica's record have its two oldest steps, and all that decode."""
+    replica = state.replicas[r]
+    memory = state.replica_memory[r]
+    oldest = collected_step(state, r) + 1
+    place = place_of(state, oldest)
+    replica.oldest_end_s = memory[place + PLACE.end_s]
+    replica.oldest_finishing = int(memory[place + PLACE.finishing])
+    replica.newest_finishing = NONE
+    if replica.in_flight > 1:
+        place = place_of(state, oldest + 1)
+        replica.newest_end_s = memory[place + PLACE.end_s]
+        replica.newest_finishing = int(memory[place + PLACE.finishing])
+    stages = stage_count(state)
+    replica.decode_count = 0
+    replica.context_tokens = 0
+    for m in range(r * stages, (r + 1) * stages):
+        replica.decode_count += batches.replicas[m].decode_count
+        replica.context_tokens += batches.replicas[m].context_tokens
+    replica.heap_count = replica.decode_count
+    replica.quiet_s = 0.0
+    if replica.decode_count == replica.running_count and replica.waiting_count == 0:
+        replica.quiet_s = _quiet_s(state, batches, r)
+
+
+@inlined()
+def _quiet_s(state, batches, r):
+    """Return before when no decode finishes if all that run decode; early, not late.
+
+    Where blocks may run out before, a step may preempt: nothing is known.
+    """
+    stages = stage_count(state)
+    quiet_s = math.inf
+    fewest = 2**62
+    for m in range(r * stages, (r + 1) * stages):
+        batch = batches.replicas[m]
+        if batch.decode_count > 0:
+            n = iterations_to_completion(batches, m)
+            fewest = min(fewest, n)
+            first_s, slope_s = decode_line(batches, m)
+            span_s = decode_time_s(stages * first_s, stages * slope_s, n)
+            quiet_s = min(quiet_s, before_end_s(batch.decoded_s, span_s))
+    if fewest == 2**62:
+        return 0.0
+    blocks = _blocks_of_cycles(state, batches, r, fewest + 1)
+    return quiet_s if blocks < state.replicas[r].free_blocks else 0.0

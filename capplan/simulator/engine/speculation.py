@@ -1,0 +1,394 @@
+"""Requests whose drafts are verified: iterations drawn, contexts on a line.
+
+An iteration gives a request one token and the drafts accepted, up to the first rejected
+one. They are drawn by (seed, row of the trace, iteration of the request), so that
+neither router nor replica count nor preemption changes them. The draws say in how many
+iterations N the request has its tokens, and how many tokens S it has before the last.
+Given these, the tokens of the first N - 1 iterations are exchangeable: the context
+before iteration i is on average on the straight line from 0 to S. On it a batch's
+contexts grow by the same number of tokens in each iteration, which ``jump.py`` needs.
+
+Blocks follow vLLM 0.32: a decoding request has slots for what it computed, 1 + k tokens
+and the draft's lookahead; with another iteration in flight, for all of that one's
+tokens too, since it is not known which are rejected. Slots are not given back before
+the request ends, and stand in ``room_tokens``.
+
+Growth is not one token an iteration, so that blocks are counted request by request.
+That is put off while more are free than could have been taken (``blocks_at_most``),
+unless somebody reads them: ``eager``.
+"""
+
+import math
+
+from capplan.deployment.policy import Knob, Policy, Rules, indices
+from capplan.deployment.speculation import MOST_DRAFTS, Speculation
+from capplan.simulator.engine.gaps import end_gaps, leaves_resuming
+from capplan.simulator.engine.queues import remove_end
+from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.kv import copies
+from capplan.simulator.kv.kvcache import ceil_div, take_blocks
+from capplan.simulator.memory.hash_ring import mixed
+from capplan.simulator.schedulers import PULLING_SPECULATIVE, SPECULATIVE
+
+_RATES = {
+    f"rate_{k}": Knob(0.0, least=0.0, most=1.0) for k in range(1, MOST_DRAFTS + 1)
+}
+RULES = Rules(
+    settings={
+        **copies.SETTINGS,
+        "drafts": Knob(0, least=0, most=MOST_DRAFTS),
+        "lookahead": Knob(0, least=0, most=MOST_DRAFTS),
+        "drops_block": Knob(0, least=0, most=1),
+        "eager": Knob(1, least=0, most=1),  # blocks are taken as the engine does
+        **_RATES,
+    },
+    async_scheduling=True,
+    prefix_caching=True,
+    in_order=True,
+    request_columns=(
+        *copies.REQUEST_COLUMNS,
+        "began",  # iteration of the replica before its first decode
+        "base",  # KV tokens then [tokens]
+        "iterations",  # that it takes: N
+        "gained",  # tokens before the last of them: S [tokens]
+        "total",  # and with it, also those beyond its output [tokens]
+        "growth",  # of its context in an iteration [parts]
+        "drawn",  # iterations before a preemption
+        "vain",  # 1: it is computed once more when it has all its tokens
+        "sat_out",  # iteration that last had no budget for it, or went before it
+        "sat_since",  # the first that it sat out, up to that one; 0: all before
+        "sat_s",  # when it had its last token before them [s]
+        "padded",  # drafts beside the tokens before its first iteration, not accepted
+        "before",  # KV tokens before the iteration that put it on its line [tokens]
+        "earlier",  # and before the one before, where drafts were cut in that one
+    ),
+    replica_columns=(
+        *copies.REPLICA_COLUMNS,
+        "context",  # of the requests that decode, with the next token [parts]
+        "growth",  # of that in an iteration [parts]
+        "padded",  # drafts of the next iteration that are none [tokens]
+        "loose",  # by which slots grew since counted, at most; 0: they are [parts]
+        "more_count",  # of a group's rank: what ``verified_batch`` takes, and
+        "more_parts",  # who sits the next iteration out
+        "sitting",
+    ),
+    keeps_batch=False,  # the wake is its own: see run_speculative.py
+)
+SETTING = indices(RULES.settings)
+REQUEST = indices(RULES.request_columns)
+REPLICA = indices(RULES.replica_columns)
+PARTS = 2.0**20
+"""Parts of a token in which contexts are added up: sums of whole numbers are exact."""
+
+_LOW = 0xFFFFFFFF
+_SHARES = 65536.0  # a draw has 16 bits: rates are exact to 1/65536
+_STEP = 0x9E3779B9  # of the counter, odd
+_SALT = 0x51ED270B  # since 0 stays 0 when it is mixed
+_LANES = 8  # pairs of draws at once
+
+
+def speculative_policy(
+    speculation: Speculation, *, eager: bool, pulling: tuple[float, ...] = ()
+) -> Policy:
+    """Return vLLM V1's scheduler as it schedules with drafts, which no user names.
+
+    ``eager``: free blocks are read between schedulings, or which they are matters.
+    ``pulling``: the settings of ``copies.py``, of a replica that pulls prompts' KV.
+    """
+    rates = speculation.rates + (0.0,) * (MOST_DRAFTS - speculation.drafts)
+    values = (
+        *(pulling or (knob.default for knob in copies.SETTINGS.values())),
+        speculation.drafts,
+        speculation.lookahead_tokens,
+        int(speculation.drops_block),
+        int(eager),
+        *rates,
+    )
+    name = PULLING_SPECULATIVE if pulling else SPECULATIVE
+    return Policy(name, RULES, values)
+
+
+@inlined()
+def _drawn(key, j):
+    """Return two draws of 16 bits, those of a request's iterations 2j and 2j + 1."""
+    return mixed((key + j * _STEP) & _LOW)
+
+
+@inlined()
+def _most(settings, k):
+    """Return below which draw the first k drafts are all accepted."""
+    return math.ceil(settings[SETTING.rate_1 + k - 1] * _SHARES)
+
+
+@inlined()
+def _gained(key, pair, pairs, first, second, third):
+    """Return the tokens of so many pairs of iterations, of three drafts at most.
+
+    Without a branch, so that it becomes vector code.
+    """
+    total = 2 * pairs
+    for k in range(pairs):
+        both = _drawn(key, pair + k)
+        draw = both & 0xFFFF
+        total += int(draw < first) + int(draw < second) + int(draw < third)
+        draw = both >> 16
+        total += int(draw < first) + int(draw < second) + int(draw < third)
+    return total
+
+
+@compiled()
+def _iterations(settings, key, j, tokens):
+    """Return in how many iterations, from the j-th on, ``tokens`` are there.
+
+    Then the tokens before the last of them, and with it.
+    """
+    drafts = int(settings[SETTING.drafts])
+    first, second, third = _most(settings, 1), _most(settings, 2), _most(settings, 3)
+    count = 0
+    total = 0
+    if drafts <= 3 and j & 1 == 0:
+        # As many as the rest takes on average; half of them where that is too many.
+        share = _SHARES / (2 * (_SHARES + first + second + third))
+        pairs = int(tokens * share) & -_LANES
+        while pairs > 0:
+            more = _gained(key, (j + count) >> 1, pairs, first, second, third)
+            if total + more < tokens:
+                total += more
+                count += 2 * pairs
+                pairs = int((tokens - total) * share) & -_LANES
+            else:
+                pairs = (pairs >> 1) & -_LANES
+    both = _drawn(key, (j + count) >> 1)
+    before = 0
+    while total < tokens:
+        draw = both >> 16
+        if (j + count) & 1 == 0:
+            draw = both & 0xFFFF
+        else:
+            both = _drawn(key, (j + count + 1) >> 1)
+        before = total
+        total += 1 + int(draw < first) + int(draw < second) + int(draw < third)
+        for k in range(4, drafts + 1):
+            total += int(draw < _most(settings, k))
+        count += 1
+    return count, before, total
+
+
+@inlined()
+def draw_iterations(state, slot, tokens):
+    """Draw in which iterations a request gets its next tokens, one or more."""
+    request = state.requests[slot]
+    memory = state.request_memory[slot]
+    row = request.row
+    salt = (state.engine[0].seed + _SALT) & _LOW
+    key = mixed(mixed(row & _LOW) ^ mixed((row >> 32) ^ salt))
+    j = int(memory[REQUEST.drawn])
+    count, before, total = _iterations(state.settings, key, j, tokens)
+    memory[REQUEST.iterations] = count
+    memory[REQUEST.gained] = before
+    memory[REQUEST.total] = total
+    growth = 0
+    if count > 1:
+        growth = (before << 20) // (count - 1)
+    memory[REQUEST.growth] = growth
+    # Not known to end it before its result: one token was not enough.
+    two_in_flight = state.engine[0].depth == 2
+    memory[REQUEST.vain] = 1.0 if two_in_flight and tokens - before >= 2 else 0.0
+
+
+@inlined()
+def run_after(state, slot, step):
+    """Note that a request runs on a replica in no iteration up to one."""
+    memory = state.request_memory[slot]
+    memory[REQUEST.sat_out] = step
+    memory[REQUEST.sat_since] = 0.0
+    memory[REQUEST.sat_s] = state.requests[slot].last_token_s
+
+
+@inlined()
+def tokens_before(state, slot, step):
+    """Return the KV tokens of a request before an iteration in which it decodes."""
+    memory = state.request_memory[slot]
+    base = int(memory[REQUEST.base])
+    done = step - int(memory[REQUEST.began]) - 1
+    count = int(memory[REQUEST.iterations])
+    if done >= count:
+        return base + int(memory[REQUEST.total])
+    if done <= 0:
+        return base
+    return base + int(memory[REQUEST.gained]) * done // (count - 1)
+
+
+@inlined()
+def has_decoded(state, slot, step):
+    """Return whether it decoded in an earlier iteration since its prompt was done."""
+    return step > int(state.request_memory[slot, REQUEST.began]) + 1
+
+
+@inlined()
+def flies(state, r, slot, flying):
+    """Return whether an iteration of a decoding request is in flight.
+
+    ``flying``: while the replica's last iteration is.
+    """
+    sat_out = int(state.request_memory[slot, REQUEST.sat_out])
+    return flying and sat_out != state.replicas[r].step
+
+
+@inlined()
+def findable_tokens(state, r, slot, flying):
+    """Return the tokens of a decoding request that the prefix cache has been given.
+
+    ``flying``: while the replica's last iteration is in flight. Without a second one
+    in flight it is given them when the request is scheduled again.
+    """
+    memory = state.request_memory[slot]
+    step = state.replicas[r].step + 1
+    held = tokens_before(state, slot, step)
+    before = int(memory[REQUEST.before])
+    if has_decoded(state, slot, step):
+        before = tokens_before(state, slot, step - 1)
+    if flies(state, r, slot, flying):
+        # All of it was known where it sat out before.
+        return min(held, before + int(int(memory[REQUEST.sat_out]) == step - 2))
+    if state.engine[0].depth == 1:
+        return max(min(held, before + 1), state.requests[slot].joined_tokens)
+    return held
+
+
+@inlined()
+def slot_tokens(state, slot, step, flying):
+    """Return the tokens for which it has slots once iteration ``step`` is scheduled.
+
+    ``flying``: while the one before it is in flight.
+    """
+    request = state.requests[slot]
+    memory = state.request_memory[slot]
+    verified = 1 + int(state.settings[SETTING.drafts])
+    sat_out = int(memory[REQUEST.sat_out]) == step - 1
+    if flying and has_decoded(state, slot, step) and not sat_out:
+        tokens = tokens_before(state, slot, step - 1) + 2 * verified
+    elif flying and memory[REQUEST.padded] != 0.0 and not sat_out:
+        tokens = int(memory[REQUEST.base] + memory[REQUEST.padded]) + verified
+    else:
+        tokens = tokens_before(state, slot, step) + verified
+    tokens += int(state.settings[SETTING.lookahead])
+    return max(request.room_tokens, tokens)
+
+
+@inlined()
+def more_blocks(state, r, slot, step, flying):
+    """Return the blocks that a request takes for iteration ``step``."""
+    size = state.engine[0].block_size
+    held = ceil_div(state.requests[slot].room_tokens, size)
+    return ceil_div(slot_tokens(state, slot, step, flying), size) - held
+
+
+@compiled()
+def blocks_of_decodes(state, r, n):
+    """Return the blocks that all decoding requests take for the next n iterations."""
+    replica = state.replicas[r]
+    last = replica.step + n
+    flying = replica.in_flight > 0 if n == 1 else state.engine[0].depth == 2
+    total = 0
+    for k in range(replica.heap_count):
+        total += more_blocks(state, r, state.ends[r, k], last, flying)
+    return total
+
+
+@compiled()
+def hold_slots(state, r, n):
+    """Note the slots that all decoding requests have after the next n iterations."""
+    replica = state.replicas[r]
+    last = replica.step + n
+    flying = replica.in_flight > 0 if n == 1 else state.engine[0].depth == 2
+    for k in range(replica.heap_count):
+        slot = state.ends[r, k]
+        state.requests[slot].room_tokens = slot_tokens(state, slot, last, flying)
+
+
+@inlined()
+def blocks_at_most(state, r, n):
+    """Return the blocks that decoding requests may have taken in n iterations more.
+
+    Since they were last counted; no fewer than they have.
+    """
+    replica = state.replicas[r]
+    memory = state.replica_memory[r]
+    b = replica.decode_count
+    tokens = (memory[REPLICA.loose] + n * memory[REPLICA.growth]) / PARTS
+    verified = 1 + int(state.settings[SETTING.drafts])
+    tokens += b * (2 * verified + int(state.settings[SETTING.lookahead]))
+    blocks = int(tokens / state.engine[0].block_size) + b + 1
+    return blocks * (1 + state.engine[0].state_groups)
+
+
+@compiled()
+def settle(state, r):
+    """Take the blocks of the iterations that all decoding requests have had."""
+    replica = state.replicas[r]
+    if state.replica_memory[r, REPLICA.loose] == 0.0:
+        return
+    flying = state.engine[0].depth == 2
+    taken = 0
+    for k in range(replica.heap_count):
+        slot = state.ends[r, k]
+        if has_decoded(state, slot, replica.step + 1):
+            taken += more_blocks(state, r, slot, replica.step, flying)
+            request = state.requests[slot]
+            request.room_tokens = slot_tokens(state, slot, replica.step, flying)
+    take_blocks(state, r, taken)
+    state.replica_memory[r, REPLICA.loose] = 0.0
+
+
+@inlined()
+def context_parts(state, slot, step):
+    """Return the context with which it decodes in an iteration, on its line. [parts]"""
+    memory = state.request_memory[slot]
+    done = step - int(memory[REQUEST.began]) - 1
+    if done >= int(memory[REQUEST.iterations]):
+        return (memory[REQUEST.base] + memory[REQUEST.total] + 1.0) * PARTS
+    return (memory[REQUEST.base] + 1.0) * PARTS + done * memory[REQUEST.growth]
+
+
+@inlined()
+def add_context(state, r, parts, growth):
+    """Change the sum of the contexts of the next iteration, and how it grows."""
+    memory = state.replica_memory[r]
+    memory[REPLICA.context] += parts
+    memory[REPLICA.growth] += growth
+    state.replicas[r].context_tokens = int(memory[REPLICA.context] / PARTS)
+
+
+@inlined()
+def leave_speculating(state, r, slot):
+    """Take a request out of the sums of those that decode."""
+    replica = state.replicas[r]
+    parts = context_parts_on_line(state, slot, replica.step + 1)
+    add_context(state, r, -parts, -state.request_memory[slot, REQUEST.growth])
+    replica.decode_count -= 1
+
+
+@inlined()
+def context_parts_on_line(state, slot, step):
+    """Return what the sum of contexts has of it, also one iteration past its end."""
+    memory = state.request_memory[slot]
+    done = step - int(memory[REQUEST.began]) - 1
+    return (memory[REQUEST.base] + 1.0) * PARTS + done * memory[REQUEST.growth]
+
+
+@inlined()
+def stop_speculating(state, r, slot):
+    """Take a request out of the decoding ones; it computes what it knows again."""
+    replica = state.replicas[r]
+    request = state.requests[slot]
+    step = replica.step + 1
+    held = tokens_before(state, slot, step)
+    memory = state.request_memory[slot]
+    memory[REQUEST.drawn] += step - 1 - memory[REQUEST.began]
+    remove_end(state, r, slot)
+    leave_speculating(state, r, slot)
+    end_gaps(state, r, slot)
+    request.known_tokens = held + 1
+    if not leaves_resuming(state, r, slot):
+        request.last_token_s = replica.decoded_s

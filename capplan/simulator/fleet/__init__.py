@@ -1,0 +1,1 @@
+"""A fleet: pools of replicas, what moves between them, those that come and go."""

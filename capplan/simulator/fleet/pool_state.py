@@ -1,0 +1,148 @@
+"""The state of a pool: arrays for equal replicas of an engine."""
+
+import numpy as np
+
+from capplan.deployment.engine import EngineSettings
+from capplan.deployment.policy import Policy, Rules
+from capplan.latency.contract import LatencyTables
+from capplan.simulator.memory.hash_ring import POINTS, place_points
+from capplan.simulator.memory.prefix_memory import (
+    FIRST_RUNS,
+    empty_memory,
+    room_for_runs,
+)
+from capplan.simulator.results.windows import WINDOWS
+from capplan.simulator.state import (
+    ROUTER_SETTINGS,
+    Caching,
+    Setting,
+    Sizes,
+    State,
+    empty_state,
+)
+
+_SLOTS = 4096  # requests outstanding at once; doubled when full
+_LOG_ITERATIONS = 20_000
+_LOG_ENTRIES = 2_000_000
+
+
+def scheduled_tables(tables: LatencyTables, engine: EngineSettings) -> LatencyTables:
+    """Return iteration times as long and as large as the engine's scheduler needs.
+
+    They reach its longest iteration, and have what it takes to verify drafts, for an
+    iteration and for a prediction. Of a pipeline they are those of a stage.
+    """
+    rules, own = engine.scheduler.rules, engine.scheduler.settings
+    if rules.reserves:  # no token budget: the KV bounds the prompts of an iteration
+        tables = tables.reaching(engine.kv_capacity_tokens + engine.max_num_seqs)
+    elif rules.prompt_budget:
+        tables = tables.reaching(engine.max_num_batched_tokens + engine.max_num_seqs)
+    if engine.speculation is not None:
+        tables = engine.speculation.tables(tables)
+    if engine.pipeline is not None:
+        tables = engine.pipeline.stage_tables(tables)
+    overhead_s = own.get("overhead_s", 0.0)
+    return tables._replace(
+        decode_s=tables.decode_s + overhead_s,
+        fused_s=tables.fused_s + overhead_s,
+        request_s=tables.request_s + own.get("predict_s", 0.0),
+    )
+
+
+def pool_state(
+    engine: EngineSettings,
+    tables: LatencyTables,
+    replica_count: int,
+    *,
+    router: Policy,
+    seed: int,
+    results: int,
+    record_iterations: bool,
+    longest_jump: int,
+    senders: int = 0,
+    ranks: int = 0,
+) -> State:
+    """Return the state of idle replicas.
+
+    As many as ``results`` requests may finish before they are taken from it. KV is
+    copied from as many replicas as there are ``senders``. With ``ranks`` each replica
+    is a group of so many.
+    """
+    policy, rules = engine.scheduler, engine.scheduler.rules
+    state = empty_state(
+        Sizes(
+            replicas=replica_count,
+            slots=_SLOTS,
+            max_num_seqs=engine.max_num_seqs,
+            block_size=engine.block_size,
+            cached_blocks=engine.kv_blocks - 1 if engine.prefix_caching else 0,
+            results=results + _SLOTS + replica_count,
+            iterations=_LOG_ITERATIONS if record_iterations else 0,
+            entries=_LOG_ENTRIES if record_iterations else 0,
+            bins=WINDOWS,
+            draws=1,
+            orders=_SLOTS if policy.does("orders") else 0,
+            pauses=_SLOTS if policy.does("pauses") else 0,
+            swaps=_SLOTS if rules.swaps else 0,
+            request_columns=len(rules.request_columns),
+            replica_columns=len(rules.replica_columns),
+            senders=senders,
+            runs=_runs(router.rules, replica_count),
+            ranks=ranks,
+            micro_batches=0 if engine.pipeline is None else engine.pipeline.stages,
+        ),
+        # Copies: the core is compiled for writable arrays, and Ray's are read-only.
+        tuple(np.array(table, np.float64, order="C") for table in tables[:5]),
+    )
+    row = state.engine[0]
+    row.max_num_batched_tokens = engine.max_num_batched_tokens
+    row.max_num_seqs = engine.max_num_seqs
+    row.block_size = engine.block_size
+    row.kv_blocks = engine.kv_blocks - 1
+    row.state_groups = engine.state_groups if engine.keeps_states else 0
+    row.state_blocks = engine.drafted_states
+    row.bounded_groups = engine.bounded_groups - row.state_groups
+    row.bounded_blocks = engine.bounded_blocks
+    row.depth = engine.pipeline_parallel_size + int(engine.async_scheduling)
+    late = engine.scheduler.rules.caches_late
+    caching = Caching.LATE if late else Caching.AT_ONCE
+    row.prefix_caching = caching if engine.prefix_caching else Caching.NONE
+    row.longest_jump = 1 if record_iterations else longest_jump
+    row.recording = int(record_iterations)
+    row.attention_s = tables.attention_s
+    row.request_s = tables.request_s
+    row.seed = seed
+    row.reserves = int(rules.reserves)
+    row.prompt_budget = int(rules.prompt_budget)
+    keeps_batch = rules.keeps_batch
+    if keeps_batch is None:
+        keeps_batch = not (policy.does("orders") or rules.request_columns)
+    row.keeps_batch = int(keeps_batch)
+    row.verifies = int(engine.speculation is not None)
+    if policy.does("swaps"):
+        row.block_link_s = engine.block_link_s
+        row.host_blocks = engine.host_kv_blocks
+        state.replicas["host_free_blocks"] = engine.host_kv_blocks
+    state.settings[: len(policy.values)] = policy.values
+    own = slice(ROUTER_SETTINGS, ROUTER_SETTINGS + len(router.values))
+    state.settings[own] = router.values
+    state.settings[Setting.REFRESH_S] = router.settings.get("refresh", 0.0)
+    state.settings[Setting.PULLS] = senders > 0
+    if router.settings.get("target"):
+        state.settings[Setting.HIGH] = router.settings["high"]
+    else:
+        state.settings[Setting.HIGH] = -np.inf
+    state.replicas["number"] = np.arange(replica_count)
+    if len(state.runs):
+        state = empty_memory(state, router.rules.remembers * replica_count)
+    if router.rules.rings:
+        place_points(state)
+    return state
+
+
+def _runs(rules: Rules, replica_count: int) -> int:
+    """Return the room for what a router remembers, and for the points of its ring."""
+    if rules.remembers == 0 and not rules.rings:
+        return 0
+    used = rules.remembers * replica_count + 1 + FIRST_RUNS
+    return room_for_runs(used, POINTS * replica_count if rules.rings else 0)

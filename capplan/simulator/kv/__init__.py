@@ -1,0 +1,1 @@
+"""KV blocks, recurrent states, and copies of them."""

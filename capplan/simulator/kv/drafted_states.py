@@ -1,0 +1,198 @@
+"""Recurrent states of requests whose drafts are verified, under prefix caching.
+
+vLLM 0.32 (``MambaManager`` with speculative blocks): beside the states of ``states.py``
+a request holds blocks for those of its drafts, which it gives back when it leaves. It
+enters a state's block with the first token there that may be kept, accepted or not; a
+rejected one does not give it back. The draft's lookahead needs KV, but no states.
+
+Contexts grow on a line, so that the iteration in which a request enters a block, or a
+state of it is free, is known: until it is ``due`` nothing is done for it.
+"""
+
+from capplan.deployment.engine import EngineSettings
+from capplan.deployment.policy import Policy
+from capplan.simulator.engine.run_speculative import is_vain
+from capplan.simulator.engine.speculation import (
+    REQUEST,
+    RULES,
+    SETTING,
+    flies,
+    has_decoded,
+    speculative_policy,
+    tokens_before,
+)
+from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.kv.kvcache import ceil_div, take_blocks
+from capplan.simulator.kv.states import (
+    DUE,
+    KNOWN,
+    START,
+    STEP,
+    hashes_again,
+    hold_state,
+    oldest_state_tokens,
+    request_columns,
+    shares_tokens,
+)
+from capplan.simulator.schedulers import SPECULATIVE_STATES
+from capplan.simulator.state import NONE, Phase
+
+EARLIEST = len(RULES.replica_columns)
+"""Column of a replica: the first iteration in which one that decodes is due."""
+_NEVER = 2**62
+
+
+def drafted_states_policy(engine: EngineSettings) -> Policy:
+    """Return vLLM V1's scheduler as it keeps states with drafts, unnamed by users."""
+    assert engine.speculation is not None
+    plain = speculative_policy(engine.speculation, eager=True)
+    verified = engine.speculation.verified_tokens * (1 + int(engine.async_scheduling))
+    states = 4 + verified // engine.block_size
+    rules = plain.rules._replace(
+        request_columns=request_columns(engine, states),
+        replica_columns=(*RULES.replica_columns, "earliest"),
+    )
+    return Policy(SPECULATIVE_STATES, rules, plain.values)
+
+
+@inlined()
+def drops_block(state):
+    """Return whether the draft has KV: the last block found is computed again."""
+    return state.settings[SETTING.drops_block] != 0.0
+
+
+@inlined()
+def collected_before(state, r, slot, step):
+    """Return the tokens of a request that verifies of which no result is in flight."""
+    replica = state.replicas[r]
+    if replica.in_flight == 0:
+        return tokens_before(state, slot, step)
+    if int(state.request_memory[slot, STEP]) == replica.step:
+        return int(state.request_memory[slot, START])
+    return tokens_before(state, slot, step - 1)
+
+
+@inlined()
+def hashed_before(state, slot, step):
+    """Return the tokens that were hashed of a request before an iteration.
+
+    With one iteration in flight it hashes what it knew at the one before; with two what
+    was collected since, which is all that it can free.
+    """
+    if state.engine[0].depth == 2:
+        return tokens_before(state, slot, step)
+    if has_decoded(state, slot, step):
+        return tokens_before(state, slot, step - 1) + 1
+    return int(state.request_memory[slot, KNOWN])
+
+
+@inlined()
+def room_needed(state, slot, room_tokens):
+    """Return the blocks that a request takes for more slots; whether a state's too.
+
+    ``room_tokens`` has the draft's lookahead.
+    """
+    engine = state.engine[0]
+    size = engine.block_size
+    held = state.requests[slot].room_tokens
+    lookahead = int(state.settings[SETTING.lookahead])
+    blocks = ceil_div(room_tokens, size) - ceil_div(held, size)
+    enters = ceil_div(room_tokens - lookahead, size) > ceil_div(held - lookahead, size)
+    if enters:
+        blocks += engine.state_groups
+    return blocks, enters
+
+
+@inlined()
+def take_room(state, r, slot, room_tokens, blocks, enters):
+    """Take these blocks."""
+    take_blocks(state, r, blocks)
+    if enters:
+        lookahead = int(state.settings[SETTING.lookahead])
+        hold_state(state, slot, room_tokens - lookahead)
+    state.requests[slot].room_tokens = room_tokens
+
+
+@inlined()
+def _first_with(state, slot, tokens):
+    """Return the first iteration before which a decoding request has ``tokens``."""
+    memory = state.request_memory[slot]
+    more = tokens - int(memory[REQUEST.base])
+    first = int(memory[REQUEST.began]) + 1
+    gained = int(memory[REQUEST.gained])
+    if more <= 0:
+        return first
+    if more > gained:
+        return _NEVER
+    return first + ceil_div(more * (int(memory[REQUEST.iterations]) - 1), gained)
+
+
+@inlined()
+def next_due(state, slot, step):
+    """Return the iteration after ``step`` in which its blocks may change, or earlier.
+
+    Not in its first one: with two in flight it has decoded in the one before.
+    """
+    engine = state.engine[0]
+    size = engine.block_size
+    room = state.requests[slot].room_tokens
+    lookahead = int(state.settings[SETTING.lookahead])
+    verified = 1 + int(state.settings[SETTING.drafts])
+    enough = ceil_div(room, size) * size - lookahead
+    enough = min(enough, ceil_div(room - lookahead, size) * size)
+    flying = engine.depth - 1
+    due = _first_with(state, slot, enough + 1 - (1 + flying) * verified) + flying
+    oldest = oldest_state_tokens(state, slot)
+    if oldest != NONE:
+        due = min(due, _first_with(state, slot, oldest))
+    return max(step + 1, due)
+
+
+@inlined()
+def _hashes_drafted(state, r, slot, tokens):
+    """Return whether the next iteration hashes a request's state at ``tokens``."""
+    request = state.requests[slot]
+    step = state.replicas[r].step + 1
+    if request.phase == Phase.PREFILLING:
+        hashed = request.computed_tokens
+        if int(state.request_memory[slot, STEP]) != step:
+            return False
+        if hashed == tokens:
+            return True
+    elif request.phase == Phase.DECODING or is_vain(state, r, slot):
+        if int(state.request_memory[slot, REQUEST.sat_out]) == step:
+            return False
+        # The newest token is not known yet where it is in flight.
+        hashed = tokens_before(state, slot, step) + 1
+        if flies(state, r, slot, state.replicas[r].in_flight > 0):
+            hashed = int(state.request_memory[slot, KNOWN])
+            if has_decoded(state, slot, step):
+                hashed = tokens_before(state, slot, step - 1) + 1
+    else:
+        return False
+    return hashes_again(state, slot, hashed, tokens, drops_block(state))
+
+
+@compiled()
+def is_hashed_with_drafts(state, r, slot, tokens):
+    """Return whether the next iteration hashes the state that a request would use."""
+    other = state.replicas[r].running_head
+    while other != NONE:
+        shares = shares_tokens(state, slot, other, tokens)
+        if shares and _hashes_drafted(state, r, other, tokens):
+            return True
+        other = state.requests[other].next
+    return False
+
+
+@inlined()
+def note_start(state, r, slot, start, known):
+    """Note where the next iteration begins in a request that is not on its line.
+
+    And what is known of it. The one after looks at it.
+    """
+    memory = state.request_memory[slot]
+    memory[STEP] = state.replicas[r].step + 1
+    memory[START] = start
+    memory[KNOWN] = known
+    memory[DUE] = 0.0

@@ -1,0 +1,1 @@
+"""What routers remember of the replicas and of what they sent."""

@@ -1,0 +1,1 @@
+"""What a simulation returns: requests, sums, windows, the fleet over time."""
