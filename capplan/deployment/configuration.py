@@ -92,7 +92,7 @@ class Configuration:
             found.append("its latency is an estimate")
         elif self.is_unmeasured:
             found.append(UNMEASURED)
-        elif self.layout_error() is None and is_too_wide(self.capacity_ratio):
+        elif is_too_wide(self.capacity_ratio):
             found.append(APART)
         if self.price is not None and self.price.is_guess:
             found.append("its price is a guess")
@@ -167,14 +167,20 @@ class Configuration:
         return "" if time is None or time.served is None else time.served.left_out
 
     @property
+    def has_range(self) -> bool:
+        """Whether engines of it tell a range of counts, and not those of others."""
+        return self.latency_source != "estimate" and not self.is_unmeasured
+
+    @property
     def cautious_share(self) -> float | None:
         """What nine of ten engines carry at least, of what is assumed; None: is sure.
 
-        Where its latency is in doubt: an estimate, or of an LLM without a benchmark.
+        Where its latency is in doubt: an estimate, an LLM without a benchmark, or
+        engines that differ by a factor of two.
         """
         ratio = self.capacity_ratio
-        in_doubt = self.latency_source == "estimate" or self.is_unmeasured
-        return ratio[0] if in_doubt and ratio is not None else None
+        is_sure = self.has_range and not is_too_wide(ratio)
+        return None if is_sure or ratio is None else ratio[0]
 
     @property
     def cautious_slowdown(self) -> float | None:
@@ -185,7 +191,8 @@ class Configuration:
         planned = time.served.slowdown(self.quantile or 0.5)
         if self._left_out == "family":  # planned with the fit in place of the median
             planned /= time.served.slowdown(0.5)
-        return max(1.0, time.served.slowdown(0.9) / planned)
+        served = self.layout_error() or time.served
+        return max(1.0, served.slowdown(0.9) / planned)
 
     def slowed(self, factor: float) -> "Configuration":
         """Return it with a factor on the time of every iteration."""

@@ -69,10 +69,9 @@ def month(candidate: Candidate) -> str:
     """
     if candidate.cost is None:
         return ""
-    if candidate.cautious is not None:
-        usd = format_usd(candidate.cost.usd_per_month)
-        return f"{usd} a month (cautious: {cautious(candidate)})"
     usd, ends = format_usd(candidate.cost.usd_per_month), candidate.usd_per_month_range
+    if ends is None and candidate.is_to_be_tested:
+        return f"{usd} a month (cautious: {cautious(candidate)})"
     counts = candidate.replica_count_range or candidate.gpu_count_range
     if ends is None or counts is None or counts[0] == counts[1]:
         return f"{usd} a month"

@@ -14,11 +14,12 @@ def engines(candidate: Candidate) -> str:
     """Return how many replicas real engines need; empty where it is not known."""
     configuration, fleets = candidate.configuration, candidate.engine_fleets
     ratio = candidate.capacity_ratio
-    if candidate.cautious is not None and configuration is not None and ratio:
+    doubted = candidate.is_to_be_tested and fleets is None
+    if doubted and configuration is not None and ratio:
         of = " of other families of LLMs" if configuration.is_unbacked else ""
         slowdown = configuration.cautious_slowdown
         nine = f"nine of ten carried {ratio[0]:.0%} of the predicted load or more "
-        if candidate.cautious_count is not None and slowdown is not None:
+        if slowdown is not None:
             nine = f"nine of ten took at most {slowdown:.2f} times as long "
         return (
             f"{nine}"
@@ -41,6 +42,11 @@ def engines(candidate: Candidate) -> str:
     least = fleets[0].replica_count
     if candidate.bound is not None and least < candidate.bound.replica_count:
         needed += "; fewer than the lower bound, which holds for the times assumed here"
+    if candidate.cautious_count is not None and configuration is not None:
+        needed += (
+            f", the most for the slowest of ten, which take "
+            f"{configuration.cautious_slowdown:.2f} times as long"
+        )
     if not candidate.sweep_count:
         return f"by the error of the profile's fit: {needed}"
     return (
@@ -61,7 +67,7 @@ def doubts(candidate: Candidate) -> str:
     if candidate.configuration is None or not candidate.configuration.doubts:
         return ""
     why = "; ".join(candidate.configuration.doubts)
-    return f"{why}{LOAD_TEST}" if candidate.cautious is not None else why
+    return f"{why}{LOAD_TEST}" if candidate.is_to_be_tested else why
 
 
 def another_engine(candidate: Candidate) -> str:
@@ -82,6 +88,8 @@ def another_engine(candidate: Candidate) -> str:
 def cautious(candidate: Candidate) -> str:
     """Return the fleet that suffices for nine of ten engines, and its bill."""
     fleet, usd = candidate.cautious, candidate.cautious_usd_per_month
+    if candidate.cautious_fails:
+        return "none; the slowest of ten engines miss the SLO with any count"
     if fleet is None:
         return ""
     count = plural(fleet.replica_count, "replica")
@@ -105,10 +113,10 @@ def settled_by(plan: Plan, candidate: Candidate) -> str:
 def saving(plan: Plan, candidate: Candidate) -> str:
     """Return what a candidate in doubt would save a month, and how to find out."""
     best, cost = plan.best, candidate.cost
-    if best is None or best.cost is None or cost is None or candidate.cautious is None:
+    if best is None or best.cost is None or cost is None:
         return ""
     saved = best.cost.usd_per_month - cost.usd_per_month
-    if saved <= 0:
+    if saved <= 0 or not candidate.is_to_be_tested:
         return ""
     command = settled_by(plan, candidate)
     then = f", then `{command}`" if command else ""

@@ -387,6 +387,7 @@ def priced(gpu_count, usd_per_h, pools=()):
     row = Row()
     row.gpu_count, row.pools = gpu_count, pools
     row.cost = row.cautious = None
+    row.cautious_fails = False
     if usd_per_h is not None:
         row.cost = Cost(usd_per_h, 0, 0, None, None, None, (), ())
     return row

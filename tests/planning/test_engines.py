@@ -13,7 +13,8 @@ from capplan.latency.engine_time import ENGINES
 from capplan.planning.configure.configuration import only_configuration
 from capplan.planning.plan.plan import plan
 from capplan.planning.settings.plan import PlanSettings
-from capplan.report import uncertain
+from capplan.planning.size.prospects import most_against, price_of, price_of_pools
+from capplan.report import sentences, uncertain
 from capplan.report.pages.plan import plan_page
 from capplan.report.render.terminal import print_page
 from tests.deployments import rated
@@ -213,11 +214,40 @@ def test_engines_that_differ_by_a_factor_of_two_have_their_range_and_are_in_doub
 
     low, high = found.replica_count_range
     assert low <= found.replica_count < high
-    assert found.cautious is None
-    assert uncertain.doubts(found) == "real engines of it differ by a factor of two"
-    assert uncertain.engines(found).startswith(
-        "reached 60% to 130% of the predicted load (9 benchmark sweeps): "
+    # The slow end of the range is what it is ranked by, as those without a benchmark.
+    assert found.cautious_count == high
+    assert price_of(found) == price_of_pools(*found.engine_fleets[1].pools)
+    assert uncertain.doubts(found) == (
+        "real engines of it differ by a factor of two: load-test before you buy"
     )
+    assert uncertain.engines(found) == (
+        f"reached 60% to 130% of the predicted load (9 benchmark sweeps): {low} to "
+        f"{high} replicas, the most for the slowest of ten, which take 1.20 times as "
+        "long"
+    )
+    assert f"needed {low} to {high} replicas" in sentences.month(found)
+
+
+def test_where_slow_engines_miss_the_slo_with_any_count_the_bill_says_so(tmp_path):
+    path = tmp_path / "times.yaml"
+    path.write_text(
+        "schema: capplan-engine-times/1\n"
+        "times:\n"
+        "- {of: kernel-sum, iteration_s: 0.001, source: mine, served: "
+        "{sweeps: 9, tpot: [0.8, 1, 90], capacity: [0.6, 1, 1.3]}}\n"
+    )
+
+    found = best(engine_overhead=str(path))
+
+    assert found.cautious_fails
+    assert found.cautious is found.replica_count_range is None
+    assert sentences.month(found).endswith(
+        "(cautious: none; the slowest of ten engines miss the SLO with any count)"
+    )
+    # It comes after all whose cautious count is known, however many replicas that is.
+    many = replace(found, cautious_fails=False, cautious_count=4096)
+    assert price_of(many) < price_of(found)
+    assert most_against(found.configuration, [found]) == 4096
 
 
 def test_a_higher_share_of_engines_needs_more(usual):

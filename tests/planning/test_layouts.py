@@ -72,8 +72,10 @@ def test_layouts_are_held_to_fleets_of_their_kind_that_were_served():
     low, _, high = plain["tp8-ep8"].layout_error().capacity
     assert plain["tp8-ep8"].capacity_ratio == (low, high)
     assert (plain["tp8-ep8"].is_unmeasured, plain["dp8"].is_unmeasured) == (False, True)
-    # They were measured, however far apart they are.
-    assert plain["tp8-ep8"].doubts == ()
+    # They were measured, and are further apart than a factor of two.
+    assert plain["tp8-ep8"].doubts == ("real engines of it differ by a factor of two",)
+    assert plain["tp8-ep8"].has_range
+    assert plain["tp8-ep8"].cautious_share == low
 
 
 def test_ranks_without_a_benchmark_are_planned_cautiously_by_other_families():

@@ -142,6 +142,11 @@ def test_those_in_doubt_are_ranked_by_the_fleet_that_nine_of_ten_engines_need():
     assert price_of(wide) == (32.0, 16)
     assert price_of(narrow) == (16.0, 8)
     assert price_of(candidate_of(configuration(), 4)) == (8.0, 4)
+    # Narrow ones are not priced up; wide ones are, measured or not.
+    assert price_of(rated(candidate_of(configuration(), 4), (0.7, 1.3))) == (8.0, 4)
+    measured = rated(candidate_of(configuration(), 4), (0.5, 1.3))
+    vars(measured.configuration)["is_measured"] = True
+    assert price_of(measured) == (16.0, 8)
 
 
 @pytest.mark.thorough

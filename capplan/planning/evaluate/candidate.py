@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass
 
 from capplan.bounds.lower_bound import Bound
-from capplan.deployment.configuration import Configuration
+from capplan.deployment.configuration import Configuration, is_too_wide
 from capplan.deployment.pools import Deployment
 from capplan.fleet.price import Price
 from capplan.llm.layout import Layout
@@ -90,6 +90,7 @@ class Candidate:
     cut_short: bool = False  # its search was interrupted
     # replicas with times that nine of ten engines stay within; None: not in doubt
     cautious_count: int | None = None
+    cautious_fails: bool = False  # none does with these times
     # smaller counts that the samples do not tell from the target
     too_close: tuple[int, ...] = ()
     # keeps it from being smaller: "TTFT", "TPOT", "E2E", "KV" or "none"; None unless
@@ -191,13 +192,15 @@ class Candidate:
 
     @property
     def cautious(self) -> Deployment | None:
-        """The fleet that nine of ten engines do with; None: no doubt, served pools."""
-        if self.run is None or (self.pools and self.capacity_ratio is not None):
+        """The fleet that nine of ten engines do with; None: no doubt, or none does."""
+        if self.run is None or self.cautious_fails:
             return None
         if self.cautious_count is not None:
             return self.run.deployment.with_replicas(self.cautious_count)
         pools = self.run.deployment.pools
         shares = [pool.configuration.cautious_share for pool in pools]
+        if self.pools and (served := self.capacity_ratio) is not None:
+            shares = [served[0] if is_too_wide(served) else None for _ in pools]
         if not any(shares):
             return None
         counts = [
@@ -205,6 +208,11 @@ class Candidate:
             for pool, share in zip(pools, shares, strict=True)
         ]
         return self.run.deployment.with_replicas(*counts)
+
+    @property
+    def is_to_be_tested(self) -> bool:
+        """Whether a load test may change its count by much."""
+        return self.cautious is not None or self.cautious_fails
 
     @property
     def cautious_replica_count(self) -> int | None:
@@ -232,10 +240,12 @@ class Candidate:
         """The smallest and the largest fleet that 80 % of such engines need.
 
         With the planned one: a plan on the slow side may need more than most engines.
-        None where unknown.
+        The largest is the cautious one, where there is one. None where unknown.
         """
-        ratio = self.capacity_ratio
-        if self.run is None or ratio is None or self.cautious is not None:
+        ratio, configuration = self.capacity_ratio, self.configuration
+        if self.run is None or ratio is None or configuration is None:
+            return None
+        if self.cautious_fails or not (self.pools or configuration.has_range):
             return None
         low, high = ratio
         counts = [pool.replica_count for pool in self.run.deployment.pools]
@@ -246,7 +256,7 @@ class Candidate:
         )
         return (
             self.run.deployment.with_replicas(*map(min, fewest, counts)),
-            self.run.deployment.with_replicas(*map(max, most, counts)),
+            self.cautious or self.run.deployment.with_replicas(*map(max, most, counts)),
         )
 
     @property

@@ -302,7 +302,7 @@ def _candidate(
         too_close=fewest.too_close,
         binding=binding_limit(below[-1] if below else None),
         probes=probes,
-        cautious_count=None if fewest.interrupted else _cautious(inputs, run, router),
+        **({} if fewest.interrupted else _cautious(inputs, run, router)),
     )
     if (
         reason := over_quota(inputs.settings.max_nodes, run.deployment.pools)
@@ -316,21 +316,24 @@ def _candidate(
     return candidate, texts
 
 
-def _cautious(inputs: PlanInputs, run: Run, router: str) -> int | None:
+def _cautious(inputs: PlanInputs, run: Run, router: str) -> dict[str, Any]:
     """Return how many replicas serve if engines are as slow as one of ten is.
 
-    To 10 %; None where the latency is in no doubt, or no such count is near.
+    To 10 %, by the fields of a candidate: the count, or that none is near. Without any
+    where the latency is in no doubt.
     """
     configuration, count = run.configuration, run.replica_count
     slowdown, share = configuration.cautious_slowdown, configuration.cautious_share
     if not slowdown or not share:
-        return None
+        return {}
     slower = configuration.slowed(slowdown)
     if cannot_serve(inputs, slower):
-        return None
-    most = max(count, math.ceil(2 * count / share))
-    found = about_fewest(partial(_run_with, inputs, slower, router), count, most).run
-    return None if found is None else found.replica_count
+        return {"cautious_fails": True}
+    most = min(MOST_REPLICAS, max(16, math.ceil(4 * count / share)))
+    found = about_fewest(partial(_run_with, inputs, slower, router), count, most)
+    if found.run is None:
+        return {"cautious_fails": not found.interrupted}
+    return {"cautious_count": found.run.replica_count}
 
 
 def _interrupted(prospect: Prospect, probes: tuple[Probe, ...]) -> Candidate:

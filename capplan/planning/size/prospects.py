@@ -16,6 +16,8 @@ CENTS = 6
 """Digits of $/h by which prices differ: sums over one and two pools round apart."""
 MOST_REPLICAS = 4096
 """Replica count at which the search gives up."""
+_LAST = 10**9
+"""More $/h and more GPUs than any fleet has."""
 
 
 NOT_BOUNDED = Bound(1, 0.0, 0.0, 0.0, 0, "none", "not computed: it cannot win")
@@ -95,7 +97,7 @@ def most_against(configuration: Configuration, rivals: list[Candidate]) -> int:
     """Return the most replicas that cost less, or are fewer GPUs, than all rivals."""
     cheapest, fewest = map(min, zip(*map(price_of, rivals), strict=True))
     by_usd = _most_below(configuration, lambda pool: price_of_pools(pool)[0], cheapest)
-    return max(by_usd, (fewest - 1) // configuration.gpus)
+    return max(by_usd, min(MOST_REPLICAS, (fewest - 1) // configuration.gpus))
 
 
 def _most_below(
@@ -127,12 +129,14 @@ def _rivals(prospect: Prospect, done: list[Candidate]) -> list[Candidate]:
 def price_of(candidate: Candidate) -> tuple[float, int]:
     """Return $/h, infinite without a price, and GPUs of a feasible candidate.
 
-    Where its latency is in doubt, of the fleet that suffices for nine of ten engines.
+    Where its latency is in doubt, of the fleet that suffices for nine of ten engines;
+    where none does, it comes after all others.
     """
     if candidate.cautious is not None:
         return price_of_pools(*candidate.cautious.pools)
     usd = math.inf if candidate.cost is None else candidate.cost.usd_per_h
-    return round(usd, CENTS), candidate.gpu_count or 0
+    last = _LAST if candidate.cautious_fails else 0
+    return round(last + usd, CENTS), last + (candidate.gpu_count or 0)
 
 
 def price_of_pools(*pools: Pool) -> tuple[float, int]:

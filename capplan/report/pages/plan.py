@@ -176,7 +176,7 @@ def _lead(plan: Plan) -> str:
     serve = "serves" if best.gpu_count == 1 else "serve"
     gpus = sentences.plural(best.gpu_count, f"{best.gpu} GPU")
     kept = window_sentences.held(plan), sentences.sustained(plan)
-    doubt = uncertain.doubts(best) if best.cautious is not None else ""
+    doubt = uncertain.doubts(best) if best.is_to_be_tested else ""
     doubt = f"{doubt[:1].upper()}{doubt[1:]}." if doubt else ""
     texts = doubt, *kept, verdict(plan), mix_sentence(plan)
     more = "".join(f" {text}" for text in texts if text)
@@ -207,7 +207,7 @@ def _tiles(plan: Plan, best: Candidate, run: Run) -> list[Tile]:
             "Replicas",
             f"{best.replica_count:,}",
             f"cautious: {best.cautious_replica_count:,}"
-            if best.cautious is not None
+            if best.cautious is not None and counts is None
             else _needed(counts, bool(best.pools)),
         ),
         *(
@@ -244,7 +244,7 @@ def _of_best(plan: Plan, best: Candidate, run: Run) -> list[Section]:
         ("older engine", _older(plan, best)),
         ("drafts", drafts.worth(plan)),
         ("drafts tried", drafts.tried(plan)),
-        *((("uncertain", uncertain.doubts(best)),) if best.cautious is None else ()),
+        *((("uncertain", uncertain.doubts(best)),) if not best.is_to_be_tested else ()),
         ("attained by", sentences.attained(run.judgement, plan.attainment_text)),
         *window_sentences.windows(run.judgement, best.probes),
         ("load", sentences.load(run.judgement)),
@@ -287,7 +287,7 @@ def _older(plan: Plan, best: Candidate) -> str:
 
 def _load_test(plan: Plan, best: Candidate) -> Section:
     """Return the command that settles a count whose latency is in doubt."""
-    command = "" if best.cautious is None else uncertain.settled_by(plan, best)
+    command = uncertain.settled_by(plan, best) if best.is_to_be_tested else ""
     if not command:
         return Section()
     return Section(
@@ -320,7 +320,7 @@ def _ends(best: Candidate, line: CostLine) -> str:
     if line.what not in ("per month", "per year"):
         return ""
     months = 1 if line.what == "per month" else HOURS_PER_YEAR / HOURS_PER_MONTH
-    if cautious_usd is not None:
+    if cautious_usd is not None and ends is None:
         return f"cautious: {format_usd(months * cautious_usd)}"
     if ends is None:
         return ""
