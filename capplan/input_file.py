@@ -160,27 +160,9 @@ def parse_json(
     which some tools write, and numbers beyond those of a double or of 64 bits.
     """
     where = f"{path}:{line}" if line else f"{path}"
-
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        content = dict(pairs)
-        if len(content) < len(pairs):
-            names = [name for name, _ in pairs]
-            twice = next(name for name in names if names.count(name) > 1)
-            raise InputError(
-                f"{where}: the key {twice[:60]!r} stands twice in one object; "
-                "expected once"
-            )
-        return content
-
-    number = _finite if finite else None
     try:
-        return json.loads(
-            text,
-            object_pairs_hook=once,
-            parse_int=number,
-            parse_float=number,
-            parse_constant=number,
-        )
+        text = text if isinstance(text, str) else text.decode("utf-8-sig")
+        return (_FINITE if finite else _ANY).decode(text)
     except json.JSONDecodeError as error:
         raise BrokenFileError(
             f"{path}:{line or error.lineno}: not JSON: {problem(error)}"
@@ -189,13 +171,30 @@ def parse_json(
         raise BrokenFileError(f"{where}: is not UTF-8 text") from None
     except RecursionError:
         raise InputError(f"{where}: not JSON: nested too deeply") from None
+    except KeyError as twice:
+        raise InputError(
+            f"{where}: the key {twice.args[0][:60]!r} stands twice in one object; "
+            "expected once"
+        ) from None
     except ValueError as error:  # a number of thousands of digits
         raise InputError(f"{where}: not JSON: {error}") from None
 
 
 def problem(error: json.JSONDecodeError) -> str:
-    """Return what is wrong with a JSON text: "Invalid control character"."""
-    return re.sub("(?: starting)? at$", "", error.msg)
+    """Return what is wrong with a JSON text, and where."""
+    text = error.doc.rstrip()
+    if error.pos >= len(text) or error.msg.startswith("Unterminated"):
+        return f"it ends in the middle, at character {len(text):,}"
+    return f"{error.msg.removesuffix(' at')} at character {error.pos:,}"
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON; a KeyError where a key stands twice."""
+    content = dict(pairs)
+    if len(content) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise KeyError(next(name for name in names if names.count(name) > 1))
+    return content
 
 
 def _finite(text: str) -> float:
@@ -204,6 +203,15 @@ def _finite(text: str) -> float:
     if not abs(found) < (2**63 if isinstance(found, int) else math.inf):
         raise ValueError(f"{text[:20]} is not a number of JSON, or too large a one")
     return found
+
+
+_ANY = json.JSONDecoder(object_pairs_hook=_once)
+_FINITE = json.JSONDecoder(
+    object_pairs_hook=_once,
+    parse_int=_finite,
+    parse_float=_finite,
+    parse_constant=_finite,
+)
 
 
 def parse_yaml(path: str | Path, text: str) -> tuple[Any, Any]:

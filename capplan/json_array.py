@@ -28,12 +28,8 @@ def iterate_items(path: str | Path) -> Iterator[Any]:
         try:
             yield from ijson.items(counted, "item", buf_size=_BUFFER_BYTES)
         except ijson.JSONError as error:
-            byte, reason = counted.bytes_read, str(error).splitlines()[0]
-            if counted.ended:
-                reason = "the file ends here, in the middle of the array"
-            else:
-                byte = _first_wrong_byte(path, byte - counted.last_bytes)
-            raise BrokenFileError(f"byte {byte:,}: {reason}") from None
+            reason = str(error).splitlines()[0]
+            raise BrokenFileError(f"byte {counted.bytes_read:,}: {reason}") from None
 
 
 class _Counted:
@@ -42,8 +38,6 @@ class _Counted:
     def __init__(self, file: IO[bytes]) -> None:
         self._file = file
         self.bytes_read = 0
-        self.last_bytes = 0
-        self.ended = False
         self._text_bytes = 0
 
     def read(self, byte_count: int) -> bytes:
@@ -60,9 +54,7 @@ class _Counted:
         self._text_bytes = len(data) - ends - 1 + (self._text_bytes if ends < 0 else 0)
         if self._text_bytes > _MOST_TEXT_BYTES:
             raise BrokenFileError(f"byte {self.bytes_read:,}: a text without end")
-        self.last_bytes = len(data)
         self.bytes_read += len(data)
-        self.ended = not data
         return data
 
 
@@ -70,23 +62,3 @@ def _behind_mark(file: IO[bytes]) -> IO[bytes]:
     """Return a file behind its byte order mark, if it has one."""
     file.seek(len(BOM_UTF8) if file.read(len(BOM_UTF8)) == BOM_UTF8 else 0)
     return file
-
-
-def _first_wrong_byte(path: str | Path, sound_bytes: int) -> int:
-    """Return the offset of the first byte that a parser refuses.
-
-    The parser accepts the first ``sound_bytes``; the rest is fed byte by byte.
-    """
-    parser = ijson.basic_parse_coro(ijson.sendable_list())
-    with opened(path) as raw:
-        file, offset = _behind_mark(raw), 0
-        while offset < sound_bytes:
-            data = file.read(min(_BUFFER_BYTES, sound_bytes - offset))
-            offset += len(data)
-            parser.send(data)
-        for offset, value in enumerate(file.read(_BUFFER_BYTES), sound_bytes):
-            try:
-                parser.send(bytes([value]))
-            except ijson.JSONError:
-                return offset
-    return offset

@@ -60,6 +60,7 @@ _NO_BLANK = re.compile(r"\S")
 _LAST_COMMA = re.compile(r",\s*\]\s*\Z")
 _SIMPLE = frozenset((str, int, float, bool, type(None)))
 _PARQUET_ROWS = 10_000
+_DOT_OR_END = re.compile(r"\.|$")
 _MOST_LEVELS = 16
 """Points in a path of a nest; what is deeper stays a value."""
 _VALUE_KEYS = re.compile(
@@ -107,10 +108,13 @@ def records(
     The first two objects of a JSON file are added to ``tops``, as they stand there.
     """
     is_parquet = form(path) == "parquet"
-    for place, item in _parquet(path, wanted) if is_parquet else _json(path):
+    of_any = None if wanted is None else _beginnings(wanted)
+    for place, item in _parquet(path, of_any) if is_parquet else _json(path):
         if tops is not None and len(tops) < 2 and not is_parquet:
             tops.append(item)
         for where, row in _rows(place, item, wrappers, around):
+            if of_any is not None:
+                row = {key: row[key] for key in row if key in of_any}
             try:
                 fields = flat(row)
             except KeyError as twice:
@@ -120,6 +124,11 @@ def records(
             if wanted is not None:
                 fields = {name: fields[name] for name in wanted if name in fields}
             yield Record(where, fields)
+
+
+def _beginnings(names: Collection[str]) -> set[str]:
+    """Return what paths may begin with: of ``a.b.c`` ``a``, ``a.b`` and itself."""
+    return {name[: dot.start()] for name in names for dot in _DOT_OR_END.finditer(name)}
 
 
 def _json(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -158,6 +167,8 @@ def _array(path: str | Path) -> Iterator[tuple[str, Any]]:
         try:  # NaN and Infinity, or a comma behind the last, which tools write
             text = _LAST_COMMA.sub("]", read_text(path))
             others = parse_json(path, text)[number:]
+        except BrokenFileError:
+            raise
         except InputError:
             raise BrokenFileError(f"{path}: {broken}") from None
         for further, item in enumerate(others, number + 1):
@@ -236,7 +247,7 @@ def _spread(path: str | Path) -> Iterator[tuple[str, Any]]:
 def _parquet(
     path: str | Path, wanted: Collection[str] | None
 ) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the rows of a Parquet file as JSON would have them."""
+    """Yield the rows of a Parquet file as JSON would have them, of columns wanted."""
     try:
         import pyarrow
         from pyarrow import parquet
@@ -249,8 +260,7 @@ def _parquet(
         file = parquet.ParquetFile(path)
         tops = file.schema_arrow.names
         if wanted is not None:
-            used = {name.partition(".")[0] for name in wanted} | set(wanted)
-            tops = [name for name in tops if name in used]
+            tops = [name for name in tops if name in wanted]
         number = 0
         for batch in file.iter_batches(batch_size=_PARQUET_ROWS, columns=tops):
             for row in batch.to_pylist():
@@ -272,7 +282,8 @@ def _rows(
     wrapped = [
         key
         for key in wrappers
-        if isinstance(rows := item.get(key), list)
+        if key in item
+        and isinstance(rows := item[key], list)
         and rows
         and all(isinstance(row, dict) for row in rows)
     ]

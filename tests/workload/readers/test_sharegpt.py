@@ -118,7 +118,7 @@ def test_a_tokenizer_that_is_missing_or_none_is_refused(path, tmp_path):
 
 
 @pytest.mark.parametrize("zipped", [False, True], ids=["plain", "gz"])
-def test_a_file_that_is_cut_off_names_its_byte_and_salvage(tmp_path, tokenizer, zipped):
+def test_a_file_that_is_cut_off_names_its_end_and_salvage(tmp_path, tokenizer, zipped):
     whole = sharegpt_json(CONVERSATIONS)
     cut = whole[: whole.index(b"iiii") + 2]  # inside the answer of conversation 5
     path = tmp_path / "cut.json"
@@ -127,7 +127,7 @@ def test_a_file_that_is_cut_off_names_its_byte_and_salvage(tmp_path, tokenizer, 
     with pytest.raises(InputError) as caught:
         read_trace(path, tokenizer=tokenizer)
 
-    assert f"byte {len(cut):,}" in str(caught.value)
+    assert f"it ends in the middle, at character {len(cut):,}" in str(caught.value)
     assert "after 4 whole records" in str(caught.value)
     assert "--salvage" in str(caught.value)
 
@@ -155,13 +155,13 @@ def test_gzip_that_is_cut_off_can_be_salvaged_too(tmp_path, tokenizer):
     assert 1000 < len(trace) < 5_000
 
 
-def test_a_break_in_the_middle_is_named_to_the_byte(tmp_path, tokenizer):
+def test_a_break_in_the_middle_is_named_to_the_character(tmp_path, tokenizer):
     whole = sharegpt_json(CONVERSATIONS * 500)
     at = whole.index(b'"conversations"', len(whole) // 2)
     path = tmp_path / "broken.json"
     path.write_bytes(whole[:at] + b"?" + whole[at:])
 
-    with pytest.raises(InputError, match=f"byte {at:,}:"):
+    with pytest.raises(InputError, match=rf":\d+: not JSON: .* at character {at:,},"):
         read_trace(path, tokenizer=tokenizer)
 
 
