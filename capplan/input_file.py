@@ -152,20 +152,27 @@ def printable(text: str) -> str:
 
 
 def parse_json(
-    path: str | Path, text: str | bytes, line: int = 0, *, finite: bool = False
+    path: str | Path,
+    text: str | bytes,
+    line: int = 0,
+    *,
+    finite: bool = False,
+    at: int | None = None,
 ) -> Any:
     """Return the value of a JSON text whose keys stand once in each object.
 
     ``line`` is its line when it is one of many; ``finite`` refuses NaN and Infinity,
-    which some tools write, and numbers beyond those of a double or of 64 bits.
+    which some tools write, and numbers beyond those of a double or of 64 bits; ``at``
+    asks for the value that begins there, and where it ends.
     """
     where = f"{path}:{line}" if line else f"{path}"
     try:
         text = text if isinstance(text, str) else text.decode("utf-8-sig")
-        return (_FINITE if finite else _ANY).decode(text)
+        decoder = _FINITE if finite else _ANY
+        return decoder.decode(text) if at is None else decoder.raw_decode(text, at)
     except json.JSONDecodeError as error:
         raise BrokenFileError(
-            f"{path}:{line or error.lineno}: not JSON: {problem(error)}"
+            f"{path}:{line or error.lineno}: not JSON: {_problem(error)}"
         ) from None
     except UnicodeDecodeError:
         raise BrokenFileError(f"{where}: is not UTF-8 text") from None
@@ -180,7 +187,7 @@ def parse_json(
         raise InputError(f"{where}: not JSON: {error}") from None
 
 
-def problem(error: json.JSONDecodeError) -> str:
+def _problem(error: json.JSONDecodeError) -> str:
     """Return what is wrong with a JSON text, and where."""
     text = error.doc.rstrip()
     if error.pos >= len(text) or error.msg.startswith("Unterminated"):

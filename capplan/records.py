@@ -6,7 +6,6 @@ becomes a path, ``usage.prompt_tokens``; a list of ``{"key": …, "value": …}`
 OpenTelemetry writes attributes, is such an object.
 """
 
-import json
 import re
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
@@ -21,7 +20,6 @@ from capplan.input_file import (
     BrokenFileError,
     opened,
     parse_json,
-    problem,
     read_head,
     read_text,
 )
@@ -225,23 +223,12 @@ def _only_json(path: str | Path) -> str:
 def _spread(path: str | Path) -> Iterator[tuple[str, Any]]:
     """Yield objects that take several lines each."""
     text = read_text(path)
-    line, at = 1, 0
-    while found := _NO_BLANK.search(text, at):
-        start = found.start()
-        line += text.count("\n", at, start)
-        try:
-            _, at = json.JSONDecoder().raw_decode(text, start)
-        except json.JSONDecodeError as error:
-            where = line + text.count("\n", start, error.pos)
-            raise BrokenFileError(
-                f"{path}:{where}: not JSON: {problem(error)}"
-            ) from None
-        except RecursionError:
-            raise InputError(f"{path}:{line}: not JSON: nested too deeply") from None
-        except ValueError as error:  # a number of thousands of digits
-            raise InputError(f"{path}:{line}: not JSON: {error}") from None
-        yield f":{line}", parse_json(path, text[start:at], line)
-        line += text.count("\n", start, at)
+    line, end = 1, 0
+    while found := _NO_BLANK.search(text, end):
+        line += text.count("\n", end, found.start())
+        value, end = parse_json(path, text, at=found.start())
+        yield f":{line}", value
+        line += text.count("\n", found.start(), end)
 
 
 def _parquet(

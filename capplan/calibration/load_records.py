@@ -4,10 +4,9 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from shlex import quote
 
 from capplan.calibration.load_formats import Fields, format_of
-from capplan.csv_file import read_cells, separator, too_long
+from capplan.csv_file import read_cells, too_long
 from capplan.errors import InputError
 from capplan.input_file import parse_yaml, read_text
 from capplan.latency.importers.identity import Stated, stated_in
@@ -85,13 +84,13 @@ def _read_commas(path: Path, rows: Sequence[tuple[int, dict[str, str]]]) -> None
     import pandas as pd
 
     from capplan.workload.readers.cells import parsed
+    from capplan.workload.readers.table import better
 
     numbers = parsed(pd.Series([row[name] for _, row, name in at])).tolist()
     for (line, row, name), number in zip(at, numbers, strict=True):
         if math.isnan(number):
-            do = f": where it is the decimal one sed 's/,/./g' {quote(str(path))}"
+            instead = better(path, row[name], "a number")
             raise InputError(
-                f"{path}:{line}: {name} is {row[name]}; expected a decimal point and "
-                f"no comma{f'{do} > new.csv' * (separator(path) != ',')}"
+                f"{path}:{line}: {name} is {row[name]}; expected a number{instead}"
             )
         row[name] = repr(number)

@@ -934,7 +934,7 @@ def test_decimal_commas_are_read_where_the_numbers_show_them(tmp_path):
     assert [p.tpot_s for p in read_sweep(path, 1, {}).points] == [0.0125, 0.01325]
 
     path.write_text(f"{head}1024;256;4;12,500\n1024;256;8;13,250\n")
-    with pytest.raises(InputError, match=r"tpot_ms is 12,500; .* sed 's/,/\./g'"):
+    with pytest.raises(InputError, match=r"tpot_ms is 12,500; .* sed -E 's/,/\./g'"):
         read_sweep(path, 1, {})
 
 

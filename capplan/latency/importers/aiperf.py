@@ -14,14 +14,6 @@ from capplan.records import records
 SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0, "sec": 1.0}
 
 
-def recognises(head: str) -> bool:
-    """Return whether a file starts like this format."""
-    is_summary = '"input_config"' in head and '"time_to_first_token"' in head
-    return head.lstrip().startswith("{") and (
-        '"request_start_ns"' in head or is_summary
-    )
-
-
 def read(path: Path, options: ImportOptions) -> ServedRun:
     """Return the completed requests of the run, without those of the warm-up."""
     rows = []

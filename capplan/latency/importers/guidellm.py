@@ -11,11 +11,6 @@ from capplan.latency.measurement_file import need, one_run
 from capplan.latency.served_run import Row, ServedRun, served_run
 
 
-def recognises(head: str) -> bool:
-    """Return whether a file starts like this format."""
-    return head.lstrip().startswith("{") and '"benchmarks"' in head
-
-
 def read(path: Path, options: ImportOptions) -> ServedRun:
     """Return the completed requests of the last benchmark, or of ``index=N`` from 1."""
     run = one_run(path, ("benchmarks",), options.where)

@@ -12,12 +12,6 @@ from capplan.records import records
 _COLUMNS = ("input_toks", "output_toks", "queued_ts", "first_token_ts", "last_token_ts")
 
 
-def recognises(head: str) -> bool:
-    """Return whether a file starts like this format."""
-    start = head.lstrip()
-    return start.startswith("{") and '"queued_ts"' in head and '"input_toks"' in head
-
-
 def read(path: Path, options: ImportOptions) -> ServedRun:
     """Return the completed requests of the run, arriving when the engine queued them.
 

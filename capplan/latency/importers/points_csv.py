@@ -3,13 +3,7 @@
 from pathlib import Path
 
 from capplan.latency.importers import ImportOptions
-from capplan.latency.measurements import COLUMNS, Points, read_points
-
-
-def recognises(head: str) -> bool:
-    """Return whether a file starts like this format."""
-    heading = head.split("\n", 1)[0]
-    return "phase" in heading and any(name in heading for name in COLUMNS[1:])
+from capplan.latency.measurements import Points, read_points
 
 
 def read(path: Path, options: ImportOptions) -> Points:

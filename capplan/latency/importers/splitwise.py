@@ -19,12 +19,6 @@ _ALIAS = {"tp": "tensor_parallel", "gpu": "hardware", "llm": "model"}
 PointRow = tuple[str, float, float, float, float]
 
 
-def recognises(head: str) -> bool:
-    """Return whether a file starts like this format."""
-    heading = head.split("\n", 1)[0]
-    return all(name in heading for name in ("prompt_size", "token_time"))
-
-
 def read(path: Path, options: ImportOptions) -> Points:
     """Return a prefill and a decode point of each run.
 

@@ -11,11 +11,6 @@ from capplan.latency.measurement_file import need
 from capplan.latency.served_run import ServedRun, served_run
 
 
-def recognises(head: str) -> bool:
-    """Return whether a file starts like this format."""
-    return head.lstrip().startswith("{") and '"avg_latency"' in head
-
-
 def read(path: Path, options: ImportOptions) -> ServedRun:
     """Return the batch as requests that arrive together, without TTFT.
 

@@ -26,13 +26,6 @@ _ITERATION = re.compile(
 _CAPACITY = re.compile(r"KV cache size: ([\d,]+) tokens")
 
 
-def recognises(head: str) -> bool:
-    """Return whether a file starts like this format."""
-    return _ITERATION.search(head) is not None or (
-        _CAPACITY.search(head) is not None and "vLLM" in head
-    )
-
-
 def read(path: Path, options: ImportOptions) -> Points:
     """Return the iterations of the log, those of the same kind averaged."""
     text = read_text(path)

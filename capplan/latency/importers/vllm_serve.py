@@ -12,13 +12,6 @@ from capplan.latency.served_run import Row, ServedRun, served_run
 _DETAIL = ("input_lens", "output_lens", "ttfts", "itls", "start_times")
 
 
-def recognises(head: str) -> bool:
-    """Return whether a file starts like this format."""
-    return head.lstrip().startswith("{") and (
-        '"endpoint_type"' in head or '"request_throughput"' in head
-    )
-
-
 def read(path: Path, options: ImportOptions) -> ServedRun:
     """Return the completed requests of the last run, or of ``index=N`` from 1."""
     content = one_run(path, (), options.where)

@@ -250,8 +250,11 @@ def columns_among(
         arrival = next((name for name in PER_S if name in names), "arrival_s")
         raise InputError(refusal(source, wrong, arrival, names, header, first))
     counted = {column: names[column] for column in NEEDED if column in names}
-    beside = parts.found(parts.beside, counted, header)
-    details = parts.found(parts.details, counted, header) | beside
+    beside, details = (
+        {at: of for at, name in counted.items() if (of := part(name, header))}
+        for part in (parts.beside, parts.details)
+    )
+    details |= beside
     prompt = counted.get("prompt_tokens", "")
     total = parts.sibling(prompt, header, parts.TOTALS) if details else ""
     asked = parts.sibling(prompt, header, ("requests",))

@@ -19,7 +19,6 @@ from capplan.workload.readers.columns import NAMES, columns_among
 from capplan.workload.readers.hashed_blocks import arrivals_in_buckets, chat_sessions
 from capplan.workload.readers.options import ReadOptions
 from capplan.workload.readers.ordering import Notes
-from capplan.workload.readers.sessions import listed_sessions
 from capplan.workload.readers.table import Table
 from capplan.workload.trace import Trace
 
@@ -148,13 +147,6 @@ def _answers_once(table: Table, notes: Notes) -> Table:
     return Table(table.path, frame).select(kept.to_numpy(bool))
 
 
-def _session_ids(table: Table, _: np.ndarray) -> np.ndarray:
-    if "session_id" not in table.frame:
-        return np.full(len(table), -1)
-    ids = table.frame["session_id"].astype(object)
-    return listed_sessions(ids.where(ids.notna(), None))
-
-
 FORMATS = {
     "azure": Format(
         "Azure's LLM inference traces of 2023, 2024 and 2025 (AzurePublicDataset).",
@@ -196,12 +188,10 @@ FORMATS = {
     "ragpulse": Format(
         "RAGPulse: seconds as text, prompts of named parts (flashserve/RAGPulse).",
         _is_ragpulse,
-        {"arrival_s": "timestamp", **_HASHED},
+        {"arrival_s": "timestamp", "session": "session_id", **_HASHED},
         is_guessed=False,
-        also={"session_id": "category"},
         from_zero=True,
         note="what prompts share of their passages is not read",
-        sessions=_session_ids,
     ),
     "mooncake": Format(
         "Mooncake's traces: milliseconds, prompts as hashed 512-token blocks.",

@@ -1,7 +1,7 @@
 """Counts that stand within or beside others, and calls that stand below others."""
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 from functools import reduce
 from itertools import chain, combinations
@@ -43,16 +43,6 @@ def traced(header: Iterable[str]) -> tuple[str, ...]:
         return ()
     own = (last[at] for at in (parent[1], "span_id", "id") if at in last)
     return next(((name, last[parent[0]]) for name in own), ())
-
-
-def found(
-    parts: Callable[[str, Iterable[str]], tuple[str, ...]],
-    counted: Mapping[str, str],
-    header: Collection[str],
-) -> dict[str, tuple[str, ...]]:
-    """Return the parts of each of some columns of counts that has any."""
-    of = {column: parts(name, header) for column, name in counted.items()}
-    return {column: names for column, names in of.items() if names}
 
 
 def details(counted: str, header: Iterable[str]) -> tuple[str, ...]:

@@ -8,7 +8,7 @@ import numpy as np
 
 from capplan.errors import InputError
 from capplan.records import form
-from capplan.workload.readers.cells import are_dates
+from capplan.workload.readers.cells import are_dates, parsed
 from capplan.workload.readers.columns import EPOCH_S, PER_S, Columns
 from capplan.workload.readers.table import Table
 from capplan.workload.trace import MOST_EPOCH_S
@@ -64,7 +64,8 @@ def arrivals(table: Table, columns: Columns) -> Stamps | None:
         values_ns, zone_s = table.stamps_ns(name, _DATE)
         return Stamps(values_ns, 1e9, zone_s)
     unit = columns.arrival
-    numbers = table.numbers(name, f"{_WORDS[unit]}, or {_DATE}")
+    numbers = parsed(values).to_numpy()
+    table.require(np.isfinite(numbers), name, f"{_WORDS[unit]}, or {_DATE}")
     if columns.is_sized:
         first, last = numbers.min() / _FIRST_SURE_S, numbers.max() / _LAST_SURE_S
         sure = next((sure for sure in PER_S if last <= PER_S[sure] <= first), None)

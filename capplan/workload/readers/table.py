@@ -68,12 +68,6 @@ class Table:
         """Return the number of rows."""
         return len(self.frame)
 
-    def numbers(self, column: str, expected: str) -> np.ndarray:
-        """Return a column of finite numbers, shape (n,), float64 or int64."""
-        array = parsed(self.frame[column]).to_numpy()
-        self.require(np.isfinite(array), column, expected)
-        return array
-
     def tokens(self, column: str, least: int = 1) -> np.ndarray:
         """Return a column of token counts, shape (n,), int64. [tokens]"""
         expected = f"a whole number from {least} to {MAX_TOKENS}"
@@ -118,7 +112,7 @@ class Table:
     def refuse(self, row: int, column: str, expected: str, also: str = "") -> NoReturn:
         """Raise an InputError that shows the place and its value."""
         place, value = _cell(self.path, int(self.frame.index[row]), column)
-        expected += _better(self.path, value, expected)
+        expected += better(self.path, value, expected)
         raise InputError(
             f"{self.path}{place}: {column} is {_text(value) or 'empty'}; expected "
             f"{expected}{also}"
@@ -131,7 +125,7 @@ def _text(value: Any) -> str:
     return " ".join(text.split())[:60]
 
 
-def _better(path: str | Path, value: Any, expected: str) -> str:
+def better(path: str | Path, value: Any, expected: str) -> str:
     """Return how a number or date that is not sure would be, and what makes it so."""
     if not isinstance(value, str):
         return ""
