@@ -24,7 +24,8 @@ _MOST_TEXT_BYTES = 2**26
 def iterate_items(path: str | Path) -> Iterator[Any]:
     """Yield the items of the array in a file until it is broken, in constant memory."""
     with opened(path) as file:
-        counted = _Counted(_behind_mark(file))
+        file.seek(len(BOM_UTF8) if file.read(len(BOM_UTF8)) == BOM_UTF8 else 0)
+        counted = _Counted(file)
         try:
             yield from ijson.items(counted, "item", buf_size=_BUFFER_BYTES)
         except ijson.JSONError as error:
@@ -56,9 +57,3 @@ class _Counted:
             raise BrokenFileError(f"byte {self.bytes_read:,}: a text without end")
         self.bytes_read += len(data)
         return data
-
-
-def _behind_mark(file: IO[bytes]) -> IO[bytes]:
-    """Return a file behind its byte order mark, if it has one."""
-    file.seek(len(BOM_UTF8) if file.read(len(BOM_UTF8)) == BOM_UTF8 else 0)
-    return file

@@ -342,9 +342,7 @@ def _mean(runs: Sequence[Test]) -> SweepPoint:
         return None if not seen else float(np.mean(seen))
 
     means: dict[str, Any] = {name: mean(name) for name in _MEANS}
-    for name in _COUNTS:
-        value = mean(name)
-        means[name] = value if value is None else round(value)
+    means |= {name: round(x) for name in _COUNTS if (x := mean(name)) is not None}
     return points[0]._replace(**means)
 
 

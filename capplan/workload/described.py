@@ -21,8 +21,7 @@ def described(trace: Trace) -> str:
     >>> described(Trace([5], [7], left_out={"failed": 2}))
     '1 request without times of 5/7 tokens, 2 left out (2 failed), 1 class, no sessions'
     """
-    is_told = "columns not read" in str(trace.notes)
-    unread = () if is_told else trace.unread_columns
+    unread = trace.unread_columns * ("columns not read" not in str(trace.notes))
     tally = Tally(Counter(trace.left_out), unread, trace.remarks)
     tally.add(trace, trace.clock_s)
     return str(tally)

@@ -75,12 +75,8 @@ def _blocks(table: Table) -> list[list[int | str]]:
 
 def chat_sessions(table: Table, stamps: np.ndarray) -> np.ndarray:
     """Return the session of each chat: that of its parent, also one not in the file."""
-    if "chat_id" not in table.frame:
-        return np.full(len(table), -1)
     chats = table.frame["chat_id"].astype(str)
-    parents = chats.map(lambda _: "-1")
-    if "parent_chat_id" in table.frame:
-        parents = table.frame["parent_chat_id"].astype(object).fillna("-1").astype(str)
+    parents = table.frame["parent_chat_id"].astype(object).fillna("-1").astype(str)
     first: dict[str, str] = {}  # chat of a session
     rows = list(zip(chats, parents, strict=True))
     for row in np.argsort(stamps, kind="stable"):

@@ -1,13 +1,11 @@
 """Arrivals of a table: dates, or numbers in a unit that is named or told by size."""
 
-from pathlib import Path
 from shlex import quote
-from typing import NamedTuple, NoReturn
+from typing import NamedTuple
 
 import numpy as np
 
 from capplan.errors import InputError
-from capplan.records import form
 from capplan.workload.readers.cells import are_dates, parsed
 from capplan.workload.readers.columns import EPOCH_S, PER_S, Columns
 from capplan.workload.readers.table import Table
@@ -20,6 +18,12 @@ _FIRST_EXCEL_D, _LAST_EXCEL_D = 40_000, 60_000
 """Days of 2009 and 2064 since 1900."""
 _MOST_RATE_PER_S = 100
 """Beyond which numbers between them are no seconds. [requests/s]"""
+_DAYS = (
+    "import pandas; t = pandas.read_csv({path!r}, sep=None, engine='python'); t[{name!r"
+    "}] = pandas.to_datetime(t[{name!r}], unit='D', origin='1899-12-30'); t.to_csv("
+    "'new.csv', index=False)"
+)
+"""What makes days as Excel counts them dates."""
 _DATE = "a date such as 2026-11-22T18:15:46.68Z"
 _WORDS = {
     "arrival_s": "seconds",
@@ -80,28 +84,19 @@ def arrivals(table: Table, columns: Columns) -> Stamps | None:
             )
         span = numbers.max() - numbers.min()
         days = _FIRST_EXCEL_D < numbers.min() < numbers.max() < _LAST_EXCEL_D
+        code = _DAYS.format(path=str(table.path), name=name)
         if days and rate > _MOST_RATE_PER_S and span < 366 and (numbers % 1).any():
-            _refuse_days(table.path, name, rate)
+            raise InputError(
+                f"{table.path}: {name} has days as Excel counts them, or {rate:,.3g} "
+                f"requests/s; of a CSV make them dates, python -c {quote(code)}, or "
+                f"say --columns {quote(f'arrival_s={name}')}"
+            )
         unit = sure or unit
     late = np.abs(numbers / PER_S[unit]) > MOST_EPOCH_S
     if late.any():
         row = int(np.argmax(late))
         table.refuse(row, name, _question(float(numbers[row]), name, unit))
     return Stamps(numbers, PER_S[unit])
-
-
-def _refuse_days(path: str | Path, name: str, rate: float) -> NoReturn:
-    """Refuse days since 1900 as Excel counts them, with what makes them dates."""
-    code = (
-        f"import pandas; t = pandas.read_csv({str(path)!r}, sep=None, engine='python');"
-        f" t[{name!r}] = pandas.to_datetime(t[{name!r}], unit='D', origin='1899-12-30')"
-        "; t.to_csv('new.csv', index=False)"
-    )
-    do = f", python -c {quote(code)}," * (form(path) == "csv")
-    raise InputError(
-        f"{path}: {name} has days as Excel counts them, or {rate:,.3g} requests/s; "
-        f"make them dates{do} or say --columns {quote(f'arrival_s={name}')}"
-    )
 
 
 def by_unit(stamps: np.ndarray) -> tuple[float, str]:
