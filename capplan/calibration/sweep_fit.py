@@ -21,14 +21,17 @@ NAMES = (
     "prefill_factor",
     "iteration_s",
     "per_request_s",
+    "prefill_iteration_s",
     "request_s",
     "prompt_token_s",
 )
-_UNITS = np.array([1.0, 1.0, 1e-3, 1e-5, 1e-2, 1e-5])
+_UNITS = np.array([1.0, 1.0, 1e-3, 1e-5, 1e-2, 1e-2, 1e-5])
 """One step of each changes a TPOT or TTFT by percents."""
-_PRIOR_SPREAD = np.array([0.15, 0.5, 0.5e-3, 3e-5, 1.5e-2, 1e-5])
+PRIOR_SPREAD = (0.15, 0.5, 0.5e-3, 3e-5, 1e-2, 1.5e-2, 1e-5)
+UNTOLD = ("prefill_iteration_s",)
+"""What one sweep does not tell from the factor of prefill."""
 _LEAST_FACTOR, _MOST_FACTOR = 0.3, 6.0
-_IN_LOOP = 4  # the first values change the simulation, the others its TTFT alone
+_IN_LOOP = 5  # the first values change the simulation, the others its TTFT alone
 
 _TPOT_NOISE = 0.03  # relative error within which two load tests of an engine repeat
 _RATE_NOISE = 0.05
@@ -75,8 +78,8 @@ class SweepFit(NamedTuple):
     """The time that explains load tests, and how well they determine it."""
 
     time: EngineTime
-    standard_errors: np.ndarray  # (6,), in the order of NAMES
-    determined: np.ndarray  # (6,) bool: by the points more than by the prior
+    standard_errors: np.ndarray  # (7,), in the order of NAMES
+    determined: np.ndarray  # (7,) bool: by the points more than by the prior
     ratio: np.ndarray  # (points,): simulated ÷ measured time
 
 
@@ -114,27 +117,27 @@ def fit_engine_time(
     served: Sequence[Served],
     prior: EngineTime,
     *,
-    fixed: Sequence[str] = (),
+    fixed: Sequence[str] = UNTOLD,
+    spread: Sequence[float] = PRIOR_SPREAD,
     start: EngineTime | None = None,
     weights: Sequence[float] | None = None,
-    spread: float = 1.0,
 ) -> SweepFit:
     """Return the engine's time that explains load tests best.
 
     Minimises the relative errors of the times and rates that the tests state, with a
     loss in which outliers weigh little.
     ``prior`` holds what the points do not determine: factors are drawn to it as by an
-    error of 15 % (decoding) and 50 % (prefill), each times ``spread``, an iteration's
-    time of 0.5 ms, a running request's of 30 µs, a request's of 15 ms and a prompt
-    token's of 10 µs. Names that are ``fixed`` stay. The search begins at ``start``, by
-    default the prior.
+    error of 15 % (decoding) and 50 % (prefill), an iteration's time of 0.5 ms, a
+    running request's of 30 µs, a request's of 15 ms and a prompt token's of 10 µs,
+    unless ``spread`` says otherwise, in the order of ``NAMES``.
+    Names that are ``fixed`` stay. The search begins at ``start``, by default the prior.
     Tests count by their ``weights``, by default alike.
     """
     share = np.sqrt(np.ones(len(served)) if weights is None else weights).tolist()
     drawn_to = np.array([getattr(prior, name) for name in NAMES])
     first = np.array([getattr(start or prior, name) for name in NAMES])
     free = np.array([name not in fixed for name in NAMES])
-    spreads = (_PRIOR_SPREAD * [spread, spread, 1, 1, 1, 1])[free]
+    spreads = np.array(spread)[free]
 
     @cache
     def simulated(in_loop: tuple[float, ...]) -> list[LoadTest]:
@@ -164,8 +167,8 @@ def fit_engine_time(
         errors = [w * error for test, loop, w in tests for error in test.errors(loop)]
         return np.concatenate([errors, drawn])
 
-    low = np.array([_LEAST_FACTOR, _LEAST_FACTOR, 0.0, 0.0, 0.0, 0.0]) / _UNITS
-    high = np.array([_MOST_FACTOR, _MOST_FACTOR, *[np.inf] * 4]) / _UNITS
+    low = np.array([_LEAST_FACTOR, _LEAST_FACTOR, *[0.0] * 5]) / _UNITS
+    high = np.array([_MOST_FACTOR, _MOST_FACTOR, *[np.inf] * 5]) / _UNITS
     at_a_rate = any(test.point.rate_per_s is not None for test in served)
     slopes = _Slopes(residuals, (np.arange(len(NAMES)) < _IN_LOOP)[free])
     solution = optimize.least_squares(

@@ -100,6 +100,8 @@ class EngineTime(Strict):
     prefill_factor: Ratio = 1.0  # on kernels of tokens beyond 64, beside prefill
     iteration_s: Seconds = 0.0  # of each iteration
     per_request_s: Seconds = 0.0  # of each running request in an iteration
+    # of each iteration with prefill, beside iteration_s: no graph launches its kernels
+    prefill_iteration_s: Seconds = 0.0
     request_s: Seconds = 0.0  # of each request before and after its iterations
     prompt_token_s: Seconds = 0.0  # of each prompt token, before its iterations
     api_request_s: Seconds = 0.0  # 1 / requests per second of an API server process
@@ -121,10 +123,11 @@ class EngineTime(Strict):
     def applied(self, tables: LatencyTables) -> LatencyTables:
         """Return the tables with the engine's time in every iteration."""
         per_request_s = self.per_request_s * np.arange(len(tables.decode_s))
+        with_prefill_s = self.iteration_s + self.prefill_iteration_s
         kernels = tables.scaled(self.decode_factor)
         return kernels._replace(
             decode_s=kernels.decode_s + self.iteration_s + per_request_s,
-            fused_s=self.of_kernels(tables.fused_s) + self.iteration_s,
+            fused_s=self.of_kernels(tables.fused_s) + with_prefill_s,
             fused_decode_s=kernels.fused_decode_s + per_request_s,
             attention_s=self.prefill_factor * tables.attention_s,
             request_s=kernels.request_s + self.request_s,
@@ -158,7 +161,10 @@ class EngineTime(Strict):
                 f"{self.decode_factor:.3g} × kernels of decoding, "
                 f"{self.prefill_factor:.3g} × of prefill + "
             )
+        prefill = ""
+        if self.prefill_iteration_s:
+            prefill = f"{self.prefill_iteration_s * 1e3:.2f} ms one with prefill + "
         return (
-            f"{factor}{self.iteration_s * 1e3:.2f} ms an iteration + "
+            f"{factor}{self.iteration_s * 1e3:.2f} ms an iteration + {prefill}"
             f"{self.per_request_s * 1e6:.0f} µs a running request ({self.engine_name})"
         )

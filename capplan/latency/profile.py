@@ -207,6 +207,7 @@ class Profile(Origin):
         prefill_s = self.fused.tokens_time_s(tokens) - self.fused.tokens_time_s(few)
         prefill_s = np.maximum(prefill_s, 0) + self.fused.attention_s * points.attention
         prefill_s = np.where(points.phase == PHASES.index("decode"), 0.0, prefill_s)
+        own_s += time.prefill_iteration_s * (points.phase != PHASES.index("decode"))
         more = time.prefill_factor - time.decode_factor
         return time.decode_factor * time_s + more * prefill_s + own_s
 

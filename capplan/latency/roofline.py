@@ -35,6 +35,10 @@ class Efficiency(NamedTuple):
 KERNELS = Efficiency(0.71, 0.75, 0.79, 0.44, 0.41, 48e-6, 4.6e-6)
 """Fitted to kernel sums of eight LLMs on A100, H100 and H200 at TP 1 to 8."""
 
+_CDNA = KERNELS._replace(arithmetic=0.3, kv_bandwidth=0.53, attention=0.22)
+"""Nearest to load tests of engines on MI300X, MI325X and MI355X, of which no kernels
+were measured: prompts and long contexts take more than on NVIDIA's GPUs."""
+
 _NEWER = {
     "Ada": KERNELS._replace(bandwidth=0.82, arithmetic=0.6, layer_s=34e-6),
     "Hopper": KERNELS._replace(bandwidth=0.82, arithmetic=0.75, layer_s=34e-6),
@@ -42,6 +46,8 @@ _NEWER = {
         bandwidth=0.82, arithmetic=0.55, layer_s=40e-6, fp4=0.3, quantize_s=15e-6
     ),
     "Blackwell GDDR": KERNELS._replace(fp4=0.55),
+    "CDNA 3": _CDNA,
+    "CDNA 4": _CDNA,
 }
 """Fitted to kernel sums of dense LLMs on L40S; H100, H200; B200, GB200.
 

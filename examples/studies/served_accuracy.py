@@ -336,7 +336,7 @@ def main() -> None:
     if arguments.docs:
         between(arguments.docs, lines)
     if arguments.out:
-        for key, row in table:
+        for key, row in sorted(table, key=lambda pair: pair[1].versions[1]):
             if key.family.startswith("MI") and key.llms:
                 calibrate(key, row, arguments.out)
         text = file_of(table, measured, prompts, errors, rates, estimated)

@@ -14,11 +14,17 @@ from copy import copy
 from typing import NamedTuple
 
 import numpy as np
-from served_sets import DASHBOARD, DUMP, OTHER_CLUSTER
+from served_sets import DASHBOARD, DUMP, OLDER, OTHER_CLUSTER
 from served_sweeps import FAMILIES, Sweep, base_of
 
 from capplan.calibration.load_test import LoadTest
-from capplan.calibration.sweep_fit import NAMES, Served, fit_engine_time
+from capplan.calibration.sweep_fit import (
+    NAMES,
+    PRIOR_SPREAD,
+    UNTOLD,
+    Served,
+    fit_engine_time,
+)
 from capplan.calibration.sweep_score import SweepScore, score
 from capplan.errors import InputError
 from capplan.fleet.catalog import gpu as find_gpu
@@ -35,9 +41,9 @@ PRIOR = EngineTime(
     prompt_token_s=1e-5,
 )
 
-SPREAD = 2.0
-"""Of the factors around those of ``PRIOR``, over that of a fit to one's own tests: it
-knows neither LLM nor GPU."""
+SPREAD = (0.3, 1.0, *PRIOR_SPREAD[2:])
+"""In the order of ``NAMES``: of the factors twice as wide as of a fit to one's own
+tests, since ``PRIOR`` knows neither LLM nor GPU."""
 
 FACTORS = {"decode_factor": (0.4, 4.0), "prefill_factor": (0.4, 4.0)}
 """Factors on kernels that an engine can have. One that the search finds beyond stands
@@ -48,8 +54,17 @@ MISFIT = 0.25
 """Of TPOT, in the median of its own load tests: from it on a row explains nothing of
 what it rests on, and its LLM has none."""
 
-_STEPS = (0.2, 0.4, 5e-4, 2e-5)
-"""Of the factors, an iteration's time and a running request's, for slopes."""
+_STEPS = (0.2, 0.4, 5e-4, 2e-5, 5e-3)
+"""Of the factors, an iteration's time, a running request's and that of an iteration
+with prefill, for slopes."""
+
+ON_AMD = PRIOR.model_copy(
+    update={"iteration_s": 1e-3, "per_request_s": 2e-5, "prefill_iteration_s": 1e-2}
+)
+AMD_SPREAD = (0.15, 0.5, 1e-3, 1e-5, 2e-2, 1.5e-2, 1e-5)
+"""What rows of AMD's GPUs are drawn to, and as by which errors, in the order of
+``NAMES``: no graph launches the kernels of an iteration with prompts there, and its
+time is fitted. Of the rows of others one load test does not tell it."""
 
 KERNELS = PRIOR.model_copy(update={"prefill_factor": 1.0})
 """What a row of experts begins at on measured kernels, whose factors stay at one: those
@@ -108,7 +123,7 @@ class Linear:
     def simulated(self, time: EngineTime, seed: int = 0) -> LoadTest:
         """Return the test as an engine with this time of its own would serve it."""
         power = self._power + getattr(time, "tp_power", 0.0)
-        times = np.array([self._tp**power, self._tp**power, 1.0, 1.0])
+        times = np.array([self._tp**power, self._tp**power, 1.0, 1.0, 1.0])
         told = self._first + sum(
             slope * (factor * getattr(time, name) - getattr(PRIOR, name))
             for factor, name, slope in zip(times, NAMES, self._slopes, strict=False)
@@ -229,6 +244,11 @@ def is_short(sweep: Sweep) -> bool:
     return sweep.points[0].is_burst and sweep.isl + sweep.osl < 200
 
 
+def is_of_its_engine(sweep: Sweep) -> bool:
+    """Return whether a sweep tells the times of the engine that it names."""
+    return sweep.source != OTHER_CLUSTER and sweep.version != OLDER
+
+
 def is_enough(its: Sequence[Case]) -> bool:
     """Return whether cases have load tests for a row; bursts tell of prompts alone."""
     points = [point for case in its for point in case.sweep.points]
@@ -277,7 +297,7 @@ class Rows:
     def __init__(self, its: Sequence[Case], own: bool = False) -> None:
         self.members: dict[Key, list[Case]] = defaultdict(list)
         for case in its:
-            if case.sweep.source != OTHER_CLUSTER and not is_short(case.sweep):
+            if is_of_its_engine(case.sweep) and not is_short(case.sweep):
                 for key in keys_of(case):
                     if key.llms or not own:
                         self.members[key].append(case)
@@ -406,12 +426,15 @@ def _fitted(
     names = [case.sweep.llm.name for case in its for _ in case.tests]
     weights = [names.count(name) ** -0.5 for name in names]  # none drowns others
     found = []
+    on_amd = bool(key.llms) and key.family.startswith(FAMILIES["CDNA"])
+    fixed = [*(FACTORS if is_kernels else ()), *(() if on_amd else UNTOLD)]
     on_blackwell = key.family.startswith(("Blackwell", *FAMILIES["Blackwell"]))
     several = key.llms and on_blackwell and len({case.sweep.tp for case in its}) > 1
-    prior = KERNELS if is_kernels else PRIOR
+    prior = KERNELS if is_kernels else ON_AMD if on_amd else PRIOR
+    drawn = prior, AMD_SPREAD if on_amd else SPREAD
     for power in map(float, _POWERS if several else [0.0]):
         there = [test.at(power) for test in tests]
-        time = _within(there, prior, list(FACTORS) if is_kernels else [], near, weights)
+        time = _within(there, drawn, fixed, near, weights)
         off = [e for test in there for e in test.errors(test.simulated(time))]
         loss = weights[0] * float(np.sum(8 * (np.sqrt(1 + np.square(off) / 4) - 1)))
         found.append((loss + (power / _POWER_SPREAD) ** 2, power, time))
@@ -422,15 +445,19 @@ def _fitted(
 
 def _within(
     tests: Sequence[Served],
-    prior: EngineTime,
+    drawn: tuple[EngineTime, Sequence[float]],
     fixed: Sequence[str],
     near: EngineRow | None,
     weights: Sequence[float],
 ) -> EngineTime:
-    """Return the time that explains load tests best, its factors within bounds."""
+    """Return the time that explains load tests best, its factors within bounds.
+
+    It is ``drawn`` to a time, as by errors of it.
+    """
+    prior, spread = drawn
     start = None if near is None else near.time
     time = fit_engine_time(
-        tests, prior, fixed=fixed, start=start, weights=weights, spread=SPREAD
+        tests, prior, fixed=fixed, start=start, weights=weights, spread=spread
     ).time
     beyond = [
         name
@@ -439,7 +466,7 @@ def _within(
     ]
     if not beyond:
         return time
-    return _within(tests, prior, [*fixed, *beyond], None, weights)
+    return _within(tests, drawn, [*fixed, *beyond], None, weights)
 
 
 def _row(key: Key, its: Sequence[Case], near: EngineRow | None) -> EngineRow:

@@ -30,6 +30,9 @@ PERFLAB = "GPUStack performance lab, 2026-08"
 COOKBOOK = "SGLang cookbook, 2026-05"
 DUMP = "medians of InferenceX, dump of 2026-07-20"
 
+OLDER = "of older nights"
+"""In place of the version of an engine of the dump that was older than its others."""
+
 GPUS = {
     "h100": "H100-SXM",
     "h200": "H200-SXM",

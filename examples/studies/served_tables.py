@@ -266,10 +266,13 @@ def row_table(rows: Sequence[tuple[Key, EngineRow]]) -> Iterator[str]:
             text = f"{low:.2f} to {high:.2f} ({served.sweeps} sweeps)"
             if not row.llms and high >= WIDE * low:
                 text = f"none: {text}"
+        more = ""
+        if row.prefill_iteration_s:
+            more = f", with prefill {row.prefill_iteration_s * 1e3:.1f} ms more"
         yield (
             f"| {key.of} | {key.family} | {', '.join(key.llms) or key.kind} | "
             f"{row.engine_name} | × {row.decode_factor:.2f} | "
-            f"× {row.prefill_factor:.2f} | {row.iteration_s * 1e3:.2f} ms | "
+            f"× {row.prefill_factor:.2f} | {row.iteration_s * 1e3:.2f} ms{more} | "
             f"{row.per_request_s * 1e6:.0f} µs | {row.request_s * 1e3:.0f} ms | "
             f"{row.prompt_token_s * 1e6:.0f} µs | {text} |"
         )

@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 
 from capplan.calibration.load_test import SweepPoint
-from capplan.calibration.sweep_fit import NAMES, Served, fit_engine_time
+from capplan.calibration.sweep_fit import (
+    NAMES,
+    PRIOR_SPREAD,
+    UNTOLD,
+    Served,
+    fit_engine_time,
+)
 from capplan.calibration.sweep_score import score, served_error, users_within
 from capplan.deployment.engine import EngineSettings
 from capplan.latency.contract import linear_tables
@@ -48,10 +54,29 @@ def test_a_wide_sweep_tells_both_factors_apart_within_their_errors():
     fit = fit_engine_time(tests, USUAL)
 
     found, right = (np.array([getattr(t, n) for n in NAMES]) for t in (fit.time, true))
-    assert (np.abs(found - right) < 3 * fit.standard_errors).all()
+    is_fitted = np.array([name not in UNTOLD for name in NAMES])
+    assert (np.abs(found - right) < 3 * fit.standard_errors)[is_fitted].all()
     assert fit.determined[1]
     assert fit.time.prefill_factor == pytest.approx(1.9, abs=0.05)
     assert np.abs(fit.ratio - 1).max() < 0.02
+
+
+def test_an_iteration_with_prefill_is_fitted_where_it_is_asked_for_alone():
+    true = TRUE.model_copy(update={"prefill_iteration_s": 0.03})
+    tests = [
+        test
+        for isl, osl in ((256, 256), (1024, 256), (4000, 128))
+        for test in served([1, 4, 16, 64], isl=isl, osl=osl, true=true)
+    ]
+
+    wide = (*PRIOR_SPREAD[:4], 0.1, *PRIOR_SPREAD[5:])
+    found = fit_engine_time(tests, USUAL, fixed=(), spread=wide)
+    kept = fit_engine_time(tests, USUAL)
+
+    assert 0.02 < found.time.prefill_iteration_s < 0.04
+    assert np.abs(found.ratio - 1).max() < 0.03
+    assert kept.time.prefill_iteration_s == 0
+    assert np.abs(kept.ratio - 1).max() > np.abs(found.ratio - 1).max()
 
 
 def test_short_prompts_do_not_tell_the_factor_of_prefill():

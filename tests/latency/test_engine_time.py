@@ -85,9 +85,24 @@ def test_tokens_beyond_64_take_the_factor_of_prefill_and_the_rest_that_of_decodi
     assert made.fused_context_s == pytest.approx(0.9 * tables.fused_context_s)
 
 
+def test_an_iteration_with_prefill_takes_its_own_time_and_one_of_decoding_none():
+    tables = linear_tables(6e-3, 2e-5, 1e-10, 5e-5, 2e-8, max_batch=4, max_tokens=64)
+    time = EngineTime(prefill_iteration_s=0.02, source="")
+
+    made = time.applied(tables)
+
+    assert made.fused_s == pytest.approx(tables.fused_s + 0.02)
+    assert (made.decode_s == tables.decode_s).all()
+    assert "20.00 ms one with prefill" in str(time)
+
+
 def test_a_profile_predicts_the_iterations_that_its_tables_hold():
     time = EngineTime(
-        decode_factor=0.9, prefill_factor=2.0, iteration_s=1e-3, source=""
+        decode_factor=0.9,
+        prefill_factor=2.0,
+        iteration_s=1e-3,
+        prefill_iteration_s=5e-3,
+        source="",
     )
     profile = kernels(engine_time=time)
     made = profile.tables(80, 512)

@@ -10,6 +10,7 @@ from capplan.fleet.catalog import gpu
 from capplan.latency.catalog import find_profile
 from capplan.latency.measurements import points_from_rows
 from capplan.latency.roofline import (
+    KERNELS,
     Efficiency,
     roofline_profile,
     roofline_terms,
@@ -160,6 +161,17 @@ def test_the_estimate_is_near_what_was_measured(name, on):
     assert estimate.how == "estimate"
     assert "not a measurement" in estimate.note()
     estimate.tables(1024, 16_384).check(1024, 16_384)
+
+
+@pytest.mark.parametrize("on", ["MI300X", "MI325X", "MI350X", "MI355X"])
+def test_prompts_and_contexts_take_longer_on_amd_than_at_nvidias_shares(on):
+    amd = roofline_terms(LLAMA, gpu(on), 1)
+    at_nvidias = roofline_terms(LLAMA, gpu(on), 1, efficiency=KERNELS)
+
+    assert amd[0].batch_s[0] == at_nvidias[0].batch_s[0]  # weights are read as fast
+    assert amd[1].tokens_s[-1] > 2 * at_nvidias[1].tokens_s[-1]
+    assert amd[1].attention_s == pytest.approx(2 * at_nvidias[1].attention_s)
+    assert amd[0].per_context_s > 1.4 * at_nvidias[0].per_context_s
 
 
 @pytest.mark.parametrize(

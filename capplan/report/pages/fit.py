@@ -35,6 +35,7 @@ _TIMES = {
     "prefill_factor": ("on the kernels of tokens beyond 64", 1.0, ""),
     "iteration_s": ("each iteration", 1e3, " ms"),
     "per_request_s": ("each running request in it", 1e6, " µs"),
+    "prefill_iteration_s": ("each iteration with prefill, beside", 1e3, " ms"),
     "request_s": ("each request, before its first token", 1e3, " ms"),
     "prompt_token_s": ("each prompt token, likewise", 1e6, " µs"),
 }
@@ -156,6 +157,7 @@ def _of_sweep(fitted: "SweepProfile") -> tuple[list[Table], list[str]]:
         for name, error, known in zip(
             _TIMES, fitted.fit.standard_errors, fitted.fit.determined, strict=True
         )
+        if error  # else it was not fitted
     ]
     of_values = (
         column("value", "value", justify="left"),
