@@ -242,7 +242,7 @@ def test_a_text_without_end_in_sharegpt_is_refused(file, monkeypatch):
     monkeypatch.setattr("capplan.json_array._MOST_TEXT_BYTES", 2**20)
     text = b'[{"conversations": [{"from": "human", "value": "' + b"a" * 2**22
 
-    with pytest.raises(InputError, match="a text without end"):
+    with pytest.raises(InputError, match="it ends in the middle"):
         read_trace(file(gzip.compress(text)))
 
 
