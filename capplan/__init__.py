@@ -57,10 +57,7 @@ def what_if(**settings: Any) -> "WhatIf":
 
     Settings are those of :func:`plan`, and ``vary``: ``{"rate": ["x1", "x2"]}``.
     """
-    from capplan.planning.what_if.settings import WhatIfSettings
-    from capplan.report import to_files
-
-    return to_files.what_if(WhatIfSettings(**settings))[0]
+    return _answered("what-if", settings)
 
 
 def simulate(**settings: Any) -> "Run":
@@ -70,18 +67,12 @@ def simulate(**settings: Any) -> "Run":
     ``record_iterations``, ``per_request``, ``trace_events``; files that they name are
     written.
     """
-    from capplan.planning.settings.plan import SimulateSettings
-    from capplan.report import to_files
-
-    return to_files.simulate(SimulateSettings(**settings))[0]
+    return _answered("simulate", settings)
 
 
 def search(**settings: Any) -> "Search":
     """Return the throughput per GPU of each GPU type and TP degree."""
-    from capplan.planning.settings.plan import SearchSettings
-    from capplan.report import to_files
-
-    return to_files.search(SearchSettings(**settings))[0]
+    return _answered("search", settings)
 
 
 def demand(**settings: Any) -> "Demand":
@@ -90,10 +81,7 @@ def demand(**settings: Any) -> "Demand":
     Settings are those of :func:`plan` without ``rate``; ``rates`` to plan for, and
     rates ``at`` which to extrapolate.
     """
-    from capplan.planning.settings.plan import DemandSettings
-    from capplan.report import to_files
-
-    return to_files.demand(DemandSettings(**settings))[0]
+    return _answered("demand", settings)
 
 
 def capacity(**settings: Any) -> "Capacity":
@@ -102,10 +90,7 @@ def capacity(**settings: Any) -> "Capacity":
     Settings are those of :func:`plan` without ``rate``; one of ``replicas``,
     ``max_gpus`` and ``max_usd_per_month``; ``also_slo`` for other objectives.
     """
-    from capplan.planning.settings.plan import CapacitySettings
-    from capplan.report import to_files
-
-    return to_files.capacity(CapacitySettings(**settings))[0]
+    return _answered("capacity", settings)
 
 
 def autoscale(**settings: Any) -> "Autoscaled":
@@ -114,10 +99,7 @@ def autoscale(**settings: Any) -> "Autoscaled":
     Settings are those of :func:`plan` that apply; ``policies`` to compare, and what is
     lost: ``outage``, ``rolling_update``, ``spot``.
     """
-    from capplan.planning.autoscale.settings import AutoscaleSettings
-    from capplan.report import to_files
-
-    return to_files.autoscale(AutoscaleSettings(**settings))[0]
+    return _answered("autoscale", settings)
 
 
 def compare(**settings: Any) -> "Comparison":
@@ -126,10 +108,7 @@ def compare(**settings: Any) -> "Comparison":
     Settings are those of :func:`plan` but ``scheduler``; ``systems`` to compare,
     ``replicas`` for all, and ``rates`` of the curves.
     """
-    from capplan.planning.compare.settings import CompareSettings
-    from capplan.report import to_files
-
-    return to_files.compare(CompareSettings(**settings))[0]
+    return _answered("compare", settings)
 
 
 def share_nodes(*plans: Any, **settings: Any) -> "SharedFleet":
@@ -153,7 +132,11 @@ def budget(**settings: Any) -> "Budget":
     Settings are those of :func:`plan`; ``horizon_months``, ``growth``, ``commit``,
     ``spot_share``, ``owned``, ``grid`` and so on.
     """
-    from capplan.planning.budget.settings import BudgetSettings
-    from capplan.report import to_files
+    return _answered("budget", settings)
 
-    return to_files.budget(BudgetSettings(**settings))[0]
+
+def _answered(name: str, given: dict[str, Any]) -> Any:
+    from capplan.report.questions import QUESTIONS
+    from capplan.report.to_files import answer
+
+    return answer(name, QUESTIONS[name].model(**given))[0]

@@ -6,6 +6,8 @@ from pathlib import Path
 
 from importlinter.cli import lint_imports
 
+from capplan.report.questions import QUESTIONS
+
 PACKAGE = Path(__file__).parent.parent / "capplan"
 MOST_LINES_OF_A_FUNCTION = 100
 MOST_FILES_OF_A_FOLDER = 40
@@ -49,6 +51,9 @@ def test_every_module_is_reached_from_a_command_or_from_the_package():
     modules = sources()
     reached: set[str] = set()
     waiting = ["capplan", "capplan.__main__", *STARTED_BY_NAME]
+    for row in QUESTIONS.values():
+        for folder, place in (("planning", row.compute), ("report.pages", row.page)):
+            waiting.append(f"capplan.{folder}.{place}".partition(":")[0])
     while waiting:
         name = waiting.pop()
         if name in modules and name not in reached:

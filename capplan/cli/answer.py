@@ -1,7 +1,6 @@
 """How a command answers: a text for people, or one document on standard output."""
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from functools import update_wrapper
 from pathlib import Path
@@ -15,7 +14,6 @@ from capplan.errors import InputError
 from capplan.input_file import printable
 
 if TYPE_CHECKING:
-    from capplan.planning.evaluate.inputs import Progress
     from capplan.report.page import Page
 
 FORMATS = ("json", "md", "csv")
@@ -134,13 +132,6 @@ def note(text: str) -> None:
     """Print a notice on standard error, unless ``--quiet`` is given."""
     if not _asked.get().quiet:
         say(f"capplan: {text}")
-
-
-def progress() -> AbstractContextManager["Progress"]:
-    """Show the steps of a command on standard error, unless it is to be quiet."""
-    from capplan.report import console
-
-    return console.progress(quiet=_asked.get().quiet)
 
 
 def is_quiet() -> bool:

@@ -54,7 +54,7 @@ def export_command(
     Exit code 0: written; 2: wrong input, or what the target cannot express at all;
     3: the plan is infeasible.
     """
-    from capplan.cli.plan import INFEASIBLE
+    from capplan.cli.asked import INFEASIBLE
     from capplan.deployment.cold_start import parse_cold_start_s
     from capplan.errors import CapplanWarning
     from capplan.files import check_folder, write_texts

@@ -4,29 +4,15 @@ from typing import Any
 
 from typer.core import TyperCommand
 
+from capplan.report.questions import QUESTIONS
+
 HELP_FLAGS = {"help_option_names": ["-h", "--help"]}
 
-_ASKED = "--workload sharegpt --rate 20 --llm Llama-3.1-8B --gpu H100 --slo "
 EXAMPLES = {
+    **{name: row.example for name, row in QUESTIONS.items()},
     "init": "capplan init --llm Llama-3.1-8B --traffic 20 --slo ttft=1s,tpot=30ms",
-    "plan": f"capplan plan {_ASKED}ttft=1s,tpot=30ms --out out",
-    "what-if": "capplan what-if scenario.yaml --rate x0.5,x1,x2 "
-    "--attainment 0.99,0.999 --slo-scale 0.8,1 --out out",
-    "simulate": f"capplan simulate {_ASKED}ttft=1s,tpot=30ms --tp 1 --replicas 2",
-    "search": "capplan search --workload sharegpt --llm Llama-3.1-8B --slo tpot=30ms",
-    "demand": "capplan demand --workload sharegpt --rates 10,20,40,80 --at 120 "
-    "--llm Llama-3.1-8B --gpu H100 --slo ttft=1s,tpot=30ms",
-    "capacity": "capplan capacity --workload sharegpt --llm Llama-3.1-8B --gpu H100 "
-    "--tp 1 --slo ttft=1s,tpot=30ms --max-gpus 4",
-    "autoscale": "capplan autoscale --workload azure-week-like --llm Llama-3.1-8B "
-    "--gpu H100 --tp 1 --slo ttft=1s,tpot=30ms --policies hpa,keda --out out",
-    "budget": "capplan budget out/plan.json --months 36 --growth 3%/month "
-    "--commit reserved:12,reserved:36 --out out",
-    "compare": f"capplan compare {_ASKED}ttft=1s,tpot=30ms --tp 1 "
-    "--systems vllm-v1,sarathi,orca --out out",
     "place": "capplan place --workload sharegpt --llm Llama-3.1-8B --gpu H100 --tp 1 "
     "--rate 20 --slo tpot=30ms",
-    "fleet": "capplan fleet chat/plan.json code/plan.json --repair 24h --out out",
     "diff": "capplan diff before after --format md --fail-above 10%",
     "verify": "capplan verify out/plan.json",
     "export": "capplan export out/plan.json --to k8s --out deploy",

@@ -22,6 +22,7 @@ from capplan.cli.notices import Notices
 from capplan.cli.outputs import close_outputs, open_outputs, say
 from capplan.errors import CapplanError, InputError
 from capplan.report.provenance import note_arguments
+from capplan.report.questions import QUESTIONS
 
 WRONG_INPUT = 2
 UNFORESEEN = 70
@@ -32,25 +33,10 @@ _COMPLETING = "_CAPPLAN_COMPLETE"
 
 COMMANDS = {
     "init": ("init", "init_command", "Write a first scenario from three questions."),
-    "plan": ("plan", "plan_command", "Find the fewest GPUs that meet the SLOs."),
-    "what-if": (
-        "what_if",
-        "what_if_command",
-        "Plan for other traffic, objectives and LLMs.",
-    ),
-    "simulate": ("simulate", "simulate_command", "Simulate one given deployment."),
-    "search": ("search", "search_command", "Compare TP degrees without simulating."),
-    "demand": ("demand", "demand_command", "Plan at several arrival rates."),
-    "capacity": ("capacity", "capacity_command", "Find what a given fleet serves."),
-    "autoscale": (
-        "autoscale",
-        "autoscale_command",
-        "Compare autoscalers with a fixed fleet.",
-    ),
-    "budget": ("budget", "budget_command", "Budget nodes over months of growth."),
-    "compare": ("compare", "compare_command", "Compare serving systems."),
+    **{name: ("asked", name, row.summary) for name, row in QUESTIONS.items()},
+    "what-if": ("what_if", "what_if_command", QUESTIONS["what-if"].summary),
     "place": ("place", "place_command", "Place the requests of one moment."),
-    "fleet": ("fleet", "fleet_command", "Put several LLMs on shared nodes."),
+    "fleet": ("fleet", "fleet_command", QUESTIONS["fleet"].summary),
     "diff": ("diff", "diff_command", "Compare two plans: cost, effects and causes."),
     "verify": ("verify", "verify_command", "Check the proof in a plan.json."),
     "export": ("export", "export_command", "Write a plan as a deployment."),
@@ -97,7 +83,9 @@ class LazyGroup(TyperGroup):
 
 def _load(name: str) -> Any:
     module, attribute, _ = COMMANDS[name]
-    target = getattr(import_module(f"capplan.cli.{module}"), attribute)
+    loaded = import_module(f"capplan.cli.{module}")
+    is_row = module == "asked"
+    target = loaded.command_of(name) if is_row else getattr(loaded, attribute)
     if isinstance(target, typer.Typer):
         return typer.main.get_command(target)
     app = typer.Typer(add_completion=False, rich_markup_mode=None)

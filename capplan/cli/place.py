@@ -6,8 +6,8 @@ from typing import Annotated, Any
 import typer
 
 from capplan.cli.answer import show
+from capplan.cli.asked import INFEASIBLE
 from capplan.cli.options import with_settings
-from capplan.cli.plan import INFEASIBLE
 from capplan.cli.scenario import settings_from
 from capplan.planning.settings.place import PlaceSettings
 

@@ -4,11 +4,8 @@ from typing import Annotated, Any
 
 import typer
 
-from capplan.cli.answer import progress
-from capplan.cli.interruption import interruptible
-from capplan.cli.notices import announce_compilation
+from capplan.cli.asked import answered
 from capplan.cli.options import with_settings
-from capplan.cli.plan import show_what_if
 from capplan.cli.scenario import Source, settings_of_source
 from capplan.planning.settings.groups import CHOICES
 from capplan.planning.settings.traffic import OBJECTIVE, WORKLOAD
@@ -58,9 +55,4 @@ def what_if_command(
     given = {name: text for name, text in lists.items() if text is not None}
     varied = {**settings.vary, **given}
     settings = WhatIfSettings(**{**dict(settings), "vary": varied})
-    announce_compilation([settings.scheduler])
-    from capplan.report.to_files import what_if
-
-    with progress() as step, interruptible() as stopped:
-        result, written = what_if(settings, step, stopped)
-    return show_what_if(result, written)
+    return answered("what-if", settings)

@@ -1,7 +1,6 @@
 """Results in Python: a paragraph, HTML of a notebook, a DataFrame, charts, files."""
 
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,26 +12,13 @@ from capplan.planning.plan.result import Plan
 from capplan.planning.shown import Shown
 from capplan.report.columns import plural
 from capplan.report.page import Page, Section, Table
+from capplan.report.questions import named, question_of
 from capplan.report.render.documents import DOCUMENTS, document
 from capplan.report.writers.page_files import write_page
 from capplan.report.writers.plan_files import plan_files
 
 if TYPE_CHECKING:
     import pandas as pd
-
-PAGES = {
-    "Plan": ("pages.plan", "plan_page"),
-    "Comparison": ("pages.comparison", "comparison_page"),
-    "Autoscaled": ("pages.autoscale", "autoscale_page"),
-    "Budget": ("pages.budget", "budget_page"),
-    "Capacity": ("pages.capacity", "capacity_page"),
-    "Demand": ("pages.demand", "demand_page"),
-    "Search": ("pages.search", "search_page"),
-    "Run": ("pages.run", "run_page"),
-    "WhatIf": ("pages.what_if", "what_if_page"),
-    "SharedFleet": ("pages.shared_fleet", "shared_fleet_page"),
-}
-"""Module and function that make the page of each kind of result."""
 
 _ROWS = 20
 """Rows of a table that a notebook shows."""
@@ -44,8 +30,7 @@ _ROW_PX = 400
 
 def page_of(result: Shown) -> Page:
     """Return the page of a result."""
-    module, name = PAGES[type(result).__name__]
-    page: Page = getattr(import_module(f"capplan.report.{module}"), name)(result)
+    page: Page = named(f"capplan.report.pages.{question_of(result).page}")(result)
     return page
 
 

@@ -6,7 +6,6 @@ Paths that cannot be written are refused before the computation.
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,6 +18,7 @@ from capplan.planning.plan.result import Plan
 from capplan.planning.settings.groups import OutputSettings
 from capplan.planning.settings.plan import PlanSettings, SimulateSettings
 from capplan.report.page import Page
+from capplan.report.questions import QUESTIONS
 from capplan.report.shown import page_of
 from capplan.report.writers.page_files import Written, write_page
 from capplan.report.writers.plan_files import plan_files
@@ -54,19 +54,6 @@ def _computed(
     check_folder(settings.out)
     result = compute(settings, *watched)
     return result, write_page(page(result), settings.out, also(result))
-
-
-def _later(module: str, name: str) -> Callable[..., Any]:
-    """Return a function whose module is imported when it is called."""
-
-    def compute(*given: object) -> Any:
-        return getattr(import_module(module), name)(*given)
-
-    return compute
-
-
-compute_placement = _later("capplan.planning.plan.placing", "place")
-compute_shared = _later("capplan.planning.shared_fleet.share_nodes", "share_nodes")
 
 
 def plan(
@@ -139,28 +126,15 @@ def _folders(llms: Sequence[str], out: Path) -> dict[str, Path]:
     return {llm: out / name for llm, name in zip(llms, names, strict=True)}
 
 
-what_if = partial(_computed, _later("capplan.planning.what_if.what_if", "what_if"))
-"""Plan for each combination of the varied settings, and write the files."""
-
-capacity = partial(_computed, _later("capplan.planning.size.capacity", "capacity"))
-"""Find what given fleets serve, and write the files."""
-
-autoscale = partial(
-    _computed, _later("capplan.planning.autoscale.autoscale", "autoscale")
-)
-"""Compare autoscalers with fixed fleets, and write the files."""
-
-budget = partial(_computed, _later("capplan.planning.budget.budget", "budget"))
-"""Budget the nodes of some months, and write the files."""
-
-search = partial(_computed, _later("capplan.planning.size.search", "search"))
-"""Compare TP degrees, and write the files."""
-
-compare = partial(_computed, _later("capplan.planning.compare.compare", "compare"))
-"""Compare systems, and write the files."""
-
-demand = partial(_computed, _later("capplan.planning.plan.demand", "demand"))
-"""Plan at several rates, and write the files."""
+def answer(name: str, settings: Any, *watched: Any) -> tuple[Any, Written]:
+    """Answer a question of ``QUESTIONS``, and write the files."""
+    if name == "plan" and len(settings.llms) > 1:
+        return plan_each(settings, *watched)
+    if name == "plan":
+        return plan(settings, *watched)
+    if name == "simulate":
+        return simulate(settings, *watched)
+    return _computed(QUESTIONS[name].computed, settings, *watched)
 
 
 def share_nodes(
@@ -170,7 +144,10 @@ def share_nodes(
     from capplan.report.received.planned_llms import planned_llms
 
     def compute(asked: "SharedFleetSettings") -> "SharedFleet":
-        return compute_shared(planned_llms(plans, asked.trace), asked)
+        shared: SharedFleet = QUESTIONS["fleet"].computed(
+            planned_llms(plans, asked.trace), asked
+        )
+        return shared
 
     return _computed(compute, settings)
 
@@ -179,6 +156,7 @@ def place(settings: "PlaceSettings") -> "tuple[Placed, Written]":
     """Place the requests of one moment; write the export and the files."""
     from capplan.placement.lp_export import write_model
     from capplan.placement.snapshot import write_snapshot
+    from capplan.planning.plan.placing import place as compute_placement
     from capplan.report.pages.placement import placement_page
 
     _check_parent(settings.export)

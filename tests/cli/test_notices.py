@@ -70,9 +70,9 @@ def test_no_line_of_python_is_shown_with_a_warning():
     script = (
         "import warnings; from capplan.cli import main; "
         "from capplan.errors import CapplanWarning; "
-        "main.COMMANDS['plan'] = ('plan', 'own', ''); import capplan.cli.plan as p; "
+        "main.COMMANDS['diff'] = ('diff', 'own', ''); import capplan.cli.diff as p; "
         "p.own = lambda: warnings.warn('old price', CapplanWarning); "
-        "raise SystemExit(main.exit_code(['plan']))"
+        "raise SystemExit(main.exit_code(['diff']))"
     )
 
     done = subprocess.run(

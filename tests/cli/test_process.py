@@ -110,8 +110,8 @@ def test_ctrl_c_quits_with_one_line_whenever_it_comes(seconds, tmp_path):
 
 
 UNFORESEEN = (
-    "from capplan.cli import main; import capplan.cli.plan as p; "
-    "p.own = lambda: {}['x']; main.COMMANDS['plan'] = ('plan', 'own', ''); "
+    "from capplan.cli import main; import capplan.cli.diff as p; "
+    "p.own = lambda: {}['x']; main.COMMANDS['plan'] = ('diff', 'own', ''); "
     "import sys; main.run(sys.argv[1:])"
 )
 

@@ -1,5 +1,7 @@
 """Each setting of a command is read by it: no flag is without effect."""
 
+from functools import partial
+
 import pytest
 
 from capplan.planning.autoscale.settings import AutoscaleSettings
@@ -62,31 +64,35 @@ def read(monkeypatch):
 BUDGETED = {"anchor_months": 1, "horizon_months": 1, "policies": "hpa"}
 RUNS = [
     (
-        to_files.budget,
+        partial(to_files.answer, "budget"),
         BudgetSettings,
         {**WORKLOAD, **ON_H100, **SLO, **BUDGETED, "rate": 20},
     ),
     (to_files.plan, PlanSettings, {**WORKLOAD, **ON_H100, **SLO, "rate": 20}),
     (to_files.simulate, SimulateSettings, {**WORKLOAD, **ON_H100, **SLO, "rate": 20}),
-    (to_files.search, SearchSettings, {**WORKLOAD, **ON_H100, "slo": "tpot=30ms"}),
     (
-        to_files.compare,
+        partial(to_files.answer, "search"),
+        SearchSettings,
+        {**WORKLOAD, **ON_H100, "slo": "tpot=30ms"},
+    ),
+    (
+        partial(to_files.answer, "compare"),
         CompareSettings,
         {**WORKLOAD, **ON_H100, **SLO, "rate": 20, "systems": "vllm-v1"},
     ),
     (
-        to_files.demand,
+        partial(to_files.answer, "demand"),
         DemandSettings,
         {**WORKLOAD, **ON_H100, **SLO, "rates": (20, 40, 60, 80)},
     ),
     (
-        to_files.capacity,
+        partial(to_files.answer, "capacity"),
         CapacitySettings,
         {**WORKLOAD, **ON_H100, **SLO, "replicas": 1, "think": "exp:1s"},
     ),
     (to_files.place, PlaceSettings, PLACED),
     (
-        to_files.autoscale,
+        partial(to_files.answer, "autoscale"),
         AutoscaleSettings,
         {**WORKLOAD, **ON_H100, **SLO, "rate": 20, "cold_start": "1s"},
     ),
@@ -179,6 +185,6 @@ def test_a_setting_that_nobody_reads_would_be_found(read):
     settings = WithOneMore(**WORKLOAD, **ON_H100)
     read.clear()
 
-    to_files.search(settings)
+    to_files.answer("search", settings)
 
     assert set(WithOneMore.model_fields) - read - WHEN_MADE == {"forgotten"}

@@ -67,7 +67,7 @@ def test_the_json_has_months_and_commitments(made):
 def test_the_files_hold_the_same_numbers(tmp_path):
     settings = BudgetSettings(**ASKED, horizon_months=12, out=str(tmp_path))
 
-    _, written = to_files.budget(settings)
+    _, written = to_files.answer("budget", settings)
 
     names = {path.name for path in written}
     assert {"budget.json", "budget.csv", "commitments.csv", "hours.csv"} <= names

@@ -111,7 +111,8 @@ def test_results_and_export_are_written_where_the_settings_say(
     problem, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(
-        to_files, "compute_placement", lambda settings: (problem, solve(problem))
+        "capplan.planning.plan.placing.place",
+        lambda _: (problem, solve(problem)),
     )
     settings = PlaceSettings(out=tmp_path / "out", export=tmp_path / "model.lp")
 

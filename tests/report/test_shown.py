@@ -5,7 +5,6 @@ import pickle
 import re
 import subprocess
 import sys
-from importlib import import_module
 
 import numpy as np
 import pandas as pd
@@ -15,7 +14,8 @@ import capplan
 from capplan.errors import InputError
 from capplan.planning.settings.plan import PlanSettings
 from capplan.planning.shown import Shown
-from capplan.report.shown import PAGES
+from capplan.report.page import Page
+from capplan.report.questions import QUESTIONS, named
 
 GIVEN = dict(
     llm="Llama-3.1-8B",
@@ -163,9 +163,22 @@ def test_every_result_of_the_package_is_one_that_shows_itself():
         for name in capplan.__all__
     }
 
-    for module, page in PAGES.values():
-        assert callable(getattr(import_module(f"capplan.report.{module}"), page))
-    assert annotated == set(PAGES) == {kind.__name__ for kind in Shown.__subclasses__()}
+    for row in QUESTIONS.values():
+        named(f"capplan.report.pages.{row.page}")  # so that its result is known
+    results = {kind.__name__ for kind in Shown.__subclasses__()}
+    assert annotated == results == {row.result for row in QUESTIONS.values()}
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_what_a_row_of_the_questions_names_is_there(name):
+    row = QUESTIONS[name]
+
+    page = named(f"capplan.report.pages.{row.page}")
+
+    assert callable(named(f"capplan.planning.{row.compute}"))
+    assert page.__annotations__["return"] in (Page, "Page")
+    assert row.model.model_fields
+    assert row.example.startswith(f"capplan {name} ")
 
 
 def test_a_search_shows_itself_too():

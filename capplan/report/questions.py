@@ -1,0 +1,213 @@
+"""Commands that answer settings with a result: all that the name of each means."""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from capplan.settings import Settings
+
+
+@dataclass(frozen=True)
+class Question:
+    """A command, and the function of the same name in Python.
+
+    Places are ``module:name``, imported when they are needed.
+    """
+
+    settings: str  # class, in capplan.planning
+    compute: str  # function of the settings, in capplan.planning
+    result: str  # name of the class that it returns
+    page: str  # function of the result, in capplan.report.pages
+    summary: str  # in the list of commands
+    example: str  # a command line to copy
+    text: str = ""  # help of the command; empty: it has a file of its own in cli/
+    takes_plan: bool = False  # a plan.json in place of a scenario
+    # how far it is, while it computes: function of the terminal; empty: not shown
+    progress: str = "progress"
+    may_stop: bool = False  # at Ctrl-C, with what is known so far
+    # of settings, that it simulates
+    schedulers: Callable[[Any], Iterable[str | None]] | None = lambda of: [of.scheduler]
+    # whether what was asked cannot be: exit code 3
+    fails: Callable[[Any], bool] = lambda result: False
+
+    @property
+    def model(self) -> type[Settings]:
+        """Class of the settings."""
+        found: type[Settings] = named(f"capplan.planning.{self.settings}")
+        return found
+
+    def computed(self, *given: Any) -> Any:
+        """Return the result."""
+        return named(f"capplan.planning.{self.compute}")(*given)
+
+
+def named(place: str) -> Any:
+    """Return what ``module:name`` names."""
+    module, _, name = place.partition(":")
+    return getattr(import_module(module), name)
+
+
+def _of_systems(settings: Any) -> Iterable[str]:
+    systems = named("capplan.planning.compare.systems:SYSTEMS")
+    for name in settings.systems or systems:
+        yield systems[name].scheduler if name in systems else name
+
+
+_ASKED = "--workload sharegpt --rate 20 --llm Llama-3.1-8B --gpu H100 --slo "
+QUESTIONS = {
+    "plan": Question(
+        "settings.plan:PlanSettings",
+        "plan.plan:plan",
+        "Plan",
+        "plan:plan_page",
+        "Find the fewest GPUs that meet the SLOs.",
+        f"capplan plan {_ASKED}ttft=1s,tpot=30ms --out out",
+        """Find the fewest GPUs, and the cheapest, that serve a trace within its SLOs.
+
+        Of several LLMs (--llm A,B) a plan of each, side by side: with --out, a folder
+        for each. Exit code 0: a feasible plan; 2: wrong input; 3: no configuration
+        meets the SLO; 130: Ctrl-C, which answers with what is known so far.
+        """,
+        may_stop=True,
+        fails=lambda plan: plan.best is None,
+    ),
+    "what-if": Question(
+        "what_if.settings:WhatIfSettings",
+        "what_if.what_if:what_if",
+        "WhatIf",
+        "what_if:what_if_page",
+        "Plan for other traffic, objectives and LLMs.",
+        "capplan what-if scenario.yaml --rate x0.5,x1,x2 "
+        "--attainment 0.99,0.999 --slo-scale 0.8,1 --out out",
+        takes_plan=True,
+        may_stop=True,
+        fails=lambda found: not any(cell.best for cell in found.cells),
+    ),
+    "simulate": Question(
+        "settings.plan:SimulateSettings",
+        "evaluate.run:simulate_deployment",
+        "Run",
+        "run:run_page",
+        "Simulate one given deployment.",
+        f"capplan simulate {_ASKED}ttft=1s,tpot=30ms --tp 1 --replicas 2",
+        """Simulate one given deployment: latencies, attainment, use over time.
+
+        With an SLO, it simulates the same requests as `capplan plan`. Ctrl-C stops the
+        simulation and reports the requests finished by then; exit code 130.
+        """,
+        progress="request_progress",
+        may_stop=True,
+    ),
+    "search": Question(
+        "settings.plan:SearchSettings",
+        "size.search:search",
+        "Search",
+        "search:search_page",
+        "Compare TP degrees without simulating.",
+        "capplan search --workload sharegpt --llm Llama-3.1-8B --slo tpot=30ms",
+        """Compare TP degrees and GPUs by output tokens per second and GPU.
+
+        Decode only, at the largest batch that the KV cache and the TPOT limit allow
+        (Aladdin, Eq. 5 and 6); no simulation. Exit code 3 when no GPU can serve.
+        """,
+        progress="",
+        schedulers=None,
+        fails=lambda search: search.found.best is None,
+    ),
+    "demand": Question(
+        "settings.plan:DemandSettings",
+        "plan.demand:demand",
+        "Demand",
+        "demand:demand_page",
+        "Plan at several arrival rates.",
+        "capplan demand --workload sharegpt --rates 10,20,40,80 --at 120 "
+        "--llm Llama-3.1-8B --gpu H100 --slo ttft=1s,tpot=30ms",
+        "Plan at several arrival rates and fit replicas = ⌈k5 · rate + c5⌉ (Aladdin).",
+    ),
+    "capacity": Question(
+        "settings.plan:CapacitySettings",
+        "size.capacity:capacity",
+        "Capacity",
+        "capacity:capacity_page",
+        "Find what a given fleet serves.",
+        "capplan capacity --workload sharegpt --llm Llama-3.1-8B --gpu H100 "
+        "--tp 1 --slo ttft=1s,tpot=30ms --max-gpus 4",
+        """Find the highest rate and the most users that given fleets serve.
+
+        The inverse of `capplan plan`: of --replicas N, of the replicas that --max-gpus
+        hold, or of those that --max-usd-per-month pays. Ctrl-C answers with the fleets
+        that are done; exit code 130. Exit code 3: the first one serves nothing.
+        """,
+        may_stop=True,
+        fails=lambda capacity: capacity.best.max_rate_per_s is None,
+    ),
+    "autoscale": Question(
+        "autoscale.settings:AutoscaleSettings",
+        "autoscale.autoscale:autoscale",
+        "Autoscaled",
+        "autoscale:autoscale_page",
+        "Compare autoscalers with a fixed fleet.",
+        "capplan autoscale --workload azure-week-like --llm Llama-3.1-8B "
+        "--gpu H100 --tp 1 --slo ttft=1s,tpot=30ms --policies hpa,keda --out out",
+        """Compare autoscalers with fleets of a fixed size, and with a lower bound.
+
+        Each policy against the smallest fixed fleet that attains as much, and against
+        one that knows the arrivals to come; what an outage, an update or lost spot
+        replicas do, and how many spares keep the SLO. Exit code 3: no fixed fleet
+        attains the target; 130: Ctrl-C, which answers with what is known so far.
+        """,
+        may_stop=True,
+        fails=lambda autoscaled: autoscaled.fixed is None,
+    ),
+    "budget": Question(
+        "budget.settings:BudgetSettings",
+        "budget.budget:budget",
+        "Budget",
+        "budget:budget_page",
+        "Budget nodes over months of growth.",
+        "capplan budget out/plan.json --months 36 --growth 3%/month "
+        "--commit reserved:12,reserved:36 --out out",
+        """Budget the nodes of 12 to 36 months, and the commitments worth buying.
+
+        Demand by the hour, of a trace or a typical week, grows month by month; replicas
+        are simulated at some months' peaks. The ladder of commitments, spot, on demand
+        and owned nodes are set side by side. Exit code 3: the quotas are too small.
+        """,
+        takes_plan=True,
+        fails=lambda budget: bool(budget.infeasible_reason),
+    ),
+    "compare": Question(
+        "compare.settings:CompareSettings",
+        "compare.compare:compare",
+        "Comparison",
+        "comparison:comparison_page",
+        "Compare serving systems.",
+        f"capplan compare {_ASKED}ttft=1s,tpot=30ms --tp 1 "
+        "--systems vllm-v1,sarathi,orca --out out",
+        """Compare serving systems: fewest GPUs and cost, and all on equal hardware.
+
+        A system is a scheduler with the router, the predictor and the engine settings
+        that it was published with; what the scenario gives wins. Exit code 0: at least
+        one system ran; 2: wrong input; 3: none meets the SLO; 130: Ctrl-C, which
+        answers with what is known so far.
+        """,
+        may_stop=True,
+        schedulers=_of_systems,
+        fails=lambda of: not any(row.candidate or row.served for row in of.systems),
+    ),
+    "fleet": Question(
+        "shared_fleet.settings:SharedFleetSettings",
+        "shared_fleet.share_nodes:share_nodes",
+        "SharedFleet",
+        "shared_fleet:shared_fleet_page",
+        "Put several LLMs on shared nodes.",
+        "capplan fleet chat/plan.json code/plan.json --repair 24h --out out",
+    ),
+}
+"""In the order of the list of commands."""
+
+
+def question_of(result: Any) -> Question:
+    """Return the question that a result answers."""
+    return next(q for q in QUESTIONS.values() if q.result == type(result).__name__)
