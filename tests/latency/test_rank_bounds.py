@@ -71,6 +71,22 @@ def test_no_iteration_of_ranks_is_shorter_than_that_of_all_their_work_in_one(cas
     least.check(tables.ranks * SEATS, tables.ranks * TOKENS)
 
 
+@given(st.integers(0, 2**20), st.integers(1, 5))
+def test_tables_beyond_the_seats_and_the_budget_change_no_least_time(seed, ranks):
+    tables = random_parts(seed, ranks)
+    rank = {
+        name: np.append(column, np.zeros(3)) if np.ndim(column) else column
+        for name, column in tables.rank._asdict().items()
+    }
+
+    longer = as_one(tables._replace(rank=LatencyTables(**rank)), SEATS, TOKENS)
+
+    assert len(longer.decode_s) == ranks * SEATS + 1
+    assert len(longer.fused_s) == ranks * TOKENS + 1
+    for own, other in zip(longer, as_one(tables, SEATS, TOKENS), strict=True):
+        np.testing.assert_array_equal(own, other)
+
+
 @given(iterations())
 def test_no_iteration_is_shorter_than_by_the_work_of_any_of_its_ranks(case):
     tables, work, sizes = case

@@ -15,11 +15,12 @@ from capplan.deployment.split import SizeBand, Split
 from capplan.errors import CapplanWarning, InputError
 from capplan.fleet.price import Price
 from capplan.latency.contract import linear_tables
+from capplan.placement.mix import allocate_mix
 from capplan.planning.evaluate.inputs import PlanInputs, unseen
 from capplan.planning.evaluate.known_runs import KnownRuns
 from capplan.planning.load.load import OpenLoad
 from capplan.planning.mix import fleet as mix_fleet
-from capplan.planning.mix.allocation import SLICES
+from capplan.planning.mix.allocation import SLICES, problem_of
 from capplan.planning.mix.fleet import MIN_REPLICAS, MixFleet
 from capplan.planning.mix.mix import mix_of
 from capplan.planning.mix.result import Mix
@@ -108,6 +109,20 @@ def test_short_prompts_go_to_the_cheap_gpu_and_long_ones_to_the_fast_one(case):
     assert mix.saved_share == pytest.approx(
         1 - mix.cost.usd_per_h / plan.best.cost.usd_per_h
     )
+
+
+def test_the_allocation_told_is_that_of_the_planned_load(case):
+    given, _, mix = case
+    carried = np.array([row.requests_per_s for row in mix.capacities]).T
+    shares = np.array([band.share_of_requests for band in mix.bands])
+    rates = mix.load_factor * given.trace.rate_per_s * shares
+
+    asked = allocate_mix(
+        problem_of([SMALL, LARGE], rates, carried, {}), time_limit_s=10
+    )
+
+    assert mix.allocation_usd_per_h == asked.usd_per_h
+    assert mix.allocation_lower_bound_usd_per_h == asked.lower_bound_usd_per_h
 
 
 def cheapest_of_all(given, small, large, most_usd_per_h):

@@ -11,7 +11,7 @@ from capplan.bounds.lower_bound import lower_bound
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.speculation import Speculation
-from capplan.errors import CapplanWarning, InputError
+from capplan.errors import InputError
 from capplan.latency.contract import linear_tables
 from capplan.planning.compare.systems import resolve
 from capplan.planning.configure.configuration import configurations, given_configuration
@@ -174,21 +174,23 @@ def test_without_an_llm_the_time_of_the_draft_is_to_be_given():
     assert found.engine.speculation.draft_s == pytest.approx(3e-4)
 
 
-def test_seats_that_verify_more_than_the_budget_are_warned_of():
-    with pytest.warns(CapplanWarning, match="max_num_seqs of at most 64"):
-        list(
-            configurations(
-                PlanSettings(
-                    llm="DeepSeek-R1",
-                    gpu="H200",
-                    tp=8,
-                    max_num_batched_tokens=256,
-                    max_num_seqs=128,
-                    speculative_config=MTP3,
-                    **GIVEN,
-                )
-            )
-        )
+@pytest.mark.parametrize(("seats", "warned"), [(64, 0), (65, 1), (128, 1)])
+def test_seats_that_verify_more_than_the_budget_are_warned_of(seats, warned):
+    settings = PlanSettings(
+        llm="DeepSeek-R1",
+        gpu="H200",
+        tp=8,
+        max_num_batched_tokens=256,
+        max_num_seqs=seats,
+        speculative_config=MTP3,
+        **GIVEN,
+    )
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        list(configurations(settings))
+
+    said = [str(each.message) for each in told]
+    assert sum("max_num_seqs of at most 64" in text for text in said) == warned
 
 
 def test_a_scenario_may_write_the_drafts_as_a_mapping():

@@ -316,6 +316,18 @@ def test_markdown_of_500_candidates_with_long_names_fits_a_comment(compared):
     assert len(json.loads(json_text(diff_values(diff)))["candidates"]) == 500
 
 
+def test_the_configuration_that_is_best_now_is_marked(compared):
+    small, large = priced(), priced(tp=8, usd=5.0)
+    diff = compared(
+        document(large, small), document(small, {**large, "usd_per_month": 1})
+    )
+
+    table = diff_page(diff).sections[-1].tables[0]
+
+    marks = {row.name: table.style(row) for row in diff.candidates}
+    assert marks == {diff.new.best.name: "best", diff.old.best.name: ""}
+
+
 def test_no_name_is_taken_as_markup(compared):
     spoiled = "<script>alert(1)</script> | `x` **b** [a](http://b)"
 
