@@ -82,8 +82,13 @@ def absent_bytes(llm: Architecture, tp: int, stage: int, stages: int) -> int:
 
     Tied ones are on the first and the last stage.
     """
-    held = 1 if llm.tied_embeddings else 2
-    has = min(held, int(stage == 0) + int(stage == stages - 1))
-    absent = (held - has) * llm.vocab * llm.hidden / tp
-    absent += (stage > 0) * llm.learned_positions * llm.hidden
+    is_first, is_last = stage == 0, stage == stages - 1
+    rows = 0
+    if not (is_first or (is_last and llm.tied_embeddings)):
+        rows += llm.vocab  # of the inputs
+    if not (is_last or llm.tied_embeddings):
+        rows += llm.vocab  # of the outputs
+    absent = rows * llm.hidden / tp
+    if not is_first:
+        absent += llm.learned_positions * llm.hidden
     return round(absent * UNQUANTIZED_BYTES)

@@ -5,8 +5,6 @@ Each tool has a module with ``is_own(names)``, which tells its file by the colum
 prices GPUs. Its traps stand at its head.
 """
 
-import csv
-import io
 import warnings
 import zipfile
 from collections import Counter
@@ -17,7 +15,7 @@ from typing import Any
 from capplan.csv_file import read_rows
 from capplan.errors import InputError, PriceWarning
 from capplan.fleet.importers import azure_retail, gpuhunt, kubecost, skypilot
-from capplan.input_file import MOST_TEXT_BYTES, parse_json, read_text
+from capplan.input_file import parse_json, read_text
 
 _OF_CSV = (skypilot, gpuhunt, kubecost)
 
@@ -29,7 +27,8 @@ def imported(path: Path, canonical: Callable[[str], str]) -> Rows | None:
 
     GPUs that the catalog does not have are left out, with a warning.
     """
-    told = _zipped(path) if zipfile.is_zipfile(path) else _plain(path)
+    is_zip = zipfile.is_zipfile(path)
+    told = gpuhunt.rows_of_zip(path) if is_zip else _plain(path)
     if told is None:
         return None
     rows: Rows = []
@@ -67,28 +66,6 @@ def _plain(path: Path) -> Iterable[tuple[str, dict[str, Any]]] | None:
         if tool.is_own(names):
             return _placed(path, tool.rows(path, table))
     return None
-
-
-def _zipped(path: Path) -> list[tuple[str, dict[str, Any]]]:
-    """Return the rows of gpuhunt's catalog: one CSV for each provider."""
-    found: list[tuple[str, dict[str, Any]]] = []
-    with zipfile.ZipFile(path) as archive:
-        for entry in archive.infolist():
-            if not entry.filename.endswith(".csv"):
-                continue
-            if entry.file_size > MOST_TEXT_BYTES:
-                raise InputError(f"{path}: {entry.filename} is too large to read")
-            text = archive.read(entry).decode("utf-8", errors="replace")
-            reader = csv.DictReader(io.StringIO(text))
-            if not gpuhunt.is_own(reader.fieldnames or ()):
-                continue
-            provider = Path(entry.filename).stem
-            inside = path / entry.filename
-            rows = gpuhunt.rows(inside, enumerate(reader, start=2))
-            for where, row in _placed(inside, rows):
-                row["provider"] = row["provider"] or provider
-                found.append((where, row))
-    return found
 
 
 def _placed(

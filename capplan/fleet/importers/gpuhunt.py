@@ -3,11 +3,16 @@
 ``price`` is of the whole machine. The memory tells GPUs of one name apart.
 """
 
+import csv
+import io
+import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from capplan.csv_file import cell_number
+from capplan.errors import InputError
+from capplan.input_file import MOST_TEXT_BYTES
 
 _COLUMNS = {"instance_name", "location", "price", "gpu_count", "gpu_name", "spot"}
 _BY_MEMORY = {
@@ -49,3 +54,20 @@ def rows(
                 "source": "gpuhunt catalog",
             },
         )
+
+
+def rows_of_zip(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the place and our columns of each machine of a catalog."""
+    with zipfile.ZipFile(path) as archive:
+        for entry in archive.infolist():
+            if not entry.filename.endswith(".csv"):
+                continue
+            if entry.file_size > MOST_TEXT_BYTES:
+                raise InputError(f"{path}: {entry.filename} is too large to read")
+            text = archive.read(entry).decode("utf-8", errors="replace")
+            table = csv.DictReader(io.StringIO(text))
+            if is_own(table.fieldnames or ()):
+                inside = path / entry.filename
+                for line, row in rows(inside, enumerate(table, start=2)):
+                    row["provider"] = row["provider"] or inside.stem
+                    yield f"{inside}:{line}", row

@@ -4,6 +4,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 
 from capplan.planning.evaluate.executors import Interrupted
 from capplan.planning.evaluate.run import Run
@@ -14,10 +15,8 @@ from capplan.planning.size.fewest_replicas import BAND_ABOVE
 Price = tuple[float, int]
 """$/h, infinite without a price, and GPUs."""
 
-_GROWTH = (1.25, 1.5)
-"""Of both counts while they miss the SLO: at first, and then."""
-_MOST_TIMES = 16
-"""Of the least counts, at which the search gives up."""
+_FACTORS = (1.0, *(1.25 * 1.5**k for k in range(8)))
+"""Times the least counts that are simulated until they meet the SLO."""
 _HALF, _NOTICED = 0.5, 1e-3
 """Attainment of fleets that are not overloaded, and what more replicas add at least."""
 _TRIED = 5
@@ -151,20 +150,21 @@ class _Search:
         """
         if self._competes is not None:
             return self._largest_competing()
-        factor, before = 1.0, None
-        while True:
-            counts = self._scaled(factor)
-            if counts != before:
-                if self.meets(counts):
-                    return counts
-                if before is not None and self._helps_no_more(before, counts):
-                    return None
-                if factor >= 2 and self._is_unsettled(counts):
-                    return None
-                if factor > _MOST_TIMES or max(counts) == MOST_REPLICAS:
-                    return None
-            before = counts
-            factor *= _GROWTH[min(len(self._runs) - 1, 1)]
+        grown = dict.fromkeys(self._scaled(factor) for factor in _FACTORS)
+        for before, counts in pairwise((None, *grown)):
+            assert counts is not None
+            if self.meets(counts):
+                return counts
+            if self._is_hopeless(before, counts):
+                break
+        return None
+
+    def _is_hopeless(self, before: Counts | None, counts: Counts) -> bool:
+        """Return whether more than counts, which miss the SLO, are of no use."""
+        if before is not None and self._helps_no_more(before, counts):
+            return True
+        is_twice = counts[0] > 2 * self._at_least[0]
+        return (is_twice and self._is_unsettled(counts)) or max(counts) == MOST_REPLICAS
 
     def _largest_competing(self) -> Counts | None:
         assert self._competes is not None

@@ -70,7 +70,7 @@ def _put_last(state, r, slot, key):
 
 
 @compiled()
-def _file(state, r):
+def _order_arrivals(state, r):
     """Put new decodes and arrivals in order, and the unfinished prompt first."""
     new = NONE
     slot = state.replicas[r].running_tail
@@ -167,7 +167,7 @@ def _last_with_kv(state, r):
 def schedule(state, r):
     """Let decodes run, then prompts up to the budget; flush when nothing can."""
     replica = state.replicas[r]
-    _file(state, r)
+    _order_arrivals(state, r)
     while True:
         skipped = False
         free_blocks = replica.free_blocks  # before the decodes take theirs
