@@ -3,9 +3,10 @@
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib import import_module
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from capplan.settings import Settings
+if TYPE_CHECKING:
+    from capplan.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Question:
     fails: Callable[[Any], bool] = lambda result: False
 
     @property
-    def model(self) -> type[Settings]:
+    def model(self) -> "type[Settings]":
         """Class of the settings."""
         found: type[Settings] = named(f"capplan.planning.{self.settings}")
         return found
