@@ -13,7 +13,7 @@ from capplan.calibration.sweep_score import score, served_error
 from capplan.deployment.engine import EngineSettings
 from capplan.errors import CapplanWarning, InputError
 from capplan.latency.engine_time import EngineTime, ServedError
-from capplan.latency.profile import Profile
+from capplan.latency.profile import LOAD_TESTS, Profile
 from capplan.latency.terms import tables
 from capplan.latency.with_engine import calibrated, with_engine_time
 
@@ -80,7 +80,9 @@ def fit_sweep(
         update={"source": source, "served": _error(points, held_out)}
     )
     fit = fit._replace(time=time)
-    return SweepProfile(calibrated(base, time), points, fit, held_out)
+    found = calibrated(base, time)
+    meta = {**base.meta, LOAD_TESTS: len(points)}
+    return SweepProfile(found.model_copy(update={"meta": meta}), points, fit, held_out)
 
 
 def _warn_of_misfit(

@@ -158,7 +158,9 @@ class Configuration:
 
     @property
     def is_measured(self) -> bool:
-        """Whether engines of its LLM were measured on such GPUs."""
+        """Whether engines of its LLM were measured on such GPUs, or its user did."""
+        if self.profile is not None and self.profile.is_load_tested:
+            return True
         return self._left_out == "group" and self.latency_source != "estimate"
 
     @property
@@ -255,11 +257,12 @@ class Configuration:
 
     @property
     def latency_error(self) -> dict[str, float]:
-        """Mean relative error of the profile's fit, by phase."""
+        """Mean relative error of the profile's fit, by phase where it is known."""
         errors = {} if self.profile is None else self.profile.errors
         return {
-            str(phase): record.held_out_mean_abs or record.mean_abs or 0.0
+            str(phase): mean
             for phase, record in errors.items()
+            if (mean := record.held_out_mean_abs or record.mean_abs) is not None
         }
 
     @property

@@ -31,6 +31,10 @@ Range = Annotated[
 ]
 
 
+LOAD_TESTS = "load_tests"
+"""Of ``Profile.meta``: a user's load tests that its engine's time was fitted to."""
+
+
 class DecodeRange(Strict):
     """Measured range of decode iterations, each as [least, most]."""
 
@@ -180,6 +184,11 @@ class Profile(Origin):
             # there is noise.
             slowdown /= served.slowdown(0.5)
         return made.scaled(slowdown)
+
+    @property
+    def is_load_tested(self) -> bool:
+        """Whether its engine's time is of a user's load tests of this very layout."""
+        return self.engine_time is not None and LOAD_TESTS in self.meta
 
     @property
     def has_spread(self) -> bool:

@@ -12,7 +12,7 @@ from capplan.latency.engine_rows import (
     older_row,
     widened,
 )
-from capplan.latency.engine_time import EngineTime
+from capplan.latency.engine_time import ENGINES, EngineTime
 from capplan.latency.profile import Profile
 from capplan.llm.catalog import llm
 
@@ -27,9 +27,10 @@ def with_engine_time(
 ) -> Profile:
     """Return a profile of kernels with the engine's time; others as they are.
 
-    ``overhead`` is ``none``, a file, or None for the shipped times. Of these a row that
-    names the LLM is taken before the time that a calibrated profile has of its own, and
-    this before the rows of its kind. ``wanted`` chooses engine and version.
+    ``overhead`` is ``none``, a file, or None for the shipped times. Before all of these
+    is the time of a user's own load tests. A row that names the LLM is taken before the
+    time that a shipped profile has of its own, and this before the rows of its kind.
+    ``wanted`` chooses engine and version.
     """
     path = None if overhead in (None, "none") else Path(str(overhead))
     of, own = profile.kernels_from, profile.engine_time
@@ -74,10 +75,15 @@ def _chosen(
                 f"{what}{engine}, as {profile.name} is"
             )
         return row
-    is_own = own is not None and (wanted is None or wanted.engine == own.engine)
-    if own is not None and is_own and (row is None or not row.llms):
-        # Its own is nearer, but how far an estimate is off its kind tells.
+    named = own.engine if own is not None and own.engine in ENGINES else ""
+    is_own = wanted is None or named in ("", wanted.engine)
+    tested = profile.is_load_tested
+    if own is not None and is_own and (tested or row is None or not row.llms):
+        # Its own is nearer, but how far an estimate is off its kind tells; of one that
+        # was load-tested not where its kind differs by a factor of two.
         served = own.served or (row.served if row else None)
+        if tested and own.served is None and served is not None and served.is_wide:
+            served = None
         return own.model_copy(update={"served": served})
     if row is None and wanted is not None:
         of, gpu, _, experts = kind

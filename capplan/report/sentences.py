@@ -153,6 +153,8 @@ def versions(candidate: Candidate) -> str:
         return ""
     engine, _, version = configuration.times_of.partition(" ")
     name = f"{ENGINES.get(engine, engine)} {version}".strip()
+    if configuration.profile is not None and configuration.profile.is_load_tested:
+        name = f"your load tests of {name}" if engine in ENGINES else "your load tests"
     scheduler = configuration.engine.scheduler.name
     if scheduler in ENGINES and scheduler != engine:
         name += f" (not those of {ENGINES[scheduler]})"

@@ -15,6 +15,8 @@ from capplan.latency.engine_time import EngineTime
 from capplan.latency.profile_file import load_profile, save_profile
 from capplan.latency.terms import tables
 from capplan.latency.with_engine import calibrated, with_engine_time
+from capplan.planning.configure.configuration import only_configuration
+from capplan.planning.settings.plan import PlanSettings
 from tests.calibration.test_sweep_file import SGLANG, VLLM, changed
 
 TRUE = EngineTime(factor=1.15, iteration_s=1.5e-3, per_request_s=6e-5, source="")
@@ -235,6 +237,26 @@ def test_a_plan_takes_the_calibrated_profile(sweep, tmp_path, capsys):
 
     assert code == 0
     assert "calibrated" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("onto", ["H100-SXM/gpt-oss-120b/tp2", "A100/Qwen3-8B/tp1"])
+def test_a_users_load_tests_go_before_shipped_times_and_end_the_doubt(
+    onto, sweep, tmp_path
+):
+    """Shipped rows name the first LLM; no benchmark of the second was known there."""
+    gpu, llm, tp = onto.split("/")
+    asked = {"llm": llm, "gpu": gpu, "tp": tp.removeprefix("tp")}
+    assert fit(sweep, tmp_path / "mine.yaml", onto=onto) == 0
+
+    shipped = only_configuration(PlanSettings(**asked))
+    found = only_configuration(
+        PlanSettings(**asked, profiles=str(tmp_path / "mine.yaml"))
+    )
+
+    assert shipped.profile.engine_time.source != str(sweep)
+    assert found.profile.engine_time.source == str(sweep)
+    assert found.is_measured
+    assert found.doubts == ()
 
 
 @pytest.mark.thorough
