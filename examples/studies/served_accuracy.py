@@ -39,6 +39,7 @@ from served_tables import (
     between,
     choice_of_tp,
     choices,
+    first_tokens,
     goals,
     group_table,
     nvidia,
@@ -323,6 +324,7 @@ def main() -> None:
     rates = api_rates(its, with_range)
     parts = (
         goals(found, halved, errors, halves(found)),
+        first_tokens(halved),
         row_table(table),
         prompt_table(prompts),
         group_table(found),

@@ -16,7 +16,7 @@ from capplan.calibration.sweep_score import users_within
 from capplan.files import write_texts
 from capplan.latency.capacity import LEVELS
 from capplan.latency.engine_rows import EngineRow
-from capplan.latency.engine_time import WIDE
+from capplan.latency.engine_time import ENGINES, WIDE
 
 if TYPE_CHECKING:
     from served_accuracy import Errors, Halves
@@ -25,6 +25,8 @@ LONG = 1024
 """Prompts longer than this are long. [tokens]"""
 HEAVY = 1900
 """Prompts from which a burst with short answers is prompt-heavy. [tokens]"""
+MANY_USERS, FEWEST_TTFT = 64, 8
+"""Users from which TTFT is told apart, and runs from which it is told at all."""
 MANY = 4
 """Groups from which a version's goal is judged."""
 
@@ -98,6 +100,7 @@ def goals(
     halved = [one for one in halved if one.score is not None]
     ours = nvidia(halved)
     vllm = [one for one in ours if one.case.sweep.engine == "vllm"]
+    trtllm = [one for one in ours if one.case.sweep.engine == "trtllm"]
     amd = [one for one in halved if one.case.sweep.family == "CDNA"]
     hopper, blackwell = (of_gpus(vllm, name) for name in ("Hopper", "Blackwell"))
     yield (
@@ -106,8 +109,8 @@ def goals(
         f"Blackwell {near(blackwell)}) |"
     )
     yield (
-        f"| all NVIDIA engines; AMD | 75 %; 65 % | {near(ours)}; {near(amd)}"
-        f" (groups left out: {near(nvidia(found))}; "
+        f"| all NVIDIA engines; AMD | 75 %; 65 % | {near(ours)} (TensorRT-LLM "
+        f"{near(trtllm)}); {near(amd)} (groups left out: {near(nvidia(found))}; "
         f"{near([one for one in found if one.case.sweep.family == 'CDNA'])}) |"
     )
     new = [one for one in halved if one.case.sweep.source == DUMP and one.row.llms]
@@ -126,7 +129,10 @@ def goals(
             ("all", ours),
             ("Hopper, vLLM", hopper),
             ("Blackwell, vLLM", blackwell),
+            ("TensorRT-LLM", trtllm),
             ("AMD", amd),
+            ("AMD, vLLM", [one for one in amd if one.case.sweep.engine == "vllm"]),
+            ("AMD, SGLang", [one for one in amd if one.case.sweep.engine == "sglang"]),
         )
     }
     told = ", ".join(
@@ -171,6 +177,36 @@ def goals(
 def is_new(one: Found) -> bool:
     """Return whether a sweep is of an LLM of 2026, on what a plan takes."""
     return one.case.sweep.source == DUMP and not one.case.is_unknown
+
+
+def first_tokens(halved: Sequence[Found]) -> Iterator[str]:
+    """Yield how TTFT is met by the other half, by engine and users."""
+    yield "| TTFT, half by half | runs | predicted ÷ measured | 80 % | within 20 % |"
+    yield "|---|---|---|---|---|"
+    of: dict[str, list[float]] = defaultdict(list)
+    for one in halved:
+        sweep = one.case.sweep
+        for point, loop in zip(sweep.points, one.loops, strict=True):
+            if not point.ttft_s or point.is_burst or sweep.source == OTHER_CLUSTER:
+                continue
+            engine = ENGINES[sweep.engine]
+            users = point.concurrency or 0
+            told = "medians" if point.median else "means"
+            for name in (
+                f"{engine}, {told}",
+                f"{engine}, {MANY_USERS} users and more" if users >= MANY_USERS else "",
+                f"{sweep.llm.name} on {sweep.gpu}, {engine}",
+            ):
+                of[name].append(loop.ttft_s / point.ttft_s)
+    for name in sorted(of):
+        values = np.array(of[name])
+        if name and len(values) >= FEWEST_TTFT:
+            low, middle, high = np.quantile(values, [0.1, 0.5, 0.9])
+            share = np.mean(np.abs(values - 1) <= 0.2)
+            yield (
+                f"| {name} | {len(values)} | {middle:.2f} | {low:.2f} to {high:.2f} | "
+                f"{share:.0%} |"
+            )
 
 
 def of_gpus(found: Sequence[Found], family: str) -> list[Found]:
