@@ -33,6 +33,7 @@ from served_fits import (
     predicted,
     with_general,
 )
+from served_iterations import table as iteration_table
 from served_sets import OTHER_CLUSTER
 from served_sweeps import DATA, FAMILIES, Sweep, read_sweeps
 from served_tables import (
@@ -327,6 +328,7 @@ def main() -> None:
         first_tokens(halved),
         row_table(table),
         prompt_table(prompts),
+        iteration_table(arguments.data / "served" / "2026-07"),
         group_table(found),
         choice_of_tp(choices(scored_of(found))),
         worst(found),

@@ -1,6 +1,7 @@
 """The example that fits engines to sweeps: on made sweeps, and without any."""
 
 import csv
+import gzip
 import math
 import runpy
 import sys
@@ -239,3 +240,35 @@ def test_a_factor_beyond_its_bounds_stays_that_of_the_prior(factor, monkeypatch)
         least < getattr(time, name) < most
         for name, (least, most) in served_fits.FACTORS.items()
     )
+
+
+def test_iterations_as_planned_score_one(monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    import served_iterations
+
+    file = served_iterations.FILES[0]
+    times = served_iterations.planned(file)
+    requests, context = 8, 20_000  # and the new token of each
+    prompt, before = 2_000, 4_000
+    decode_s = times.decode_s[requests]
+    decode_s += times.decode_context_s[requests] * (context + requests)
+    prefill_s = times.fused_s[prompt] + times.attention_s * prompt * (before + 1_000)
+    zeros = "0,0,0,0"
+    rows = (
+        f"sweep,{zeros},{requests},{context},{decode_s * 1e3}",
+        f"real,{prompt},1,{before},0,0,0,{prefill_s * 2e3}",
+    )
+    head = (
+        "workload_segment,sum_prefill_tokens,num_prefill_requests,"
+        "sum_prefill_kv_tokens,var_prefill_length,num_decode_requests,"
+        "sum_decode_kv_tokens,latency_ms"
+    )
+    with gzip.open(tmp_path / file.name, "wt") as text:
+        text.write("\n".join((head, *rows)))
+
+    [*_, line] = served_iterations.table(tmp_path)
+
+    cells = line.split("|")[2:-1]
+    assert cells[0] == " 1.00 (1) "
+    assert cells[3] == " 0.50 (1) "
+    assert not list(served_iterations.table(tmp_path / "none"))
