@@ -103,7 +103,9 @@ class Table:
         """Raise an InputError for the first row that is not ``right``, and its like."""
         if right.all():
             return
-        wrong = self.frame[column][~right].astype(object).fillna("empty")
+        wrong = (
+            self.frame[column][~right].head(_FIRST_ROWS).astype(object).fillna("empty")
+        )
         kinds = {re.sub(r"\d+", "0", text := _text(cell)): text for cell in wrong[::-1]}
         others = [*kinds.values()][-2::-1][:_MOST_SHOWN]
         also = f"; in other rows it is {' and '.join(others)}" * bool(others)
