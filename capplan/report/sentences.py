@@ -49,7 +49,7 @@ def nodes_paid(rows: Sequence[NodeCount]) -> str:
     for row in rows:
         gpus = "GPU" if row.gpus_paid == 1 else "GPUs"
         if row.count is None:
-            terms.append(f"{row.gpus_paid:,.6g} {gpus} sold one by one")
+            terms.append(f"{row.gpus_paid:,.6g} {gpus} priced one by one")
             continue
         spare = "none stranded"
         if row.stranded_gpus:

@@ -319,7 +319,7 @@ def cost(
 def _hours(
     rows: Sequence[tuple[Price, NodeCount]], *, estimated: bool
 ) -> list[CostLine]:
-    """Return an hour of the nodes of each size, or of GPUs sold one by one."""
+    """Return an hour of the nodes of each size, or of GPUs priced one by one."""
     gpus = [row.gpu for _, row in rows]
     lines = []
     for price, row in rows:

@@ -115,7 +115,7 @@ def _of_nodes(best: Candidate) -> list[Named]:
                 Named(f"{pool.key}gpus_per_replica", pool.gpus, "GPUs", *of),
             ]
         is_single = group.price.gpus_per_node is None
-        node = "1: sold one by one" if is_single else group.price.unit
+        node = "1: priced one by one" if is_single else group.price.unit
         size = Named(
             f"{group.key}gpus_per_node", group.gpus_per_unit, "GPUs", node, "published"
         )
