@@ -106,6 +106,36 @@ def test_the_sweeps_are_listed(data, monkeypatch, capsys):
     assert sum("gpt-oss-120b on H200-SXM" in line for line in lines) == 2
 
 
+def test_ttft_is_told_by_engine_users_and_llm_where_enough_runs_state_it(monkeypatch):
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    from types import SimpleNamespace
+
+    import served_tables
+
+    point = SweepPoint(1024, 512, 64, ttft_s=0.1)
+    sweep = {"source": "s", "engine": "vllm", "gpu": "H100-SXM"}
+    llm = SimpleNamespace(name="gpt-oss-120b")
+    found = [
+        SimpleNamespace(
+            case=SimpleNamespace(
+                sweep=SimpleNamespace(**sweep, llm=llm, points=[point])
+            ),
+            loops=[SimpleNamespace(ttft_s=0.05 if number < 6 else 0.1)],
+        )
+        for number in range(served_tables.FEWEST_TTFT)
+    ]
+
+    lines = list(served_tables.first_tokens(found))
+
+    assert [line.split(" | ")[0] for line in lines[2:]] == [
+        "| gpt-oss-120b on H100-SXM, vLLM",
+        "| vLLM, 64 users and more",
+        "| vLLM, means",
+    ]
+    assert all("| 8 | 0.50 | 0.50 to 1.00 | 25% |" in line for line in lines[2:])
+    assert len(list(served_tables.first_tokens(found[1:]))) == 2
+
+
 @pytest.mark.parametrize(("slower", "is_older"), [(1.1, False), (1.5, True)])
 def test_long_answers_slower_than_short_ones_are_of_an_older_engine(
     slower, is_older, monkeypatch
