@@ -12,11 +12,15 @@ import os
 import random
 import re
 import warnings
+from math import inf
 
 import pytest
 
-from capplan.errors import InputError, TraceWarning
+from capplan.calibration.sweep_file import read_sweep
+from capplan.errors import CapplanWarning, InputError, TraceWarning
 from capplan.workload.readers import read_trace
+from tests.calibration import test_sweep_file as sweeps
+from tests.test_docs_inputs import LOAD_TESTS
 from tests.workload.readers.test_conversations import CHAT, wildchat
 from tests.workload.readers.test_formats import SAMPLES
 
@@ -211,3 +215,28 @@ def test_a_file_is_read_whole_or_refused_in_one_line(tmp_path, seed):
             assert int(found[1].replace(",", "")) == kept, said
         else:
             assert count + left_out == kept, said
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("seed", range(FILES // PER_SEED // 4))
+def test_a_load_test_is_read_or_refused_in_one_line(tmp_path, seed):
+    rng = random.Random(seed)
+    for number in range(PER_SEED // 4):
+        name = rng.choice(sorted(LOAD_TESTS))
+        test, users = LOAD_TESTS[name], rng.sample((1, 4, 8, 16, 64), 3)
+        rows = mutate([sweeps.changed(test, count) for count in users], rng)
+        folder = tmp_path / f"{number}"
+        folder.mkdir()
+        path = folder / name.rpartition("/")[2].format(8)
+        path.write_bytes(written(rows, rng)[0])
+        said, points = f"{folder}", ()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", CapplanWarning)
+            try:
+                points = read_sweep(rng.choice([path, folder]), 1, {}).points
+            except InputError as error:
+                said = str(error)
+        assert str(folder) in said
+        assert "\n" not in said
+        for point in points:
+            assert 0 < (point.tpot_s or point.output_tokens_per_s or point.ttft_s) < inf
