@@ -34,7 +34,7 @@ def candidate_of(configuration, replica_count):
 
 
 def rated(candidate, ratio):
-    """Return a candidate of which real engines carry these shares (low, high)."""
+    """Return a candidate of which real engines sustain these shares (low, high)."""
     pool = candidate.run.deployment.pool
     configuration = replace(pool.configuration)
     vars(configuration)["capacity_ratio"] = ratio  # of a profile, computed once

@@ -221,7 +221,7 @@ def test_two_pools_are_planned_beside_one_and_verified(tmp_path, capsys):
     assert exit_code(["verify", str(tmp_path / "plan.json")]) == 0
 
     shown = " ".join(capsys.readouterr().out.split())
-    assert "Prompts and decoding apart pay: 4 GPUs fewer" in shown
+    assert "Disaggregation pays: 4 GPUs fewer" in shown
     assert "verified: replicas 3 + 4" in shown
 
 

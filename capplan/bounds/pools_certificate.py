@@ -1,4 +1,4 @@
-"""The certificate of a plan with prompts and decoding apart.
+"""The certificate of a plan with disaggregated prefill and decode.
 
 It states a lower bound for each pool, as ``certificate.py`` does for one, that the
 counts of both meet the SLO target when simulated, and what one replica fewer of either

@@ -108,10 +108,10 @@ class Configuration:
         """How the iteration time was obtained: as ``Profile.how``, or given."""
         return "given" if self.profile is None else self.profile.how
 
-    def layout_error(self, *, apart: bool = False) -> LayoutError | None:
+    def layout_error(self, *, disaggregated: bool = False) -> LayoutError | None:
         """How far fleets of its layout were off, with its drafts; None where none was.
 
-        ``apart``: those of two pools, of which it decodes.
+        ``disaggregated``: those of two pools, of which it decodes.
         """
         profile, drafts = self.profile, self.engine.speculation
         if profile is None or profile.kernels_from is None or self.own_engine_times:
@@ -119,23 +119,26 @@ class Configuration:
         if drafts is not None and drafts.method != "mtp":
             return None
         return layout_error(
-            profile.llm, self.layout, drafts=drafts is not None, apart=apart
+            profile.llm,
+            self.layout,
+            drafts=drafts is not None,
+            disaggregated=disaggregated,
         )
 
     def capacity_quantiles(
-        self, *, apart: bool = False
+        self, *, disaggregated: bool = False
     ) -> tuple[float, float, float] | None:
-        """What such engines carry of what is assumed: 10, 50, 90 %; None: unknown."""
+        """What such engines sustain of what is assumed: 10, 50, 90 %; None: unknown."""
         if self.profile is None or self.quantile is None:
             return None
-        of_layout = self.layout_error(apart=apart)
-        if apart and of_layout is None:
+        of_layout = self.layout_error(disaggregated=disaggregated)
+        if disaggregated and of_layout is None:
             return None
         return capacity_quantiles(self.profile, self.quantile, of_layout)
 
     @cached_property
     def capacity_ratio(self) -> tuple[float, float] | None:
-        """What 80 % of such engines carry of what is assumed; None where unknown."""
+        """What 80 % of such engines sustain of what is assumed; None where unknown."""
         found = self.capacity_quantiles()
         return None if found is None else (found[0], found[2])
 
@@ -175,7 +178,7 @@ class Configuration:
 
     @property
     def cautious_share(self) -> float | None:
-        """What nine of ten engines carry at least, of what is assumed; None: is sure.
+        """What nine of ten engines sustain at least, of what is assumed; None: is sure.
 
         Where its latency is in doubt: an estimate, an LLM without a benchmark, or
         engines that differ by a factor of two.

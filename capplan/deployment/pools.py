@@ -147,8 +147,8 @@ class Deployment:
     @property
     def roles(self) -> tuple[str, ...]:
         """What each pool does; of those that do all nothing is to be told apart."""
-        apart = len(self.pools) > 1 and self.split is None
-        return (PREFILL, DECODE) if apart else ("",) * len(self.pools)
+        disaggregated = len(self.pools) > 1 and self.split is None
+        return (PREFILL, DECODE) if disaggregated else ("",) * len(self.pools)
 
     @property
     def side_by_side(self) -> "tuple[Deployment, ...]":

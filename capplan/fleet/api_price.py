@@ -24,7 +24,7 @@ class ApiBill:
     own_usd_per_month: float | None  # the plan's bill; None without a price [$]
     # of the same requests, at which the API asks what this fleet costs [requests/s]
     break_even_per_s: float | None
-    # that the fleet carries within its SLO; None where not measured [requests/s]
+    # that the fleet sustains within its SLO; None where not measured [requests/s]
     most_per_s: float | None
 
 

@@ -42,7 +42,7 @@ def alone_s(profile: Profile) -> float:
 
 
 def capacity_range(profile: Profile, level: float) -> tuple[float, float]:
-    """Return what 80 % of such engines carry at a TPOT limit, as shares of the median.
+    """Return what 80 % of such engines sustain at a TPOT limit, over the median.
 
     ``level`` is the limit over the TPOT of a request alone. By the profile's own curve
     and the spread of the engines' times.
@@ -54,7 +54,7 @@ def capacity_range(profile: Profile, level: float) -> tuple[float, float]:
 
 
 def capacity_ratio(profile: Profile, quantile: float) -> tuple[float, float] | None:
-    """Return what 80 % of such engines carry of a plan made at a quantile of times.
+    """Return what 80 % of such engines sustain of a plan made at a quantile of times.
 
     None where no error is known.
     """
@@ -65,7 +65,7 @@ def capacity_ratio(profile: Profile, quantile: float) -> tuple[float, float] | N
 def capacity_quantiles(
     profile: Profile, quantile: float, of_layout: ServedError | None = None
 ) -> tuple[float, float, float] | None:
-    """Return what engines carry of a plan made at a quantile of times: 10, 50, 90 %.
+    """Return what engines sustain of a plan made at a quantile of times: 10, 50, 90 %.
 
     Counted in sweeps where there are any, those ``of_layout`` before others, else by
     the curve at the lowest level; None where no error is known.
@@ -80,7 +80,7 @@ def capacity_quantiles(
         limit_s = LEVELS[0] * alone_s(fitted)
         planned = max(users(profile, limit_s, quantile), 1.0)
         share = planned / max(users(fitted, limit_s), 1.0)
-        low, middle, high = (carried / share for carried in served.capacity)
+        low, middle, high = (sustained / share for sustained in served.capacity)
         return low, middle, high
     if profile.kernels_from is not None or not profile.sigma("decode"):
         return None

@@ -247,7 +247,7 @@ def is_newer(wanted: EngineName, row: EngineTime) -> bool:
 
 
 def widened(time: AnyTime) -> AnyTime:
-    """Return the time of an older version for a newer one, which may carry more."""
+    """Return the time of an older version for a newer one, which may sustain more."""
     if time.served is None:
         return time
     low, middle, high = time.served.capacity

@@ -19,7 +19,7 @@ ENGINES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM"}
 """Engines by the names that settings and files have, and as their makers write them."""
 
 WIDE = 2.0
-"""Most over least that real engines carry, from which it is no range."""
+"""Most over least that real engines sustain, from which it is no range."""
 
 LEAST_USERS = 4
 """Fewest requests at once in the sweeps that the shipped times were fitted to."""

@@ -23,7 +23,7 @@ class LayoutError(ServedError):
     """The error of a class of fleets; a sweep is a configuration of one."""
 
     of: list[str]  # as ``layout_class`` names them
-    apart: bool  # two pools, of which this one decodes
+    disaggregated: bool  # two pools, of which this one decodes
 
 
 class _Table(Strict):
@@ -48,17 +48,18 @@ def layout_class(layout: Layout, *, drafts: bool) -> str:
 
 
 def layout_error(
-    llm: str, layout: Layout, *, drafts: bool, apart: bool
+    llm: str, layout: Layout, *, drafts: bool, disaggregated: bool
 ) -> LayoutError | None:
     """Return how far such fleets of an LLM were off; None where few were served.
 
-    ``drafts``: it verifies those of MTP. ``apart``: two pools; then ``layout`` decodes.
+    ``drafts``: it verifies those of MTP. ``disaggregated``: ``layout`` decodes.
     """
     table = read_once(shipped("profiles") / SHIPPED, _read)
     if llm not in table.llms:
         return None
     of = layout_class(layout, drafts=drafts)
-    return next((e for e in table.errors if of in e.of and e.apart == apart), None)
+    found = (e for e in table.errors if e.disaggregated == disaggregated)
+    return next((e for e in found if of in e.of), None)
 
 
 def _read(path: Path) -> _Table:

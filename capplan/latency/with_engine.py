@@ -48,7 +48,7 @@ def with_engine_time(
     if time is not None and wanted is not None and is_newer(wanted, time):
         _warn(
             f"{profile.name}: no engine newer than {time.engine_name} was measured; "
-            f"{wanted} is planned with its times, and may carry more"
+            f"{wanted} is planned with its times, and may sustain more"
         )
         time = widened(time)
     if isinstance(time, EngineRow):

@@ -259,7 +259,7 @@ def load(judgement: Judgement) -> str:
     if steadiness.recovery_s is not None:
         recovery_s = steadiness.recovery_s
         within = f"in {format_duration(recovery_s)}" if recovery_s else "at once"
-        text += f"; forgets a full queue {within}"
+        text += f"; recovers from a full queue {within}"
     return f"{text}; {judgement.open}" if judgement.open else text
 
 
@@ -356,7 +356,7 @@ def api_or_own(bill: ApiBill | None) -> str:
     at = f"owning it breaks even at {even} of these requests/s in the mean"
     if most is None:
         return f"{asked}, {own}; {at}"
-    carries = f"{format_count(most)} that it carries within the SLO"
+    sustained = f"{format_count(most)} that it sustains within the SLO"
     if bill.break_even_per_s <= most:
-        return f"{asked}, {own}; {at}, of the {carries}"
-    return f"{asked}, {own}; {at}, more than the {carries}: it does not pay"
+        return f"{asked}, {own}; {at}, of the {sustained}"
+    return f"{asked}, {own}; {at}, more than the {sustained}: it does not pay"

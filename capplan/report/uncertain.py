@@ -18,7 +18,7 @@ def engines(candidate: Candidate) -> str:
     if doubted and configuration is not None and ratio:
         of = " of other families of LLMs" if configuration.is_unbacked else ""
         slowdown = configuration.cautious_slowdown
-        nine = f"nine of ten carried {ratio[0]:.0%} of the predicted load or more "
+        nine = f"nine of ten sustained {ratio[0]:.0%} of the predicted load or more "
         if slowdown is not None:
             nine = f"nine of ten took at most {slowdown:.2f} times as long "
         return (
@@ -71,7 +71,7 @@ def doubts(candidate: Candidate) -> str:
 
 
 def another_engine(candidate: Candidate) -> str:
-    """Return what an older version of the engine would carry; empty without one."""
+    """Return what an older version of the engine would sustain; empty without one."""
     configuration = candidate.configuration
     older = None if configuration is None else configuration.older_engine
     if older is None or candidate.pools:
@@ -79,7 +79,7 @@ def another_engine(candidate: Candidate) -> str:
     time, share = older
     version = time.engine_version.rpartition("–")[2]
     return (
-        f"{time.engine_name} carries {share:.2f} times as many requests at "
+        f"{time.engine_name} sustains {share:.2f} times as many requests at "
         f"{LEVELS[0]:g} times the shortest TPOT: `--engine {time.engine}@{version}` "
         "plans it"
     )

@@ -17,7 +17,7 @@ from capplan.workload.trace import Trace
 
 _MOVING = (
     "fleets whose requests or replicas move (rebalancers, dispatchers, autoscalers, "
-    "losses, prefill and decode apart)"
+    "losses, disaggregated prefill and decode)"
 )
 
 

@@ -1,4 +1,4 @@
-"""Prompts and decoding apart: runs of DeepSeek-R1 as served, and as simulated.
+"""Disaggregated prefill and decode: runs of DeepSeek-R1 as served, and as simulated.
 
     python examples/studies/served_apart.py deepseek_r1.csv
 

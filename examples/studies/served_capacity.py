@@ -1,10 +1,10 @@
-"""DeepSeek-R1 as served by ranks, by EP, with MTP and in two pools: what fleets carry.
+"""DeepSeek-R1 as served by ranks, by EP, with MTP and in two pools: their load.
 
     python examples/studies/served_capacity.py deepseek_r1.csv \\
         --write profiles/layout_errors.yaml
 
 The runs of ``served_loops.py`` and ``served_pools.py``, simulated as there, nothing
-fitted. The load that a configuration carried, in tokens per second and GPU, is held
+fitted. The load that a configuration sustained, in tokens per second and GPU, is held
 against the most that its simulation gives within the same TPOT, of all numbers of
 users. Runs count whose simulated TPOT is at least 1.25 times that of one user: below,
 TPOT tells nothing of the load. A configuration is the median of its runs, and a class
@@ -86,7 +86,7 @@ def error_of(apart: bool, kind: str, runs: pd.DataFrame) -> dict | None:
     }
     return {
         "of": OF.get(kind, [kind]),
-        "apart": apart,
+        "disaggregated": apart,
         "sweeps": len(same),
         **{name: values.round(3).tolist() for name, values in quantiles.items()},
         "runs": len(loaded),
@@ -147,23 +147,23 @@ def compared(
     for run in runs.itertuples():
         tpot_s = measured_tpot_s(run)
         simulated_s = np.interp(run.conc, curve[:, 0], curve[:, 1])
-        carried = within(curve, tpot_s)
+        sustained = within(curve, tpot_s)
         yield {
             "configuration": str(configuration),
             "apart": apart,
             "kind": kind,
             "level": simulated_s / curve[0, 1],
             "tpot": tpot_s / simulated_s,
-            "capacity": min(MOST, getattr(run, load) / max(carried, 1e-9)),
+            "capacity": min(MOST, getattr(run, load) / max(sustained, 1e-9)),
         }
 
 
 def within(curve: Curve, tpot_s: float) -> float:
     """Return the most tokens/s per GPU within a TPOT; 0 where one user's is above."""
-    tpots_s, carried = np.maximum.accumulate(curve[:, 1:]).T
+    tpots_s, sustained = np.maximum.accumulate(curve[:, 1:]).T
     if tpot_s < tpots_s[0]:
         return 0.0
-    return float(np.exp(np.interp(tpot_s, tpots_s, np.log(carried))))
+    return float(np.exp(np.interp(tpot_s, tpots_s, np.log(sustained))))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""DeepSeek-R1 as served with prompts and decoding apart, and as simulated.
+"""DeepSeek-R1 as served with disaggregated prefill and decode, and as simulated.
 
     python examples/studies/served_pools.py deepseek_r1.csv --docs docs/latency.md
 

@@ -1,4 +1,4 @@
-"""Recordings of prefill and decode apart, as ``record_disaggregated.py`` wrote them.
+"""Recordings of disaggregated serving, as ``record_disaggregated.py`` wrote them.
 
 A recording is three files: ``req_TAG.csv`` (one row per request), ``iter_TAG.csv.gz``
 (one per iteration of any engine, in order of scheduling) and ``meta_TAG.json``.

@@ -1,4 +1,4 @@
-"""Prefill and decode apart, step by step: the rules that the recordings confirm.
+"""Disaggregated serving, step by step: the rules that the recordings confirm.
 
 Plain lists and one object per KV block, as in ``tests/simulator/judge.py``, whose
 requests and block pool it uses.

@@ -1,4 +1,4 @@
-"""Recordings of prefill and decode apart hold together, and follow the rules."""
+"""Recordings of disaggregated serving hold together, and follow the rules."""
 
 import dataclasses
 import itertools

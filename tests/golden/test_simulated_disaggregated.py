@@ -1,4 +1,4 @@
-"""The simulator schedules prefill and decode apart as vLLM's own schedulers did."""
+"""The simulator schedules disaggregated serving as vLLM's own schedulers did."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -47,19 +47,21 @@ def test_ranks_and_drafts_tell_fleets_apart(layout, drafts, expected):
 
 
 def test_only_an_llm_and_a_class_that_were_served_have_an_error():
-    found = layout_error("DeepSeek-R1", EP, drafts=False, apart=False)
+    found = layout_error("DeepSeek-R1", EP, drafts=False, disaggregated=False)
 
     low, _, high = found.capacity
     assert low < 1 < high
     assert found.sweeps >= 5
     # Three configurations of ranks without drafts or pools are too few.
-    assert layout_error("DeepSeek-R1", RANKS, drafts=False, apart=False) is None
-    assert layout_error("DeepSeek-R1", RANKS, drafts=False, apart=True) is not None
-    assert layout_error("gpt-oss-120b", EP, drafts=False, apart=False) is None
+    assert layout_error("DeepSeek-R1", RANKS, drafts=False, disaggregated=False) is None
+    assert (
+        layout_error("DeepSeek-R1", RANKS, drafts=False, disaggregated=True) is not None
+    )
+    assert layout_error("gpt-oss-120b", EP, drafts=False, disaggregated=False) is None
 
 
 def test_the_load_within_a_tpot_is_between_the_simulated(study):
-    # Users, TPOT and load; the third is slower and carries less than the second.
+    # Users, TPOT and load; the third is slower and sustains less than the second.
     curve = np.array([(1, 10.0, 100.0), (2, 20.0, 400.0), (4, 15.0, 300.0)])
 
     assert study.within(curve, 9.9) == 0

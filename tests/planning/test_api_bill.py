@@ -70,12 +70,14 @@ def test_an_api_cheaper_than_a_full_fleet_is_said_to_be(found):
     bill = api_bill(cheap, parse_api_price("in=0.01,out=0.02"))
 
     assert bill.break_even_per_s > bill.most_per_s == 30.0
-    assert "more than the 30 that it carries within the SLO: it does not pay" in (
+    assert "more than the 30 that it sustains within the SLO: it does not pay" in (
         sentences.api_or_own(bill)
     )
 
 
-def test_a_day_is_carried_until_its_busiest_hour_is_all_that_the_fleet_carries(found):
+def test_a_day_is_sustained_until_its_busiest_hour_is_all_that_the_fleet_sustains(
+    found,
+):
     loaded = replace(found, replica_load=ReplicaLoad(90.0, 5.0))
 
     bill = api_bill(loaded, ApiPrice(1.0, 1.0, 1.0), peak_of_mean=3.0)

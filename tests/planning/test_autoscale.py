@@ -138,12 +138,12 @@ def test_who_knows_the_arrivals_pays_less_than_the_fixed_fleet(found):
     assert perfect.gpu_hours_paid < found.fixed.gpu_hours_paid
 
 
-def test_a_policy_is_given_what_a_replica_carries(found):
+def test_a_policy_is_given_what_a_replica_sustains(found):
     by_name = {row.name: row.policy for row in found.policies}
 
-    carries = found.carries
-    assert by_name["hpa"] == f"hpa:target={0.8 * carries.in_flight:.6g}"
-    assert by_name["schedule"] == f"schedule:rate={carries.rate_per_s:.6g}"
+    sustained = found.sustained
+    assert by_name["hpa"] == f"hpa:target={0.8 * sustained.in_flight:.6g}"
+    assert by_name["schedule"] == f"schedule:rate={sustained.rate_per_s:.6g}"
     assert by_name["keda"] == "keda"
 
 

@@ -117,13 +117,13 @@ def test_requests_refused_above_the_limit_leave_the_rest_within_the_slo(classed)
         class_names=("chat", "vip"),
     )
     per_replica = 1.3 * classed.rate_per_s / run.replica_count
-    carried = classed.replica_load.rate_per_s
+    sustained = classed.replica_load.rate_per_s
 
     times = refused_beyond(
         limits,
         run.deployment.with_replicas(1),
         base,
-        max(per_replica, 1.3 * carried),
+        max(per_replica, 1.3 * sustained),
         1500,
         5,
     )

@@ -1,4 +1,4 @@
-"""A serving system with prompts and decoding apart, beside those of one pool."""
+"""A serving system with disaggregated prefill and decode, beside those of one pool."""
 
 import pytest
 
@@ -51,7 +51,7 @@ def test_equal_replicas_are_split_between_the_pools(both):
     values = comparison_values(both)["systems"]
     assert values[0]["pools"] == []
     assert [pool["role"] for pool in values[1]["pools"]] == ["prefill", "decode"]
-    assert any("prompts and decoding apart: " in text for _, text in notes(both))
+    assert any("disaggregated prefill and decode: " in text for _, text in notes(both))
 
 
 @pytest.mark.thorough

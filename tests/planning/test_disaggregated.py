@@ -1,4 +1,4 @@
-"""Plans with prompts and decoding apart, beside replicas that do both."""
+"""Plans with disaggregated prefill and decode, beside replicas that do both."""
 
 import json
 import math
@@ -21,7 +21,7 @@ from capplan.planning.prove.pool_proof import reproduce_pools
 from capplan.planning.settings.plan import PlanSettings, SimulateSettings
 from capplan.planning.size.disaggregated import worth
 from capplan.planning.size.pairs import pairs_of
-from capplan.report.pages.apart import verdict
+from capplan.report.pages.disaggregated import verdict
 from capplan.report.pages.plan import plan_page, plan_values
 from capplan.report.received.verify import verify
 from capplan.report.render.json_text import json_text
@@ -223,8 +223,10 @@ def test_candidates_of_pools_tell_role_gpu_degree_and_count(document):
 def test_the_page_shows_both_kinds_and_says_whether_it_pays(both):
     page = plan_page(both)
 
-    assert "Prompts and decoding apart pay: " in page.lead
-    (section,) = [s for s in page.sections if s.heading == "Prompts and decoding apart"]
+    assert "Disaggregation pays: " in page.lead
+    (section,) = [
+        s for s in page.sections if s.heading == "Disaggregated prefill and decode"
+    ]
     kinds, pools = section.tables
     assert len(kinds.rows) == len(pools.rows) == 2
     titles = [figure.title for figure in section.figures()]
@@ -257,9 +259,7 @@ def test_prompts_that_are_too_slow_alone_exclude_a_pair():
     assert row.status == "infeasible"
     assert "TTFT" in row.infeasible_reason
     assert found.disaggregation == Disaggregation(False)
-    assert verdict(found) == (
-        "Prompts and decoding apart do not pay: no two pools meet the SLO."
-    )
+    assert verdict(found) == ("Disaggregation does not pay: no two pools meet the SLO.")
 
 
 @pytest.mark.parametrize(

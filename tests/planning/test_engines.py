@@ -1,4 +1,4 @@
-"""What real engines carry of what a plan assumes."""
+"""What real engines sustain of what a plan assumes."""
 
 import io
 import json
@@ -88,7 +88,7 @@ def test_an_older_engine_is_named_with_what_it_would_carry():
     assert older.engine_version == "0.10.2–0.12.0"
     assert 0.2 < share < 0.8
     text = " ".join(shown(found).split())
-    assert f"vLLM 0.10.2–0.12.0 carries {share:.2f} times as many requests" in text
+    assert f"vLLM 0.10.2–0.12.0 sustains {share:.2f} times as many requests" in text
     assert "`--engine vllm@0.12.0` plans it" in text
     named = plan(PlanSettings(**asked, engine="vllm@0.12.0"))
     assert named.best.replica_count > found.best.replica_count

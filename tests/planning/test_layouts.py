@@ -58,13 +58,13 @@ def test_layouts_are_held_to_fleets_of_their_kind_that_were_served():
     ngram = '{"method": "ngram", "num_speculative_tokens": 1}'
     guessed = able(speculative_config=ngram, acceptance_rates=(0.5,))
 
-    def served(found, apart=False):
-        error = found.layout_error(apart=apart)
-        return None if error is None else (error.of, error.apart)
+    def served(found, disaggregated=False):
+        error = found.layout_error(disaggregated=disaggregated)
+        return None if error is None else (error.of, error.disaggregated)
 
     assert served(plain["tp8-ep8"]) == (["EP"], False)
     assert served(plain["tp8"]) == served(plain["dp8"]) is None
-    assert served(plain["dp8"], apart=True) == (["DP attention"], True)
+    assert served(plain["dp8"], disaggregated=True) == (["DP attention"], True)
     assert served(drafted["tp8"]) == (["MTP"], False)
     assert served(drafted["dp8"]) == (["MTP and DP attention"], False)
     assert served(guessed["tp8-ep8"]) is None
@@ -122,7 +122,7 @@ def test_two_pools_are_held_to_served_fleets_of_two_pools():
     run = SimpleNamespace(deployment=fleet, replica_count=7, configuration=ranks)
     found = Candidate("H200-SXM", 8, "feasible", ranks, run=run, pools=(None, None))
 
-    low, _, high = ranks.layout_error(apart=True).capacity
+    low, _, high = ranks.layout_error(disaggregated=True).capacity
 
     assert found.capacity_ratio == (low, high)
     fewest, most = found.engine_fleets

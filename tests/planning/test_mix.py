@@ -113,12 +113,12 @@ def test_short_prompts_go_to_the_cheap_gpu_and_long_ones_to_the_fast_one(case):
 
 def test_the_allocation_told_is_that_of_the_planned_load(case):
     given, _, mix = case
-    carried = np.array([row.requests_per_s for row in mix.capacities]).T
+    sustained = np.array([row.requests_per_s for row in mix.capacities]).T
     shares = np.array([band.share_of_requests for band in mix.bands])
     rates = mix.load_factor * given.trace.rate_per_s * shares
 
     asked = allocate_mix(
-        problem_of([SMALL, LARGE], rates, carried, {}), time_limit_s=10
+        problem_of([SMALL, LARGE], rates, sustained, {}), time_limit_s=10
     )
 
     assert mix.allocation_usd_per_h == asked.usd_per_h
@@ -378,7 +378,7 @@ def test_a_size_that_no_kind_serves_is_named():
 
 
 # Cases in which long prompts on either kind disturb short ones so much that what sizes
-# carry alone says one kind does: found by random cases against all mixes.
+# sustain alone says one kind does: found by random cases against all mixes.
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     ("small", "large", "rate_per_s", "long_share"),

@@ -1,4 +1,4 @@
-"""What a replica carries is what ``capplan capacity`` finds of its fleet."""
+"""What a replica sustains is what ``capplan capacity`` finds of its fleet."""
 
 from dataclasses import replace
 
@@ -14,9 +14,9 @@ from capplan.planning.evaluate.replica_load import (
     _LEAST_REQUESTS,
     ReplicaLoad,
     at_rate,
-    carried,
     drawn_from,
     replica_load,
+    sustained_load,
 )
 from capplan.planning.evaluate.run import judged_run
 from capplan.planning.load.traffic import arriving, read_requests
@@ -35,23 +35,23 @@ ASKED = {
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("replicas", [1, 3])
-def test_a_replica_carries_its_part_of_what_the_fleet_serves(replicas):
+def test_a_replica_sustains_its_part_of_what_the_fleet_serves(replicas):
     settings = PlanSettings(**ASKED)
     fleet = one_pool(settings, only_configuration(settings), replicas)
 
-    carries = replica_load(
+    sustained = replica_load(
         settings, read_requests(settings), settings.objective(), fleet
     )
 
     asked = {**ASKED, "replicas": replicas, "arrivals": "poisson"}
     served = capacity(CapacitySettings(**asked)).best
-    assert carries.replica_count == replicas
+    assert sustained.replica_count == replicas
     # Both look at rates 3 % apart; one is decided by many samples, one by one.
-    assert carries.rate_per_s * replicas == pytest.approx(
+    assert sustained.rate_per_s * replicas == pytest.approx(
         served.max_rate_per_s, rel=0.07
     )
     # Little's law: a request of 60 tokens at 12 ms and less stays 0.72 s at most.
-    assert 0 < carries.in_flight / carries.rate_per_s < 0.8
+    assert 0 < sustained.in_flight / sustained.rate_per_s < 0.8
 
 
 def test_what_replicas_complete_of_these_requests_is_measured_once(monkeypatch):
@@ -152,7 +152,7 @@ def test_a_scaled_trace_is_not_scaled_again(tmp_path):
     assert loads[0] == loads[1]
 
 
-def test_a_replica_carries_no_less_than_a_plan_shows_that_it_does(monkeypatch):
+def test_a_replica_sustains_no_less_than_a_plan_shows_that_it_does(monkeypatch):
     settings = PlanSettings(**ASKED, rate=40)
     run = plan(settings).best.run
     inputs, _ = plan_inputs(settings)
@@ -163,7 +163,7 @@ def test_a_replica_carries_no_less_than_a_plan_shows_that_it_does(monkeypatch):
         ),
     )
 
-    load = carried(inputs, run, unseen)
+    load = sustained_load(inputs, run, unseen)
 
     assert load.rate_per_s == pytest.approx(40 / run.replica_count)
     assert load.in_flight == pytest.approx(10 / 0.97)

@@ -198,7 +198,7 @@ def test_growth_lies_between_its_ends_in_four_of_five_draws(week):
     assert abs(np.median(growth) - math.sqrt(0.8 * 1.6)) < 0.05
 
 
-def test_the_profile_is_drawn_by_what_sweeps_carried():
+def test_the_profile_is_drawn_by_what_sweeps_sustained():
     settings = PlanSettings(
         workload="sharegpt", rate=5, llm="Llama-3.1-8B", gpu="H100-SXM", tp=1,
         slo="ttft=1s,tpot=30ms", draws=1, draw="profile",
@@ -213,7 +213,7 @@ def test_the_profile_is_drawn_by_what_sweeps_carried():
     assert between(draws.capacity, -1.2815515655446004) == pytest.approx(low)
 
 
-def test_a_replica_that_carries_half_sees_twice_the_arrivals(week):
+def test_a_replica_that_sustains_half_sees_twice_the_arrivals(week):
     draws = drawn_by(settings_of(week, draw="growth=0.5:0.5"))
     load = load_of(draws, 3)
 

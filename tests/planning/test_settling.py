@@ -1,4 +1,4 @@
-"""Two starts of a fleet, and what replicas complete when queues never run empty."""
+"""Two starts of a fleet, and the saturated throughput of replicas."""
 
 from dataclasses import replace
 

@@ -5,7 +5,7 @@ import pytest
 from capplan.planning.evaluate.replica_load import ReplicaLoad
 from capplan.planning.evaluate.run import simulate_deployment
 from capplan.planning.load.traffic_over_time import traffic_over_time
-from capplan.planning.plan.throughput import AT_MOST, BUSIEST, PLANNED, WITHIN_SLO
+from capplan.planning.plan.throughput import BUSIEST, PLANNED, SATURATED, WITHIN_SLO
 from capplan.planning.plan.throughput import throughput as throughput_of
 from capplan.planning.settings.plan import SimulateSettings
 
@@ -50,8 +50,8 @@ def test_at_most_is_what_the_utilisation_is_reckoned_against(run):
     rows = {row.what: row for row in throughput_of(run, None, None)}
 
     used = run.judgement.steadiness.utilisation
-    assert rows[AT_MOST].used_share == pytest.approx(used)
-    assert rows[AT_MOST].rate_per_s == pytest.approx(10 / used)
+    assert rows[SATURATED].used_share == pytest.approx(used)
+    assert rows[SATURATED].rate_per_s == pytest.approx(10 / used)
 
 
 def test_the_busiest_window_is_that_of_the_traffic(run):

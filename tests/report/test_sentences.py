@@ -127,9 +127,13 @@ def test_no_time_is_said_where_there_is_none(best):
     warm = replace(cold, warmup_s=2.5, steadiness=replace(steadiness, recovery_s=2.5))
 
     assert sentences.counted(cold, 0).endswith("requests count")
-    assert sentences.load(cold) == "utilisation 0.50; forgets a full queue at once"
+    assert (
+        sentences.load(cold) == "utilisation 0.50; recovers from a full queue at once"
+    )
     assert sentences.counted(warm, 0).endswith("count, after a warm-up of 2.5 s each")
-    assert sentences.load(warm) == "utilisation 0.50; forgets a full queue in 2.5 s"
+    assert (
+        sentences.load(warm) == "utilisation 0.50; recovers from a full queue in 2.5 s"
+    )
 
 
 def test_an_interrupted_run_says_of_how_many_requests_it_is(best):

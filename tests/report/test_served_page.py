@@ -19,7 +19,7 @@ from capplan.report.render.markdown import markdown
 
 @pytest.fixture(scope="module")
 def loaded(plan):
-    """The plan with what a replica carries: 30 requests/s each."""
+    """The plan with what a replica sustains: 30 requests/s each."""
     load = ReplicaLoad(30.0, 5.0, plan.best.replica_count)
     rows = throughput(plan.best.run, load, plan.traffic)
     return replace(plan, replica_load=load, throughput=rows)
@@ -57,7 +57,7 @@ def test_a_plan_says_first_whose_shapes_and_precision_a_name_has(plan, name, tak
     assert bool(taken) == bool(served_llm(asked))
 
 
-def test_the_peak_is_named_with_its_share_of_what_the_fleet_carries(loaded):
+def test_the_peak_is_named_with_its_share_of_what_the_fleet_sustains(loaded):
     traffic, count = loaded.traffic, loaded.best.replica_count
     most = float(traffic.rate_per_s.max())
 
@@ -66,23 +66,23 @@ def test_the_peak_is_named_with_its_share_of_what_the_fleet_carries(loaded):
     assert f"{most:.3g} requests/s in the busiest 5 s" in text
     # Rounded down, as all shares are.
     share = int(most / (30 * count) * 1e4) / 100
-    assert f"{share:g} % of the {30 * count} requests/s that the fleet carries" in text
+    assert f"{share:g} % of the {30 * count} requests/s that the fleet sustains" in text
 
 
 def test_without_a_load_the_peak_is_held_against_what_it_completes_at_most(plan):
     assert plan.replica_load is None
-    assert "completes at most" in peak(plan)
+    assert "of its saturated throughput" in peak(plan)
     assert "within the SLO" not in used(plan)
 
 
-def test_a_short_peak_above_what_is_carried_is_no_share_of_it(loaded):
+def test_a_short_peak_above_what_is_sustained_is_no_share_of_it(loaded):
     load = ReplicaLoad(1.0, 5.0, loaded.best.replica_count)
     rows = throughput(loaded.best.run, load, loaded.traffic)
     low = replace(loaded, replica_load=load, throughput=rows)
 
     text = peak(low)
 
-    assert text.endswith("carries within the SLO when they last")
+    assert text.endswith("sustains within the SLO when they last")
     assert "more than the 3 requests/s" in text
 
 
@@ -90,8 +90,8 @@ def test_the_chart_marks_the_peak_and_both_capacities(loaded):
     requests, tokens = traffic_figures(loaded)
 
     assert requests.svg.count("<circle") == tokens.svg.count("<circle") == 1
-    assert "carries within the SLO: 90" in requests.svg
-    assert "completes at most" in requests.svg
+    assert "sustained within the SLO: 90" in requests.svg
+    assert "saturated throughput" in requests.svg
     assert requests.legend == ()
 
 

@@ -16,7 +16,7 @@ def write_plan(plan, monkeypatch):
     return lambda folder: to_files.plan(PlanSettings(out=folder))[1]
 
 
-def test_a_plan_without_files_measures_what_the_fleet_carries_as_well(
+def test_a_plan_without_files_measures_what_the_fleet_sustains_as_well(
     plan, monkeypatch
 ):
     asked = []

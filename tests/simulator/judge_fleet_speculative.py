@@ -74,7 +74,7 @@ class SpeculativeFleetReplica(judge_speculative.Replica, FleetReplica):
         self.preempted += 1
 
     def touch(self, now_s):
-        """Wake up; what is computed in vain alone is waited for."""
+        """Wake up; what is computed and discarded alone is waited for."""
         while self.in_flight and not self.has_work:
             self.collect(self.in_flight.popleft())
         super().touch(now_s)

@@ -247,7 +247,7 @@ class Group:
 
     def arrive(self, request, now_s):
         if not self.outstanding:
-            if self.in_flight:  # computed in vain
+            if self.in_flight:  # computed and discarded
                 self.now_s = max(self.now_s, self.in_flight.pop()[0].end_s)
                 if len(self.ranks) > 1:
                     self.dummy()

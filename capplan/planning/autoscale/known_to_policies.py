@@ -7,7 +7,7 @@ from capplan.simulator.autoscalers import autoscaler, parse_autoscaler
 from capplan.simulator.autoscalers.metrics import METRICS
 
 SHARE = 0.8
-"""Part of what a replica carries that a target is: more would come too late."""
+"""Part of what a replica sustains that a target is: more would come too late."""
 ROOM = 2
 """Times the fixed fleet's replicas that a policy may have, at least."""
 
@@ -23,7 +23,7 @@ def given_to(policy: str) -> set[str]:
     return {part.partition("=")[0] for part in rest.split(",") if part}
 
 
-def informed(policy: str, carries: ReplicaLoad | None, fixed: int) -> str:
+def informed(policy: str, sustained: ReplicaLoad | None, fixed: int) -> str:
     """Return a policy with what it needs to know of a replica, and room to grow.
 
     What its user gave stays. ``fixed`` is the fixed fleet's count of replicas.
@@ -38,10 +38,10 @@ def informed(policy: str, carries: ReplicaLoad | None, fixed: int) -> str:
     name, given = name_of(policy), given_to(policy)
     rules = autoscaler(name).RULES
     more: dict[str, float | str] = {}
-    if carries is not None:
+    if sustained is not None:
         more = {
             key: value
-            for key, value in _measured(policy, carries).items()
+            for key, value in _measured(policy, sustained).items()
             if key in rules.settings and key not in given
         }
     most = parse_autoscaler(policy).settings["max"]
@@ -67,21 +67,21 @@ def with_settings(policy: str, more: Mapping[str, float | str]) -> str:
     return f"{policy}{',' if ':' in policy else ':'}{','.join(texts)}"
 
 
-def _measured(policy: str, carries: ReplicaLoad) -> dict[str, float]:
-    """Return the settings that rest on what a replica carries."""
+def _measured(policy: str, sustained: ReplicaLoad) -> dict[str, float]:
+    """Return the settings that rest on what a replica sustains."""
     name, settings = name_of(policy), parse_autoscaler(policy).settings
     if name == "schedule" and any(key.isdigit() for key in given_to(policy)):
         return {}
     if name == "aladdin" and "k5" in given_to(policy):
         return {}
     if name == "ray":
-        return {"target": SHARE * carries.in_flight}
+        return {"target": SHARE * sustained.in_flight}
     if "metric" not in settings:
-        return {"rate": carries.rate_per_s}
+        return {"rate": sustained.rate_per_s}
     metric = METRICS[int(settings["metric"])]
     targets = {
-        "in-flight": SHARE * carries.in_flight,
-        "running": SHARE * carries.in_flight,
-        "rate": SHARE * carries.rate_per_s,
+        "in-flight": SHARE * sustained.in_flight,
+        "running": SHARE * sustained.in_flight,
+        "rate": SHARE * sustained.rate_per_s,
     }
     return {"target": targets[metric]} if metric in targets else {}

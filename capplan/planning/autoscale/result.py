@@ -111,7 +111,7 @@ class Autoscaled(Shown):
     cold_start_s: float
     reason: str = ""  # why no fixed fleet attains the target
     fixed: PolicyResult | None = None  # the smallest that attains the target
-    carries: ReplicaLoad | None = None  # what one replica does; None: not asked for
+    sustained: ReplicaLoad | None = None  # what one replica does; None: not asked for
     policies: tuple[PolicyResult, ...] = ()
     bound: ReplicaTime | None = None
     losses: tuple[Loss, ...] = ()

@@ -43,7 +43,7 @@ _MEASURING = 2
 """Steps after the systems are priced: what each holds at most, and the curves."""
 
 _ANY_ROOM = 2048
-_APART = "two pools take two replicas; give --replicas N"
+_TWO_POOLS = "two pools take two replicas; give --replicas N"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
@@ -203,8 +203,8 @@ def _hardware(
     return None, 0
 
 
-def _apart(row: Priced) -> bool:
-    """Return whether a system has prompts and decoding apart."""
+def _is_disaggregated(row: Priced) -> bool:
+    """Return whether a system has disaggregated prefill and decode."""
     return row.settings is not None and row.settings.disaggregated
 
 
@@ -253,8 +253,8 @@ def _measured(
         result = row.result
         if result.name in found:
             result = _with(row, *found[result.name])
-        elif _apart(row):
-            result = replace(result, not_served=_APART)
+        elif _is_disaggregated(row):
+            result = replace(result, not_served=_TWO_POOLS)
         elif row.requests is not None:
             result = replace(result, not_served=f"does not run on {hardware}")
         results.append(result)
@@ -264,7 +264,7 @@ def _measured(
 def _entrant(
     row: Priced, hardware: Configuration, replica_count: int
 ) -> Entrant | None:
-    if _apart(row) and replica_count < 2:
+    if _is_disaggregated(row) and replica_count < 2:
         return None
     for configuration in row.configurations:
         at = configuration.key
@@ -278,7 +278,7 @@ def _entrant(
                 row.routers.get(at, row.result.router),
                 row.budgets,
             )
-            return _split(entrant, replica_count) if _apart(row) else entrant
+            return _split(entrant, replica_count) if _is_disaggregated(row) else entrant
     return None
 
 

@@ -186,7 +186,7 @@ class Pricing:
             candidate_count=max(_MANY, inputs.candidate_count),
             stopped=self._stopped,
             best_only=True,
-            only_apart=asked.settings.disaggregated,
+            only_disaggregated=asked.settings.disaggregated,
             budgets=asked.budgets,
         )
         plan = self._tuned(asked, inputs, tried)

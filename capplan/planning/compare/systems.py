@@ -219,17 +219,17 @@ def resolve(
         kept |= dict.fromkeys(LINK)
     if kept["rebalancer"]:  # KV goes over the link
         kept["link_gb_per_s"] = settings.link_gb_per_s
-    apart = bool(kept["disaggregated"])
-    if apart:  # KV goes over the link; requests stay where they decode
+    disaggregated = bool(kept["disaggregated"])
+    if disaggregated:  # KV goes over the link; requests stay where they decode
         kept |= {"link_gb_per_s": settings.link_gb_per_s, "rebalancer": None}
     drafts = policy.name == VLLM_V1.name
-    if apart:
+    if disaggregated:
         drafts = computes_last_again(kept["hand_off"] or DEFAULT_HAND_OFF)
     if kept["speculative_config"] and not drafts:
         kept |= dict.fromkeys(("speculative_config", "acceptance_rates", "draft_ms"))
         overridden.append("no drafts")
     budgets: tuple[int, ...] = ()
-    fixed = published or policy.rules.reserves or apart
+    fixed = published or policy.rules.reserves or disaggregated
     if not (fixed or settings.max_num_batched_tokens):
         also = flags.get("max_num_batched_tokens"), room_tokens if has_room else None
         tried = {*BUDGETS, *(budget for budget in also if isinstance(budget, int))}

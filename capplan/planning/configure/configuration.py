@@ -40,7 +40,7 @@ from capplan.planning.configure.layouts import (
     check_layouts,
     configured,
     laid_out,
-    layouts_apart,
+    leaves_out_tp_alone,
     no_profile,
     profiled_layouts,
     timed_alone,
@@ -126,7 +126,7 @@ def configurations(
             continue
         degrees = partial(_degrees, settings, llm, gpu, tps or (1, 2, 4, 8), market)
         tried: list[Configuration | Excluded] = []
-        if not layouts_apart(settings):
+        if not leaves_out_tp_alone(settings):
             tried += degrees(settings.pipeline_parallel_size or (1,))
         if isinstance(settings, LayoutSettings):
             tried += _layouts(settings, llm, gpu, market)

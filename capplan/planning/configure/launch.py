@@ -34,7 +34,7 @@ _WHILE_LOADING: dict[str, dict[str, str]] = {
 }
 """Values of ``--quantization`` with which an engine quantizes a 16-bit checkpoint."""
 _NIXL = '{"kv_connector":"NixlConnector","kv_role":"kv_both"}'
-_APART = (
+_DISAGGREGATED = (
     "a proxy in front sends each prompt to a prefill replica, then to a decode replica "
     "that pulls its KV, as llm-d's does; vLLM alone does not"
 )
@@ -184,8 +184,8 @@ def launch(
     """Return how to start a replica; None where no LLM was named.
 
     Every setting that the plan rests on is given, also where it is vLLM's default,
-    which differs by version and GPU. ``hand_off`` is that of prompts and decoding
-    apart.
+    which differs by version and GPU. ``hand_off`` is that of
+    disaggregated prefill and decode.
     """
     if settings.llm is None:
         return None
@@ -246,7 +246,7 @@ def launch(
         notes = (*notes, _ON_NODES if engine.pipeline is None else _STAGES_ON_NODES)
     if hand_off:
         words += ["--kv-transfer-config", _NIXL]
-        notes = (*notes, _APART)
+        notes = (*notes, _DISAGGREGATED)
     if _is_filled(configuration):
         notes = (
             *notes,

@@ -85,7 +85,7 @@ def _no_groups(settings: Settings) -> str:
     )
 
 
-def layouts_apart(settings: ConfigurationSettings) -> bool:
+def leaves_out_tp_alone(settings: ConfigurationSettings) -> bool:
     """Return whether TP alone is left out."""
     if not isinstance(settings, LayoutSettings):
         return False
@@ -136,7 +136,7 @@ def no_profile(
 
     None where there is one, or nobody asked.
     """
-    if not isinstance(settings, LayoutSettings) or not layouts_apart(settings):
+    if not isinstance(settings, LayoutSettings) or not leaves_out_tp_alone(settings):
         return None
     if any(True for _ in profiled_layouts(settings, llm, gpu)):
         return None

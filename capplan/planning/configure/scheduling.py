@@ -40,7 +40,7 @@ def engine_of(settings: Settings) -> str:
     scheduler = getattr(settings, "scheduler", None)
     if scheduler and scheduler.partition(":")[0] != SCHEDULER_OF[name]:
         return "vllm"
-    of_v1 = ("disaggregated", "is_apart", "speculative_config")
+    of_v1 = ("disaggregated", "is_disaggregated", "speculative_config")
     return "vllm" if any(getattr(settings, x, None) for x in of_v1) else name
 
 

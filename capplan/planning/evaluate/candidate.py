@@ -75,7 +75,7 @@ class PoolPlan:
 class Candidate:
     """One GPU type and layout of a replica, and the fewest replicas of it.
 
-    Where prompts and decoding are apart, two degrees and the cheapest two counts.
+    Where prefill and decode are disaggregated, two degrees and the cheapest two counts.
     """
 
     gpu: str
@@ -182,9 +182,9 @@ class Candidate:
 
     @property
     def capacity_ratio(self) -> tuple[float, float] | None:
-        """What 80 % of such fleets carry of what is assumed; None where unknown."""
+        """What 80 % of such fleets sustain of what is assumed; None where unknown."""
         if self.pools and self.run is not None:
-            found = self.run.configuration.capacity_quantiles(apart=True)
+            found = self.run.configuration.capacity_quantiles(disaggregated=True)
             return None if found is None else (found[0], found[2])
         if self.pools or self.configuration is None:
             return None
@@ -231,7 +231,7 @@ class Candidate:
         None where there is no configuration.
         """
         if self.pools and self.run is not None:
-            served = self.run.configuration.layout_error(apart=True)
+            served = self.run.configuration.layout_error(disaggregated=True)
             return 0 if served is None else served.sweeps
         return None if self.configuration is None else self.configuration.sweep_count
 
@@ -313,7 +313,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class Disaggregation:
-    """What it is worth to have prompts and decoding apart, by the best of each kind."""
+    """What disaggregated prefill and decode are worth, by the best of each kind."""
 
     pays: bool  # it costs less; without prices, it takes fewer GPUs
     # by which the best of two pools is below the best of one; negative: above it

@@ -74,7 +74,7 @@ class PlanInputs:
     only_price: bool = False  # nothing is told but the price of the best
     # $/h and GPUs of one pool that two are to cost less than, to be of use
     to_beat: tuple[float, float] = (math.inf, math.inf)
-    only_apart: bool = False  # only prompts and decoding apart are planned
+    only_disaggregated: bool = False  # no replicas that do both are planned
     # to tune any scheduler by, descending; none: BUDGETS, and vLLM's alone [tokens]
     budgets: tuple[int, ...] = ()
     # GPU type and layout that is likely the best, to be simulated first

@@ -21,7 +21,7 @@ class Probe:
     stable: bool  # the backlog does not grow over the trace, nor while it lasts
     missing: tuple[str, ...] = ()  # classes below their target
     sample_count: int = 1  # independent samples simulated
-    # arrivals over completions with queues never empty; None: unknown
+    # arrivals over the saturated throughput; None: unknown
     utilisation: float | None = None
     # that of a trace's own arrivals until the last: from 1 on they leave a backlog
     sustained_utilisation: float | None = None

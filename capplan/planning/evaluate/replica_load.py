@@ -1,4 +1,4 @@
-"""What a replica carries within its SLO, as policies are to know it."""
+"""What a replica sustains within its SLO, as policies are to know it."""
 
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -30,24 +30,24 @@ _LEAST_REQUESTS = 20_000
 
 @dataclass(frozen=True)
 class ReplicaLoad:
-    """What a replica carries within its SLO, with requests of a trace."""
+    """What a replica sustains within its SLO, with requests of a trace."""
 
     rate_per_s: float  # highest that attains the target [requests/s]
     in_flight: float  # running and waiting at that rate, in the mean [requests]
     replica_count: int = 1  # of the fleet in which it was measured
 
 
-def carried(
+def sustained_load(
     inputs: PlanInputs, run: Run | None, progress: Progress
 ) -> ReplicaLoad | None:
-    """Return what a replica of a plan's best deployment carries.
+    """Return what a replica of a plan's best deployment sustains.
 
     None of two pools, for users who wait for their answers, and where it was
     interrupted.
     """
     if run is None or len(run.deployment.pools) > 1 or not inputs.load.is_open:
         return None
-    progress("measuring what a replica carries")
+    progress("measuring what a replica sustains")
     settings, base, slo = inputs.settings, inputs.load.base, inputs.slo
     with suppress(Interrupted), collected_warnings():
         known, of = inputs.load.saturations, run.deployment
@@ -66,7 +66,7 @@ def peak_per_s(run: Run) -> float:
 
 
 def _at_least(found: ReplicaLoad, run: Run) -> ReplicaLoad:
-    """Return what a replica carries, but no less than a run shows that it does.
+    """Return what a replica sustains, but no less than a run shows that it does.
 
     Rates are sought in steps of 3 %, by fewer requests than the run has.
     """
@@ -90,10 +90,10 @@ def replica_load(
     least_requests: int = _LEAST_REQUESTS,
     known: Saturations | None = None,
 ) -> ReplicaLoad | None:
-    """Return what a replica of a deployment carries; None where no rate is held.
+    """Return what a replica of a deployment sustains; None where no rate is held.
 
     The trace's requests arrive at one rate, by a Poisson process, and each of its
-    replicas carries its part. Smaller fleets balance less and carry a little less each.
+    replicas serves its part. Smaller fleets balance less and sustain a little less.
     ``known`` are saturations with these requests.
     """
     count, configuration = deployment.replica_count, deployment.pool.configuration

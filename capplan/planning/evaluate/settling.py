@@ -48,7 +48,7 @@ class Settling:
     """What two starts of a fleet show."""
 
     duration_s: float  # of the arrivals simulated [s]
-    recovery_s: float | None  # until a full queue is forgotten; None: it is not [s]
+    recovery_s: float | None  # from a full queue; None: it does not recover [s]
     longest_stay_s: float  # of the requests after that [s]
     empty: Simulation  # that started empty
 

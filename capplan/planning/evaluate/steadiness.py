@@ -19,7 +19,7 @@ class Steadiness:
     """Whether a fleet holds its load in the long run, as far as it is known."""
 
     drawn: bool = False  # arrivals are drawn; else they are a trace's own
-    # arrivals over what the replicas complete while their queues never run empty
+    # arrivals over the saturated throughput of the replicas
     utilisation: float = math.nan
     utilisation_error: float = 0.0  # relative half-width of its 95 % interval
     busiest_utilisation: float = math.nan  # of the busiest window of a trace's own

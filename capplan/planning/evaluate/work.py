@@ -105,7 +105,7 @@ def parts_s(
     Of several pools in dollars where all have a price, in GPU time else.
     """
     pools = deployment.pools
-    apart = len(pools) > 1 and deployment.split is None
+    disaggregated = len(pools) > 1 and deployment.split is None
     pool_of = np.repeat(range(len(pools)), [pool.replica_count for pool in pools])
     prompts, answers = np.zeros(len(times)), np.zeros(len(times))
     for index, (pool, use) in enumerate(zip(pools, simulation.pools, strict=True)):
@@ -119,11 +119,11 @@ def parts_s(
         cached = np.minimum(times.cached_tokens[rows], of)
         batch = _batch(use.series, min(engine.max_num_seqs, len(tables.decode_s) - 1))
         prompt, answer = np.zeros(len(of)), np.zeros(len(of))
-        if not apart or index == 0:
-            beside = 0 if apart else batch
+        if not disaggregated or index == 0:
+            beside = 0 if disaggregated else batch
             most = max(1, engine.max_num_batched_tokens - beside)
             prompt = prompt_s(tables, of, cached, beside, most)
-        if not apart or index == 1:
+        if not disaggregated or index == 1:
             answer = answer_s(tables, of, to, batch)
         # One of several is paid whatever it does: its requests share all of it.
         total_s = max(float(prompt.sum() + answer.sum()), 1e-300)

@@ -20,12 +20,12 @@ SLICES = 4
 def problem_of(
     kinds: Sequence[Configuration],
     rates_per_s: np.ndarray,
-    carried: np.ndarray,
+    sustained: np.ndarray,
     max_nodes: Mapping[str, int],
 ) -> MixProblem:
     """Return the allocation to be made: kinds of replicas on kinds of nodes.
 
-    ``rates_per_s`` has shape (bands,), ``carried`` by a replica (bands, kinds).
+    ``rates_per_s`` has shape (bands,), ``sustained`` by a replica (bands, kinds).
     """
     nodes: dict[object, NodeKind] = {}
     replicas = []
@@ -43,7 +43,7 @@ def problem_of(
         rates_per_s,
         tuple(replicas),
         tuple(nodes.values()),
-        carried,
+        sustained,
         SLICES,
         MIN_REPLICAS,
     )

@@ -1,4 +1,4 @@
-"""What a replica of each kind carries of requests of each size."""
+"""What a replica of each kind sustains of requests of each size."""
 
 from dataclasses import replace
 from functools import cache, partial
@@ -45,7 +45,7 @@ def capacities(
     found = np.zeros((len(bands), len(kinds)))
     parts = [band.holds(inputs.load.base) for band in bands]
     for column, kind in enumerate(kinds):
-        progress(f"measuring what a replica of {kind} carries", column / len(kinds))
+        progress(f"measuring what a replica of {kind} sustains", column / len(kinds))
         work = partial(_capacity, inputs, kind, replica_count)
         with collected_warnings():  # not in threads: warnings are of the whole process
             found[:, column] = side_by_side(work, parts)
@@ -69,7 +69,7 @@ def _capacity(
     settings = inputs.settings.model_copy(update={"predictor": None})
     deployment = one_pool(inputs.settings, kind, replica_count)
     try:
-        carried = replica_load(
+        sustained = replica_load(
             settings,
             part,
             inputs.slo,
@@ -79,7 +79,7 @@ def _capacity(
         )
     except InputError:  # a policy that refuses these requests does not serve them
         return 0.0
-    return 0.0 if carried is None else carried.rate_per_s
+    return 0.0 if sustained is None else sustained.rate_per_s
 
 
 def served(

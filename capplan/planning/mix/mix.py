@@ -1,8 +1,8 @@
 """The cheapest mix of replicas of several kinds, each request sent by its size.
 
-An allocation (:mod:`capplan.placement.mix`) of what each kind carries of each size is
+An allocation (:mod:`capplan.placement.mix`) of what each kind sustains of each size is
 where the search begins. It is made from bands measured alone, and batches of several
-bands carry more or less than their sum: so its pools are simulated together, and
+bands sustain more or less than their sum: so its pools are simulated together, and
 replicas are added and taken away until the SLO is met by no more than it takes.
 """
 
@@ -150,19 +150,19 @@ class _Search:
         best = self._best
         count = 1 if best is None or best.replica_count is None else best.replica_count
         fleet = min(max(count, _FLEET[0]), _FLEET[1])
-        carried = capacities(
+        sustained = capacities(
             self._inputs, self._bands, self._kinds, fleet, self._progress
         )
-        known = Mix(False, "", gain, capacities=self._told(carried))
-        unserved = np.flatnonzero(~(carried > 0).any(axis=1))
+        known = Mix(False, "", gain, capacities=self._told(sustained))
+        unserved = np.flatnonzero(~(sustained > 0).any(axis=1))
         if len(unserved):
             band = self._bands[unserved[0]]
             return replace(known, reason=f"no kind serves {band} within the SLO")
-        known = replace(known, load_factor=self._load_factor(carried))
+        known = replace(known, load_factor=self._load_factor(sustained))
         try:
             known = self._allocated(known)
-            self._divide(carried)
-            self._refine(carried)
+            self._divide(sustained)
+            self._refine(sustained)
         except Interrupted:
             if self._found is None:
                 raise
@@ -175,14 +175,14 @@ class _Search:
 
     def _allocated(self, known: Mix) -> Mix:
         """Try what the allocation proposes, at several loads; return what it says."""
-        carried = np.array([kind.requests_per_s for kind in known.capacities]).T
+        sustained = np.array([kind.requests_per_s for kind in known.capacities]).T
         max_nodes = self._inputs.settings.max_nodes
         for stretch in _STRETCHES:
             if self._found is not None and stretch > 1:
                 break  # a mix that does with less was found
             self._progress("allocating the requests to kinds of replicas")
             rates = stretch * known.load_factor * self._rates()
-            problem = problem_of(self._kinds, rates, carried, max_nodes)
+            problem = problem_of(self._kinds, rates, sustained, max_nodes)
             allocation = allocate_mix(problem, time_limit_s=_SOLVER_S)
             if stretch == _STRETCHES[0]:
                 known = with_allocation(known, allocation)
@@ -192,19 +192,19 @@ class _Search:
             self._reason = self._reason or reason or ""
         return known
 
-    def _divide(self, carried: np.ndarray) -> None:
+    def _divide(self, sustained: np.ndarray) -> None:
         """Try the cheapest ways to divide the sizes between two kinds."""
         usd = np.array([usd_per_replica_h(kind) or 0.0 for kind in self._kinds])
         serve = self._serve(usd)
         groups = self._inputs.slo.groups(self._base.class_names)
         may_miss = tuple(1 - group.target for group in groups)
         found: list[tuple[float, Proposal]] = []
-        for pair in promising_pairs(self._rates(), carried, usd):
+        for pair in promising_pairs(self._rates(), sustained, usd):
             first, second = (self._kinds[kind] for kind in pair)
             self._progress(f"dividing the sizes between {first} and {second}")
             division = Division(
                 pair,
-                carried[:, pair],
+                sustained[:, pair],
                 (usd[pair[0]], usd[pair[1]]),
                 serve,
                 may_miss,
@@ -231,7 +231,7 @@ class _Search:
 
         return serve
 
-    def _refine(self, carried: np.ndarray) -> None:
+    def _refine(self, sustained: np.ndarray) -> None:
         """Move slices between two kinds while that saves a replica."""
         improved = True
         while improved and self._found is not None:
@@ -239,7 +239,7 @@ class _Search:
             at = replace(before[2], counts=before[1].counts)
             if len(at.kinds) != 2:
                 return
-            for proposal in shifted(at, carried[:, at.kinds], SLICES):
+            for proposal in shifted(at, sustained[:, at.kinds], SLICES):
                 if min(proposal.counts) >= MIN_REPLICAS:
                     self._try(proposal)
             improved = self._found is not before
@@ -265,27 +265,27 @@ class _Search:
             reason = "more samples do not show that the mix meets the SLO"
         self._reason = self._reason or reason or ""
 
-    def _told(self, carried: np.ndarray) -> tuple[KindCapacity, ...]:
+    def _told(self, sustained: np.ndarray) -> tuple[KindCapacity, ...]:
         return tuple(
             KindCapacity(
                 **vars(Kind.of(kind)),
                 usd_per_h=usd_per_replica_h(kind) or 0.0,
                 requests_per_s=tuple(column),
             )
-            for kind, column in zip(self._kinds, carried.T.tolist(), strict=True)
+            for kind, column in zip(self._kinds, sustained.T.tolist(), strict=True)
         )
 
-    def _load_factor(self, carried: np.ndarray) -> float:
+    def _load_factor(self, sustained: np.ndarray) -> float:
         """Return the factor on rates at which the capacities ask for the best's count.
 
         The best single type was simulated with all requests together, at their own
-        arrivals. What its bands carry alone, at one rate, adds up to another count.
+        arrivals. What its bands sustain alone, at one rate, adds up to another count.
         """
         best = self._best
         if best is None or best.replica_count is None:
             return 1.0
         names = [str(kind) for kind in self._kinds]
-        column = carried[:, names.index(str(best))] if str(best) in names else None
+        column = sustained[:, names.index(str(best))] if str(best) in names else None
         if column is None or not (column > 0).all():
             return 1.0
         alone = float((self._rates() / column).sum())

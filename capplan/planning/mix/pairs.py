@@ -1,7 +1,7 @@
 """Two kinds of replicas, the sizes divided between them at one place.
 
-What sizes carry alone does not add up where they disturb each other: a few long prompts
-may cost a kind most of what it carries of short ones. So for each place to divide the
+Rates of single sizes do not add up where they disturb each other: a few long prompts
+may cost a kind most of what it sustains of short ones. So for each place to divide the
 sizes, in the order in which one kind is better than the other, the replicas that each
 kind needs for its own sizes together are simulated.
 """
@@ -44,17 +44,19 @@ themselves; nothing where none do.
 
 
 def promising_pairs(
-    rates_per_s: np.ndarray, carried: np.ndarray, usd_per_h: np.ndarray
+    rates_per_s: np.ndarray, sustained: np.ndarray, usd_per_h: np.ndarray
 ) -> list[tuple[int, int]]:
     """Return pairs of kinds, the one whose sizes could cost least alone first.
 
-    ``rates_per_s`` has shape (bands,), ``carried`` (bands, kinds), ``usd_per_h`` of a
+    ``rates_per_s`` has shape (bands,), ``sustained`` (bands, kinds), ``usd_per_h`` of a
     replica (kinds,).
     """
     with np.errstate(divide="ignore", invalid="ignore"):
-        usd = np.where(carried > 0, rates_per_s[:, None] * usd_per_h / carried, np.inf)
+        usd = np.where(
+            sustained > 0, rates_per_s[:, None] * usd_per_h / sustained, np.inf
+        )
     found = []
-    for pair in combinations(range(carried.shape[1]), 2):
+    for pair in combinations(range(sustained.shape[1]), 2):
         least = float(usd[:, pair].min(axis=1).sum())
         if np.isfinite(least):
             found.append((least, pair))
@@ -66,7 +68,7 @@ class Division:
     """Two kinds that the sizes are divided between."""
 
     pair: tuple[int, int]
-    carried: np.ndarray  # of each band alone by each of the two, (bands, 2)
+    sustained: np.ndarray  # of each band alone by each of the two, (bands, 2)
     usd_per_h: tuple[float, float]  # of a replica of each [$/h]
     serve: Serve
     may_miss: tuple[float, ...]  # share of each group's requests
@@ -80,7 +82,7 @@ class Division:
         backwards too, since it is worth most to keep sizes apart that disturb each
         other.
         """
-        order = _order(self.carried[:, 0], self.carried[:, 1])
+        order = _order(self.sustained[:, 0], self.sustained[:, 1])
         rows = [row for way in (order, order[::-1]) for row in self._along(way)]
         return sorted(rows, key=lambda row: (row[0], row[1].parts, row[1].counts))
 
@@ -144,20 +146,22 @@ def _order(first: np.ndarray, second: np.ndarray) -> np.ndarray:
     return np.argsort(-np.where(first > 0, ratio, -1.0), kind="stable")
 
 
-def shifted(proposal: Proposal, carried: np.ndarray, slices: int) -> Iterator[Proposal]:
+def shifted(
+    proposal: Proposal, sustained: np.ndarray, slices: int
+) -> Iterator[Proposal]:
     """Yield proposals with a slice of a band moved, and one replica less somewhere.
 
     Of two kinds: of the bands between which the sizes are divided, by what replicas
-    carry of each, ``carried`` with shape (bands, 2).
+    sustain of each, ``sustained`` with shape (bands, 2).
     """
-    order = _order(carried[:, 0], carried[:, 1]).tolist()
+    order = _order(sustained[:, 0], sustained[:, 1]).tolist()
     on_first = [band for band in order if proposal.parts[band][0]]
     on_second = [band for band in order if proposal.parts[band][1]]
     for band in dict.fromkeys((*on_first[-1:], *on_second[:1])):
         row = proposal.parts[band]
         first = row[0] * slices // sum(row)
         for moved in (first - 1, first + 1):
-            if not 0 <= moved <= slices or not carried[band].all():
+            if not 0 <= moved <= slices or not sustained[band].all():
                 continue
             parts = list(proposal.parts)
             parts[band] = (moved, slices - moved)

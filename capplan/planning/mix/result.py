@@ -67,7 +67,7 @@ class MixBand:
 
 @dataclass(frozen=True)
 class KindCapacity(Kind):
-    """What a replica of a kind carries of each band alone, within the SLO."""
+    """What a replica of a kind sustains of each band alone, within the SLO."""
 
     usd_per_h: float  # of a replica, its share of full nodes [$/h]
     requests_per_s: tuple[float, ...]  # of each band; 0: none [requests/s]

@@ -25,7 +25,7 @@ def api_bill(
     """Return an API's bill beside a plan's; None without a price, or a best candidate.
 
     ``peak_of_mean`` is the busiest hour's rate over the mean: more of the same day is
-    carried until its busiest hour is all that the fleet carries within the SLO.
+    sustained until its busiest hour is all that the fleet sustains within the SLO.
     """
     best, own = plan.best, None
     if price is None or best is None:

@@ -34,7 +34,7 @@ TIMES = 1.3
 _LASTS_S, _FEWEST, _MOST = 900.0, 20_000, 100_000
 """Time that it lasts [s], and its requests, at least and at most."""
 _SURGES = (1.15, 1.5)
-"""Rates at which a limit is to hold, in times of what a replica carries, at least: in
+"""Rates at which a limit is to hold, in times of what a replica sustains, at least: in
 the lower requests refill gaps in bursts, in the higher none is left."""
 _REQUESTS, _TIMES_LIMIT = 10_000, 20
 """Requests that a limit is judged by, and in times of the limit; the more of these."""
@@ -69,10 +69,13 @@ class BeyondPeak:
 
 
 def beyond_peak(
-    inputs: PlanInputs, run: Run | None, carries: ReplicaLoad | None, progress: Progress
+    inputs: PlanInputs,
+    run: Run | None,
+    sustained: ReplicaLoad | None,
+    progress: Progress,
 ) -> BeyondPeak | None:
-    """Return what a plan's best attains; None where what it carries is not known."""
-    if run is None or carries is None:
+    """Return what a plan's best attains; None where what it sustains is not known."""
+    if run is None or sustained is None:
         return None
     progress("simulating 1.3 times the peak")
     rate_per_s, slo = TIMES * peak_per_s(run), replace(inputs.slo, attain_in_s=None)
@@ -97,13 +100,13 @@ def beyond_peak(
             more.simulation.totals.duration_s,
             judgement.attainment.share,
             judgement.stable and not judgement.steadiness.utilisation >= 1,
-            _gateway(inputs, slo, run, carries, rate_per_s / run.replica_count),
+            _gateway(inputs, slo, run, sustained, rate_per_s / run.replica_count),
         )
     return None
 
 
 def _gateway(
-    inputs: PlanInputs, slo: Slo, run: Run, carries: ReplicaLoad, rate_per_s: float
+    inputs: PlanInputs, slo: Slo, run: Run, sustained: ReplicaLoad, rate_per_s: float
 ) -> Gateway | None:
     """Return the highest limit of a replica, which requests reach at a rate."""
     base, seed = replace(inputs.load.base, arrival_s=None), inputs.settings.seed
@@ -139,14 +142,14 @@ def _gateway(
         ), held
 
     most = _MOST_BATCHES * full_batch(base, replica.pool.configuration.engine)
-    rates = {max(rate_per_s, times * carries.rate_per_s) for times in _SURGES}
+    rates = {max(rate_per_s, times * sustained.rate_per_s) for times in _SURGES}
 
     def holds(limit: float) -> bool:
         return _whole(limit) <= most and all(
             behind(_whole(limit), at_per_s)[1] for at_per_s in sorted(rates)
         )
 
-    found = highest_rate(holds, min(max(1.0, carries.in_flight), most), _STRIDE)
+    found = highest_rate(holds, min(max(1.0, sustained.in_flight), most), _STRIDE)
     if found is None or math.isinf(found):
         return None
     return behind(_whole(found), rate_per_s)[0]

@@ -11,7 +11,7 @@ from capplan.planning.evaluate.candidate import Candidate
 from capplan.planning.evaluate.executors import Interrupted
 from capplan.planning.evaluate.inputs import PlanInputs, Progress, configuration_of
 from capplan.planning.evaluate.probe import Probe
-from capplan.planning.evaluate.replica_load import carried
+from capplan.planning.evaluate.replica_load import sustained_load
 from capplan.planning.evaluate.run import run_of
 from capplan.planning.load.traffic_over_time import (
     busiest_hour_of_mean,
@@ -55,7 +55,7 @@ def in_full(
 ) -> Plan:
     """Return a plan with all that is told of its best.
 
-    ``with_load`` also measures what a replica of it carries, as the bill of an API
+    ``with_load`` also measures what a replica of it sustains, as the bill of an API
     needs it, and what the fleet attains beyond its peak.
     """
     settings = inputs.settings
@@ -63,9 +63,9 @@ def in_full(
     if best is None:
         return result
     if with_load or settings.api is not None:
-        carries = carried(inputs, best.run, progress)
-        beyond = beyond_peak(inputs, best.run, carries, progress)
-        result = replace(result, replica_load=carries, beyond_peak=beyond)
+        sustained = sustained_load(inputs, best.run, progress)
+        beyond = beyond_peak(inputs, best.run, sustained, progress)
+        result = replace(result, replica_load=sustained, beyond_peak=beyond)
     result = _described(inputs, result, progress)
     if not result.interrupted:
         alone = without_window(inputs, best, progress)

@@ -73,7 +73,7 @@ def plan(
     """Return the fewest replicas of each configuration, and the best of them.
 
     When ``stopped`` says so, the plan is that of what was simulated by then.
-    ``with_load`` also measures what a replica of the best carries.
+    ``with_load`` also measures what a replica of the best sustains.
     """
     started_s = time.perf_counter()
     settings = settings.dated()
@@ -165,7 +165,7 @@ def planned(
     if inputs.settings.disaggregated:
         check_pools(inputs.settings, tried)
     candidates: list[Candidate] = []
-    if not inputs.only_apart:
+    if not inputs.only_disaggregated:
         candidates = _together(inputs, tried, progress)
     if inputs.settings.disaggregated and not inputs.is_stopped():
         if inputs.only_price:
@@ -300,7 +300,7 @@ def _result(
     by_gpus = sorted(
         eligible, key=lambda row: (*reversed(price_of(row)), len(row.pools), row.place)
     )
-    whole, apart = (
+    whole, disaggregated = (
         next((row for row in by_cost if bool(row.pools) is two), None)
         for two in (False, True)
     )
@@ -353,8 +353,8 @@ def _result(
         asked_by=inputs.load.process if trace.users else None,
         interrupted=interrupted,
         best_aggregated=whole if settings.disaggregated else None,
-        best_disaggregated=apart,
-        disaggregation=worth(whole, apart, candidates)
+        best_disaggregated=disaggregated,
+        disaggregation=worth(whole, disaggregated, candidates)
         if settings.disaggregated and not interrupted
         else None,
     )

@@ -73,14 +73,14 @@ class Plan(Shown):
     profiles_sha256: str | None = None  # of the user's; None: those that ship
     asked_by: str | None = None  # users who wait for their answers; None: arrivals
     interrupted: bool = False  # then not all configurations were simulated
-    # where prompts and decoding apart are planned too: the best of each kind
+    # where disaggregated prefill and decode are planned too: the best of each kind
     best_aggregated: Candidate | None = None
     best_disaggregated: Candidate | None = None
     disaggregation: Disaggregation | None = None  # None: not asked for
     risk: Risk | None = None  # of draws around the best candidate; None: not asked for
     mix: Mix | None = None  # of several kinds of replicas; None: not asked for
     n_plus_k: SpareNodes | None = None  # of the best candidate; None: not asked for
-    # what a replica of the best carries within the SLO; None where not measured
+    # what a replica of the best sustains within the SLO; None where not measured
     replica_load: ReplicaLoad | None = None
     beyond_peak: BeyondPeak | None = None
     last_replica: LastReplica | None = None  # None where one fewer misses by more

@@ -10,7 +10,7 @@ from capplan.planning.load.traffic_over_time import Traffic
 PLANNED = "planned traffic"
 BUSIEST = "busiest window"
 WITHIN_SLO = "could, within the SLO"
-AT_MOST = "could, with a queue that never empties"
+SATURATED = "could, saturated"
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ def throughput(
     """Return what is served, and what could be of the same mix of requests.
 
     Within the SLO: requests at one rate by a Poisson process, all of which attain the
-    target (``replica_load``). At most: what the replicas complete while their queues
-    never run empty, the rate that the utilisation is reckoned against.
+    target (``replica_load``). Saturated: what the replicas complete while requests
+    wait at all times, the rate that the utilisation is reckoned against.
     """
     totals = run.simulation.totals
     rate_per_s = totals.rate_per_s
@@ -61,5 +61,5 @@ def throughput(
         rows.append(row(WITHIN_SLO, load.rate_per_s * run.replica_count, could=True))
     used = run.judgement.steadiness.known_utilisation
     if used:
-        rows.append(row(AT_MOST, rate_per_s / used, could=True))
+        rows.append(row(SATURATED, rate_per_s / used, could=True))
     return tuple(rows)

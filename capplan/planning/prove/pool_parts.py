@@ -1,4 +1,4 @@
-"""What a pool does of requests whose prompts and decoding are apart, for its bound."""
+"""What a pool of disaggregated prefill and decode does of requests, for its bound."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""The proof of a plan with prompts and decoding apart, made again to verify it."""
+"""The proof of disaggregated prefill and decode, made again to verify a plan."""
 
 import warnings
 from collections.abc import Mapping

@@ -33,7 +33,7 @@ class Draw:
 
     index: int  # below 0: lengths as they are
     blocks: tuple[int, ...] = ()  # days, or hours, of the trace in their new order
-    capacity_ratio: float = 1.0  # load that a replica carries, of the one planned
+    capacity_ratio: float = 1.0  # load that a replica sustains, of the one planned
     growth: float = 1.0  # factor on the rate
     output: float = 1.0  # factor on the answer lengths
     offer: int | None = None  # index in the providers' prices; None: the planned one
@@ -98,7 +98,7 @@ class Draws:
     def load_of(self, draw: Draw, base: Trace) -> OpenLoad:
         """Return what ``base_of`` found, as a replica of the planned kind sees it.
 
-        One that carries the share c of the planned load is a planned one at 1 / c of
+        One that sustains the share c of the planned load is a planned one at 1 / c of
         the arrivals: iterations and limits 1 / c as long, since the sweeps that c is
         counted in have limits in terms of an engine's own TPOT.
         """

@@ -80,11 +80,11 @@ def _alone(name: str, draw: Draw) -> Draw:
 def _width(swing: Swing) -> tuple[float, float]:
     """Return how far apart the ends of a swing are: in $, then in replicas."""
 
-    def apart(pair: tuple[float | None, float | None]) -> float:
+    def spread(pair: tuple[float | None, float | None]) -> float:
         low, high = (np.inf if value is None else value for value in pair)
         return 0.0 if low == high else abs(high - low)
 
-    return apart(swing.usd_per_month), apart(swing.replica_counts)
+    return spread(swing.usd_per_month), spread(swing.replica_counts)
 
 
 def _nodes(shared: Shared, row: DrawnPlan) -> tuple[NodeCount, ...] | None:

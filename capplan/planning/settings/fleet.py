@@ -18,7 +18,7 @@ DEFAULT_HAND_OFF = "nixl"
 COPYING = ("rebalancer", "prefill_replicas", "disaggregated")
 """Settings with which KV is copied between replicas."""
 
-POOLS = "Prefill and decode apart"
+POOLS = "Disaggregated prefill and decode"
 MOTION = "Replicas that come and go"
 
 
@@ -86,7 +86,7 @@ class DisaggregationSettings(HandOffSettings):
         False,
         POOLS,
         "",
-        "Plan prompts and decoding apart too, beside replicas that do both.",
+        "Plan disaggregated prefill and decode too, beside replicas that do both.",
     )
 
     def __init__(self, **values: Any) -> None:
@@ -96,8 +96,8 @@ class DisaggregationSettings(HandOffSettings):
             if not self.disaggregated and getattr(self, name) is not None:
                 raise SettingError(
                     name,
-                    f"{name} is of prompts and decoding apart; give --disaggregated "
-                    "too",
+                    f"{name} is of disaggregated prefill and decode; "
+                    "give --disaggregated too",
                 )
 
 
@@ -123,18 +123,19 @@ class PoolSettings(HandOffSettings):
         if (both[0] is None) != (both[1] is None):
             missing = "decode_replicas" if both[1] is None else "prefill_replicas"
             raise SettingError(
-                missing, f"{missing} is not given; prompts and decoding apart take both"
+                missing,
+                f"{missing} is not given; disaggregated prefill and decode take both",
             )
         for name in HandOffSettings.model_fields:
             if both[0] is None and getattr(self, name) is not None:
                 raise SettingError(
                     name,
-                    f"{name} is of prompts and decoding apart; give --prefill-replicas "
-                    "and --decode-replicas too",
+                    f"{name} is of disaggregated prefill and decode; "
+                    "give --prefill-replicas and --decode-replicas too",
                 )
 
     @property
-    def is_apart(self) -> bool:
+    def is_disaggregated(self) -> bool:
         """Whether prompts are computed on other replicas than those that decode."""
         return self.prefill_replicas is not None
 

@@ -53,7 +53,7 @@ from capplan.settings import SettingError, parsed_with, setting, validated_with
 from capplan.workload.slo import Slo, parse_slo
 
 OF_ONE_POOL = ("replicas", *MOVING)
-"""Settings that do not go with prompts and decoding apart."""
+"""Settings that do not go with disaggregated prefill and decode."""
 
 # Fields, and so flags and keys, come in the order of the last base first.
 
@@ -178,7 +178,7 @@ class SimulateSettings(
     def __init__(self, **values: Any) -> None:
         """Refuse settings that contradict each other."""
         super().__init__(**values)
-        if not self.is_apart:
+        if not self.is_disaggregated:
             return
         for name in OF_ONE_POOL:
             if name in self.model_fields_set and getattr(self, name):

@@ -1,4 +1,4 @@
-"""Candidates with prompts and decoding apart: two pools, sized and configured apart."""
+"""Candidates with disaggregated prefill and decode: two pools, each sized by itself."""
 
 import warnings
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ def disaggregated(
     They are held against each other alone: the best of them stands beside the best of
     one pool, whatever that is.
     """
-    progress("bounding prompts and decoding apart")
+    progress("bounding disaggregated prefill and decode")
     done: list[Candidate] = []
     pairs: list[Pair] = []
     for pair, reason in pairs_of(inputs, tried):
@@ -311,22 +311,24 @@ def started(inputs: PlanInputs, candidate: Candidate) -> Candidate:
 
 
 def worth(
-    aggregated: Candidate | None, apart: Candidate | None, candidates: list[Candidate]
+    aggregated: Candidate | None,
+    disaggregated: Candidate | None,
+    candidates: list[Candidate],
 ) -> Disaggregation | None:
-    """Return what it is worth to have prompts and decoding apart; None: not known."""
+    """Return what disaggregated prefill and decode are worth; None: not known."""
     if any(row.status == "interrupted" for row in candidates):
         return None
     if not any(row.pools for row in candidates):
         return None
-    if apart is None or apart.gpu_count is None:
+    if disaggregated is None or disaggregated.gpu_count is None:
         return Disaggregation(False)
     if aggregated is None or aggregated.gpu_count is None:
         return Disaggregation(True)
     usd = None
-    if aggregated.cost is not None and apart.cost is not None:
-        usd = round(aggregated.cost.usd_per_h - apart.cost.usd_per_h, CENTS)
+    if aggregated.cost is not None and disaggregated.cost is not None:
+        usd = round(aggregated.cost.usd_per_h - disaggregated.cost.usd_per_h, CENTS)
     return Disaggregation(
-        price_of(apart) < price_of(aggregated),
-        aggregated.gpu_count - apart.gpu_count,
+        price_of(disaggregated) < price_of(aggregated),
+        aggregated.gpu_count - disaggregated.gpu_count,
         usd,
     )

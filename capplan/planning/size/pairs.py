@@ -26,7 +26,7 @@ from capplan.planning.settings.plan import PlanSettings
 from capplan.planning.size.fewest_pools import Price
 from capplan.planning.size.prospects import Prospect, price_of_pools
 from capplan.simulator.checks import oversized
-from capplan.simulator.engine.group_state import no_ranks_apart
+from capplan.simulator.engine.group_state import no_disaggregated_ranks
 from capplan.simulator.fleet.between import PULLS
 from capplan.simulator.hand_offs import computes_last_again, parse_hand_off
 from capplan.simulator.hand_offs import hand_off as load_hand_off
@@ -138,7 +138,7 @@ def pairs_of(
 def _no_ranks(settings: PlanSettings) -> str:
     """Return why pools have no ranks that step together; empty where they may."""
     hand_off = settings.hand_off or DEFAULT_HAND_OFF
-    return no_ranks_apart(hand_off, settings.prefill_schedule_interval or 1)
+    return no_disaggregated_ranks(hand_off, settings.prefill_schedule_interval or 1)
 
 
 def check_pools(

@@ -44,7 +44,7 @@ _OF_TRAFFIC = {"rate", "scale"}
 _OF_MONEY = {"kind", "provider", "region"}
 """Variations of what is paid for the same fleet."""
 _OF_MIX = ("prompt_tokens", "output_tokens", "prefix_tokens")
-"""Columns on which the load that a replica carries depends."""
+"""Columns on which the load that a replica sustains depends."""
 _BEFORE = "not planned before Ctrl-C"
 
 

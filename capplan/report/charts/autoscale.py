@@ -41,14 +41,14 @@ def _replicas(result: Autoscaled, row: PolicyResult) -> Figure:
     line = None
     moments = row.outcome.moments
     assert moments is not None
-    if result.carries is not None:
+    if result.sustained is not None:
         since_s, width_s = _bins(result)
-        counts = needed(since_s, width_s, result.carries.rate_per_s)
+        counts = needed(since_s, width_s, result.sustained.rate_per_s)
         line = Line("needed", *_by_bin(counts, width_s))
     drawn = replicas_figure(row.outcome.makespan_s, moments, line)
     caption = drawn.caption
     if line is not None:
-        caption += " Needed: the arrivals over what a replica carries within the SLO."
+        caption += " Needed: the arrivals over what a replica sustains within the SLO."
     title = f"Replicas over time, {row.name}"
     return drawn._replace(title=title, caption=caption)
 
@@ -59,17 +59,15 @@ def _capacity(result: Autoscaled, row: PolicyResult) -> Figure:
     lines = [Line("arrivals", *_by_bin(per_s, width_s))]
     caption = "Requests a second."
     moments = row.outcome.moments
-    if result.carries is not None and moments is not None:
-        carried_per_s = result.carries.rate_per_s
+    if result.sustained is not None and moments is not None:
+        sustained_per_s = result.sustained.rate_per_s
         at_s = edges_of(moments, row.outcome.makespan_s)
-        ready_per_s = moments.ready * carried_per_s
+        ready_per_s = moments.ready * sustained_per_s
         lines.append(Line(f"{row.name}, ready", *steps(at_s, ready_per_s)))
         if result.fixed is not None:
-            of_fixed_per_s = result.fixed.outcome.replica_count * carried_per_s
+            of_fixed_per_s = result.fixed.outcome.replica_count * sustained_per_s
             lines.append(Line("fixed fleet", at_s[[0, -1]], np.full(2, of_fixed_per_s)))
-        caption = (
-            "Capacity: replicas that are ready, times what each carries within the SLO."
-        )
+        caption = "Capacity: ready replicas, times what each sustains within the SLO."
     top = 1.08 * max(float(line.y.max()) for line in lines)
     return figure(
         f"Traffic against capacity, {row.name}",

@@ -6,7 +6,7 @@ import numpy as np
 
 from capplan.planning.load.traffic_over_time import LEVELS, Lengths, Traffic
 from capplan.planning.plan.result import Plan
-from capplan.planning.plan.throughput import AT_MOST, WITHIN_SLO
+from capplan.planning.plan.throughput import SATURATED, WITHIN_SLO
 from capplan.report.charts.fleet import digits, time_axis
 from capplan.report.charts.svg_chart import Axis, Line, Rule, figure
 from capplan.report.columns import format_count, format_share
@@ -17,7 +17,7 @@ _CLASSES_DRAWN = 5
 """Classes whose lengths are drawn; more lines hide each other."""
 _ROOM = 1.12
 """Height of the axis over what is highest in it."""
-_RULES = {WITHIN_SLO: "carries within the SLO", AT_MOST: "completes at most"}
+_RULES = {WITHIN_SLO: "sustained within the SLO", SATURATED: "saturated throughput"}
 
 
 def traffic_figures(plan: Plan) -> list[Figure]:
@@ -62,7 +62,7 @@ def _over_time(
     capacity: dict[str, float],
     caption: str,
 ) -> Figure:
-    """Return a rate over time with its peak marked, and what the fleet carries."""
+    """Return a rate over time with its peak marked, and what the fleet sustains."""
     at = int(np.argmax(values))
     ends = np.append(traffic.start_s, traffic.start_s[-1] + traffic.width_s)
     time = time_axis(ends)

@@ -52,11 +52,11 @@ def refuse_image(given: str | None, target: str) -> None:
 
 def one_pool(planned: Planned, target: str) -> PlannedPool:
     """Return the only pool; two are refused by a target that has no proxy for them."""
-    if planned.is_apart:
+    if planned.is_disaggregated:
         raise InputError(
-            f"{planned.path}: prompts and decoding are apart, and {target} has no "
-            "proxy that sends a prompt to a prefill replica, then to a decode replica; "
-            "expected --to llm-d, kserve, dynamo or ray"
+            f"{planned.path}: prefill and decode are disaggregated, and {target} has "
+            "no proxy that sends a prompt to a prefill replica, then to a decode "
+            "replica; expected --to llm-d, kserve, dynamo or ray"
         )
     return planned.pool
 
@@ -76,7 +76,7 @@ def one_node(planned: Planned, target: str) -> None:
 def no_ranks(planned: Planned, target: str) -> None:
     """Refuse ranks that step together, where a target was not found to start them."""
     if any(pool.ranks > 1 for pool in planned.pools):
-        others = "" if planned.is_apart else "k8s, compose, skypilot, lws, "
+        others = "" if planned.is_disaggregated else "k8s, compose, skypilot, lws, "
         others += "kserve, llm-d or vllm"
         raise InputError(
             f"{planned.path}: its replicas are of ranks that step together ({RANKS}), "

@@ -46,7 +46,7 @@ def export(planned: Planned, image: str | None) -> Export:
         }
     spec |= _of_pool(planned, pool, image)
     spec["router"] = {"route": {}, "gateway": {}, "scheduler": {}}
-    if planned.is_apart:
+    if planned.is_disaggregated:
         prefill = planned.pools[0]
         of = _of_pool(planned, prefill, image)
         spec["prefill"] = {"replicas": prefill.replica_count, **of}

@@ -64,7 +64,7 @@ def export(planned: Planned, image: str | None) -> Export:
         "routing": {
             "servicePort": PORT,
             "proxy": {
-                "enabled": planned.is_apart,
+                "enabled": planned.is_disaggregated,
                 "targetPort": _BEHIND_PROXY,
                 "secure": False,
             },
@@ -75,7 +75,7 @@ def export(planned: Planned, image: str | None) -> Export:
     if pool.weight_bytes is not None:
         gib = math.ceil(_ROOM * pool.weight_bytes / 2**30)
         values["modelArtifacts"]["size"] = f"{gib}Gi"
-    if planned.is_apart:
+    if planned.is_disaggregated:
         values["prefill"] = _of_pool(planned, planned.pools[0], image)
     _, lacks = routed(planned, {"llm-d": ""}, "llm-d's own scheduler routes")
     target = planned.target_in_flight
@@ -107,7 +107,7 @@ def export(planned: Planned, image: str | None) -> Export:
 
 def _of_pool(planned: Planned, pool: PlannedPool, image: str) -> dict[str, Any]:
     """Return the values of a pool; the chart gives checkpoint, port, TP and ranks."""
-    behind = planned.is_apart and pool.role != PREFILL
+    behind = planned.is_disaggregated and pool.role != PREFILL
     port = _BEHIND_PROXY if behind else PORT
     at_port = probe(port=port)
     flags = pool.launch.without(TP, RANKS)

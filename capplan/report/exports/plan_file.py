@@ -154,7 +154,7 @@ def read_planned(
         rate_per_s=plan.rate_per_s,
         e2e_p99_s=best.e2e_p99_s,
         most_replicas=min(max(known[1], ROOM * best.replica_count), MOST_REPLICAS),
-        carries=None
+        sustained=None
         if load is None
         else ReplicaLoad(load.rate_per_s, load.in_flight, load.replica_count),
         assumed=_assumed(plan, best, pools),

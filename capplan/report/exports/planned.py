@@ -67,7 +67,7 @@ class Planned:
     rate_per_s: float  # of the requests [requests/s]
     e2e_p99_s: float  # of the requests [s]
     most_replicas: int  # that an autoscaler may have, of one pool
-    carries: ReplicaLoad | None  # of a replica within the SLO; None: not measured
+    sustained: ReplicaLoad | None  # of a replica within the SLO; None: not measured
     assumed: tuple[str, ...]  # what the plan rests on, a line each
 
     @property
@@ -76,8 +76,8 @@ class Planned:
         return self.pools[-1]
 
     @property
-    def is_apart(self) -> bool:
-        """Whether prompts and decoding are apart."""
+    def is_disaggregated(self) -> bool:
+        """Whether prefill and decode are disaggregated."""
         return len(self.pools) > 1
 
     @property
@@ -94,12 +94,12 @@ class Planned:
     @property
     def target_in_flight(self) -> float | None:
         """Requests in flight on a replica that an autoscaler aims at."""
-        return None if self.carries is None else SHARE * self.carries.in_flight
+        return None if self.sustained is None else SHARE * self.sustained.in_flight
 
     @property
     def target_per_s(self) -> float | None:
         """Requests per second of a replica that an autoscaler aims at."""
-        return None if self.carries is None else SHARE * self.carries.rate_per_s
+        return None if self.sustained is None else SHARE * self.sustained.rate_per_s
 
 
 def check_repository(planned: Planned) -> None:

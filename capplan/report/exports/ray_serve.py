@@ -17,7 +17,7 @@ from capplan.report.exports.gpu_names import gpu_names
 from capplan.report.exports.planned import Planned, PlannedPool, check_repository
 from capplan.report.exports.scaling import no_target
 
-_APP, _APART = "ray.serve.llm:build_openai_app", "ray.serve.llm:build_pd_openai_app"
+_APP, _PD_APP = "ray.serve.llm:build_openai_app", "ray.serve.llm:build_pd_openai_app"
 
 
 def export(planned: Planned, image: str | None) -> Export:
@@ -27,7 +27,7 @@ def export(planned: Planned, image: str | None) -> Export:
     no_ranks(planned, "ray")
     one_node(planned, "ray")
     llms = [_of_pool(planned, pool) for pool in planned.pools]
-    if planned.is_apart:
+    if planned.is_disaggregated:
         args: dict[str, Any] = {"prefill_config": llms[0], "decode_config": llms[1]}
     else:
         args = {"llm_configs": llms}
@@ -36,7 +36,7 @@ def export(planned: Planned, image: str | None) -> Export:
             {
                 "name": planned.name,
                 "route_prefix": "/",
-                "import_path": _APART if planned.is_apart else _APP,
+                "import_path": _PD_APP if planned.is_disaggregated else _APP,
                 "args": args,
             }
         ]

@@ -104,10 +104,14 @@ def scaling_notes(planned: Planned) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 def no_target(planned: Planned) -> tuple[str, ...]:
     """Return why there is no autoscaler; nothing where a target was measured."""
-    if planned.carries is not None:
+    if planned.sustained is not None:
         return ()
-    of = "two pools" if planned.is_apart else "users, nor without capplan plan --out"
-    return (f"an autoscaler: what a replica carries is not measured of {of}",)
+    of = (
+        "two pools"
+        if planned.is_disaggregated
+        else "users, nor without capplan plan --out"
+    )
+    return (f"an autoscaler: what a replica sustains is not measured of {of}",)
 
 
 def quantity(value: float) -> str:

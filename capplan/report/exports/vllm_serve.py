@@ -24,7 +24,7 @@ def export(planned: Planned, image: str | None) -> Export:
                 f"--nnodes {pool.nodes_per_replica} --node-rank RANK --master-addr "
                 "ADDRESS on each, and --headless on all but the first"
             )
-    if planned.is_apart:
+    if planned.is_disaggregated:
         cases = "".join(f"{role}) exec {line} ;;\n" for role, line in lines.items())
         usage = f'*) echo "usage: $0 {"|".join(lines)}" >&2; exit 2 ;;\n'
         body = f'case "$1" in\n{cases}{usage}esac\n'
@@ -43,5 +43,5 @@ def export(planned: Planned, image: str | None) -> Export:
     return Export(
         {"vllm.sh": f"#!/bin/sh\n{body}"},
         lacks=tuple(lacks),
-        needs=(*needs, *((_NIXL,) if planned.is_apart else ())),
+        needs=(*needs, *((_NIXL,) if planned.is_disaggregated else ())),
     )

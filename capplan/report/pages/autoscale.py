@@ -209,15 +209,15 @@ def _tiles(result: Autoscaled) -> list[Tile]:
 def _facts(result: Autoscaled) -> list[Fact]:
     names = result.class_names
     configuration = result.deployment.pool.configuration
-    carries, bound = result.carries, result.lower_bound_gpu_hours
+    sustained, bound = result.sustained, result.lower_bound_gpu_hours
     known = ""
-    if carries is not None:
+    if sustained is not None:
         known = (
-            f"{format_count(carries.rate_per_s)} requests/s, "
-            f"{format_count(carries.in_flight)} in flight within the SLO: the highest "
-            f"rate of {sentences.plural(carries.replica_count, 'replica')} with "
-            "Poisson arrivals of these requests, over their number; policies that need "
-            "it were given it"
+            f"{format_count(sustained.rate_per_s)} requests/s, "
+            f"{format_count(sustained.in_flight)} in flight within the SLO: the "
+            f"highest rate of {sentences.plural(sustained.replica_count, 'replica')} "
+            "with Poisson arrivals of these requests, over their number; policies that "
+            "need it were given it"
         )
     least = ""
     if bound is not None:
@@ -233,7 +233,7 @@ def _facts(result: Autoscaled) -> list[Fact]:
             "cold start",
             f"{format_duration(result.cold_start_s)} from a replica's order",
         ),
-        ("a replica carries", known),
+        ("a replica sustains", known),
         ("at least", least),
         *[(row.name, row.policy) for row in result.policies if row.policy != row.name],
         ("requests", result.trace_source),
@@ -273,9 +273,9 @@ def autoscale_values(result: Autoscaled) -> dict[str, Any]:
         "cold_start_s": result.cold_start_s,
         "infeasible_reason": result.reason,
         "best": None if result.best is None else result.best.name,
-        "replica_rate_per_s": at(result.carries, "rate_per_s"),
-        "replica_in_flight": at(result.carries, "in_flight"),
-        "replica_load_of": at(result.carries, "replica_count"),
+        "replica_rate_per_s": at(result.sustained, "rate_per_s"),
+        "replica_in_flight": at(result.sustained, "in_flight"),
+        "replica_load_of": at(result.sustained, "replica_count"),
         "lower_bound_gpu_hours": bound,
         "lower_bound_window_s": at(result.bound, "window_s"),
         "fixed": None if result.fixed is None else _row(result.fixed, bound),

@@ -282,11 +282,11 @@ def notes(comparison: Comparison) -> list[Fact]:
 
 
 def _pools(row: SystemResult) -> str:
-    """Return the pools of a system with prompts and decoding apart."""
+    """Return the pools of a system with disaggregated prefill and decode."""
     best = row.candidate
     if best is None or best.run is None or not best.pools:
         return ""
-    return f"prompts and decoding apart: {sentences.pools(best.run.deployment)}"
+    return f"disaggregated prefill and decode: {sentences.pools(best.run.deployment)}"
 
 
 def _two_kinds(row: SystemResult) -> str:

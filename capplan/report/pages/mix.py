@@ -97,7 +97,7 @@ def _facts(mix: Mix) -> list[Fact]:
         (
             "allocation",
             f"{mix.allocation_status} for the allocation model, which adds up what is "
-            f"carried of each size alone: {allocated:,} replicas, {simulated:,} once "
+            f"sustained of each size alone: {allocated:,} replicas, {simulated:,} once "
             f"they were simulated together ({mix.simulated_count:,} fleets)",
         ),
     ]
@@ -117,7 +117,7 @@ def _facts(mix: Mix) -> list[Fact]:
 
 
 def _capacities(mix: Mix) -> Section:
-    """Return what a replica of each kind carries of each band."""
+    """Return what a replica of each kind sustains of each band."""
     if not mix.capacities:
         return Section()
     columns = [
@@ -130,7 +130,7 @@ def _capacities(mix: Mix) -> Section:
         ),
     ]
     return Section(
-        "What a replica carries of each size",
+        "What a replica sustains of each size",
         tables=[Table(columns, mix.capacities)],
         notes=["Requests a second within the SLO, of each size alone; 0: none."],
         only=FILES,

@@ -28,10 +28,14 @@ from capplan.report.columns import (
 from capplan.report.money import in_its_currency
 from capplan.report.page import FILES, Fact, Page, Section, Table, Tile, about
 from capplan.report.pages import purchase
-from capplan.report.pages.apart import apart_sections, one_fewer, verdict
 from capplan.report.pages.assumptions import assumption_sections
 from capplan.report.pages.candidates import COLUMNS, candidate_values, plan_columns
 from capplan.report.pages.classes import classes_section, classes_table
+from capplan.report.pages.disaggregated import (
+    disaggregated_sections,
+    one_fewer,
+    verdict,
+)
 from capplan.report.pages.mix import mix_sections, mix_sentence
 from capplan.report.pages.probes import probes_section
 from capplan.report.pages.risk import draws_table, risk_section
@@ -78,7 +82,7 @@ def plan_page(plan: Plan) -> Page:
             risk_section(plan.risk),
             spares_section(plan.n_plus_k),
             *mix_sections(plan),
-            *apart_sections(plan),
+            *disaggregated_sections(plan),
             _candidates(plan),
             *(() if best is None else (served_section(plan), lengths_section(plan))),
             Section(
@@ -280,7 +284,7 @@ def _of_best(plan: Plan, best: Candidate, run: Run) -> list[Section]:
 
 
 def _older(plan: Plan, best: Candidate) -> str:
-    """Return what an older engine carries, where nobody said which is planned."""
+    """Return what an older engine sustains, where nobody said which is planned."""
     asked = plan.settings.get("engine"), plan.settings.get("engine_overhead")
     return "" if any(asked) else uncertain.another_engine(best)
 

@@ -71,8 +71,8 @@ def profiles_page(
     if ranks.rows:
         count += f", {len(ranks.rows)} of ranks that step together"
     notes = (
-        "Users: what 80 % of such engines carry within 1.25 times the lowest TPOT, as "
-        "shares of the predicted.",
+        "Users: what 80 % of such engines sustain within 1.25 times the lowest TPOT, "
+        "as shares of the predicted.",
         "Errors are means over points not fitted to.",
     )
     return Page(

@@ -6,7 +6,12 @@ from functools import partial
 from capplan.planning.evaluate.run import Run
 from capplan.planning.plan.beyond_peak import TIMES
 from capplan.planning.plan.result import Plan
-from capplan.planning.plan.throughput import AT_MOST, PLANNED, WITHIN_SLO, Throughput
+from capplan.planning.plan.throughput import (
+    PLANNED,
+    SATURATED,
+    WITHIN_SLO,
+    Throughput,
+)
 from capplan.report.charts.served import length_figures, traffic_figures
 from capplan.report.columns import column, format_count, format_share
 from capplan.report.page import FILES, Fact, Section, Table
@@ -144,7 +149,7 @@ def kv_cache(run: Run) -> str:
 
 
 def peak(plan: Plan) -> str:
-    """Return when most arrives, and how that compares with what the fleet carries."""
+    """Return when most arrives, and how that compares with what the fleet sustains."""
     traffic = plan.traffic
     if traffic is None:
         return ""
@@ -156,15 +161,18 @@ def peak(plan: Plan) -> str:
         f"{window_length(traffic.width_s)}, {since} the first arrival"
     )
     rows = {row.what: row for row in plan.throughput}
-    row = rows.get(WITHIN_SLO) or rows.get(AT_MOST)
+    row = rows.get(WITHIN_SLO) or rows.get(SATURATED)
     if row is None:
         return text
     share = rate_per_s / row.rate_per_s
-    does = "carries within the SLO" if row.what == WITHIN_SLO else "completes at most"
-    carried = f"the {format_count(row.rate_per_s)} requests/s that the fleet {does}"
+    capacity = f"the {format_count(row.rate_per_s)} requests/s "
+    if row.what == WITHIN_SLO:
+        capacity += "that the fleet sustains within the SLO"
+    else:
+        capacity += "of its saturated throughput"
     if share > 1:  # for a time that short, or a fleet that does not hold it
-        return f"{text}: more than {carried} when they last"
-    return f"{text}: {format_share(share)} of {carried}"
+        return f"{text}: more than {capacity} when they last"
+    return f"{text}: {format_share(share)} of {capacity}"
 
 
 def used(plan: Plan) -> str:
@@ -177,15 +185,16 @@ def used(plan: Plan) -> str:
         f"{format_count(planned.prompt_tokens_per_s)} prompt and "
         f"{format_count(planned.output_tokens_per_s)} output tokens/s"
     )
+    capacities = (
+        (WITHIN_SLO, "what the fleet sustains within the SLO"),
+        (SATURATED, "its saturated throughput"),
+    )
     parts = [
-        f"{format_share(rows[what].used_share or math.nan)} of what the fleet {does}"
-        for what, does in ((WITHIN_SLO, "carries within the SLO"), (AT_MOST, _FULL))
+        f"{format_share(rows[what].used_share or math.nan)} of {capacity}"
+        for what, capacity in capacities
         if what in rows
     ]
     return ": ".join(filter(None, (text, ", ".join(parts))))
-
-
-_FULL = "completes while its queues never run empty"
 
 
 def served_section(plan: Plan) -> Section:
@@ -223,9 +232,9 @@ def throughput_table(rows: tuple[Throughput, ...]) -> Table:
             "Within the SLO: the highest rate that attains the target, with requests "
             "of the same mix at one mean rate by a Poisson process."
         )
-    if AT_MOST in known:
+    if SATURATED in known:
         parts.append(
-            "With a queue that never empties: what the replicas complete at most, "
+            "Saturated: what the replicas complete with requests waiting at all times, "
             "whatever the latency."
         )
     return Table(THROUGHPUT, rows, note=" ".join(parts))

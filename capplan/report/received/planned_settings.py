@@ -65,7 +65,8 @@ def _pool(
         )
     if best.get("tp") is None or best.get("pools"):
         raise InputError(
-            f"{path}: its best has prompts and decoding apart; a budget is of one pool"
+            f"{path}: its best has disaggregated prefill and decode; a budget is of "
+            "one pool"
         )
     layout = parse_layout(best.get("layout") or f"tp{best['tp']}")
     names = SpeculationSettings.model_fields

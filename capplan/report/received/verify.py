@@ -49,7 +49,7 @@ def verify(path: Path, *, simulate: bool, **taken: Any) -> list[str]:
         if reasons := check_document(document):
             return reasons
         rebuilt = {**document, "settings": settings}
-        again_of = reproduce_pools if _is_apart(document) else reproduce
+        again_of = reproduce_pools if _is_disaggregated(document) else reproduce
         reasons = check_document(document, lambda _: again_of(rebuilt))
     elif document.get("best") is not None:
         return ["the plan has no certificate"]
@@ -96,8 +96,8 @@ def _renamed(value: Any, named: Mapping[str, str]) -> Any:
     return value
 
 
-def _is_apart(document: dict[str, Any]) -> bool:
-    """Return whether a plan's certificate is of prompts and decoding apart."""
+def _is_disaggregated(document: dict[str, Any]) -> bool:
+    """Return whether a plan's certificate is of disaggregated prefill and decode."""
     block = document["certificate"]
     return isinstance(block, dict) and block.get("schema") == POOLS_SCHEMA
 

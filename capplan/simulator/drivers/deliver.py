@@ -13,14 +13,14 @@ from capplan.simulator.drivers.users import asked_s
 from capplan.simulator.engine.log import log_has_room
 from capplan.simulator.engine.queues import give_slot
 from capplan.simulator.engine.wake import next_s
-from capplan.simulator.fleet.apart import (
+from capplan.simulator.fleet.beats import note_finished
+from capplan.simulator.fleet.disaggregated import (
     expect,
     note_read,
     receive,
     release_heard,
     replica_of,
 )
-from capplan.simulator.fleet.beats import note_finished
 from capplan.simulator.fleet.looking import look_before, next_look_s
 from capplan.simulator.fleet.migration import begin, end_stage, join, turn_back
 from capplan.simulator.fleet.motion import JOIN, Index, Setting, drop_event
@@ -159,7 +159,7 @@ def deliver(side, motion, users, requests, now_s):
 
 
 @compiled()
-def deliver_apart(prefill, decode, motion, users, requests, now_s, where):
+def deliver_disaggregated(prefill, decode, motion, users, requests, now_s, where):
     """Bring the next request to both pools, or to one that serves it alone."""
     first, second = prefill.state, decode.state
     draw = users.counts[User.DELIVERED] - users.counts[User.FIRST]

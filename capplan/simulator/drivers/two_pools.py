@@ -1,4 +1,4 @@
-"""Prefill and decode apart: known events in order; replicas of both pools in between.
+"""Disaggregated prefill and decode: known events in order, replicas in between.
 
 As ``one_pool.py``; known are also the ends of prompts, which hand their requests over,
 and of copies, which release their blocks. A prefill replica may make an event at the
@@ -13,7 +13,7 @@ from numba import types
 
 from capplan.simulator.drivers.deliver import (
     Side,
-    deliver_apart,
+    deliver_disaggregated,
     hand_over,
     look_on,
     read,
@@ -31,7 +31,7 @@ from capplan.simulator.drivers.stepping import (
 from capplan.simulator.drivers.users import USERS, ask, next_asked_s
 from capplan.simulator.drivers.users import Index as User
 from capplan.simulator.engine.wake import next_s
-from capplan.simulator.fleet.apart import release_heard
+from capplan.simulator.fleet.disaggregated import release_heard
 from capplan.simulator.fleet.motion import (
     ANSWERS,
     HAND_OFF,
@@ -197,7 +197,9 @@ def run(
             ask(users)
             continue
         elif reaches_s == known_s:
-            deliver_apart(prefill, decode, motion, users, requests, known_s, where)
+            deliver_disaggregated(
+                prefill, decode, motion, users, requests, known_s, where
+            )
         elif motion.events[motion.heap[0]].kind == HAND_OFF:
             hand_over(prefill, decode, motion, users, known_s)
         else:

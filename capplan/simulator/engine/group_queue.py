@@ -67,7 +67,7 @@ def choose_rank(state, g):
 
 @inlined()
 def _end_vain(state, g):
-    """Let idle ranks end what they compute in vain, and a dummy beside its result.
+    """Let idle ranks end what they compute and discard, and a dummy beside its result.
 
     See ``run_speculative.py``.
     """

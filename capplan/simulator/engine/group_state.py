@@ -92,11 +92,11 @@ def check_ranks(
             "ranks that step together are not modelled with a rebalancer or a "
             "dispatcher, which reads or moves requests of one scheduler; expected none"
         )
-    if hand_off and (reason := no_ranks_apart(hand_off, interval)):
+    if hand_off and (reason := no_disaggregated_ranks(hand_off, interval)):
         raise InputError(reason)
 
 
-def no_ranks_apart(hand_off: str, interval: int) -> str:
+def no_disaggregated_ranks(hand_off: str, interval: int) -> str:
     """Return why pools that hand prompts over have no ranks; empty: they may.
 
     ``interval``: the steps in which ranks take prompts.
@@ -111,7 +111,7 @@ def no_ranks_apart(hand_off: str, interval: int) -> str:
     if not reason:
         return ""
     return (
-        f"ranks that step together, with prompts and decoding apart: {reason}; "
+        f"ranks that step together, with disaggregated prefill and decode: {reason}; "
         "expected hand-off nixl without a threshold and no interval"
     )
 

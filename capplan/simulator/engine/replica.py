@@ -59,7 +59,7 @@ def join_queue(state, r, slot):
 def end_idling(replica, now_s):
     """Let a replica without requests stand at a moment.
 
-    The engine waits for what it computes in vain: run_speculative.py.
+    The engine waits for what it computes and discards: run_speculative.py.
     """
     vain_s = replica.gpu_s if replica.in_flight > 0 else now_s
     replica.now_s = max(replica.now_s, now_s, vain_s)

@@ -1,9 +1,9 @@
 """Run iterations of an engine that verifies drafts, as ``replica.py`` does of others.
 
 Contexts grow by what the batch gains on average, so that n iterations take the same
-closed form. A request that has its last token in an iteration is computed once more, in
-vain, where the next one was scheduled before that was known: with two iterations in
-flight, if one token would not have been enough.
+closed form. A request that has its last token in an iteration is computed once more,
+and discarded, where the next was scheduled before that was known: with two in flight,
+if one token would not have been enough.
 """
 
 from capplan.simulator.engine.batch import iterations_to_completion
@@ -95,7 +95,7 @@ def preempt_speculating(state, r, slot):
 
 
 @inlined()
-def is_vain(state, r, slot):
+def is_discarded(state, r, slot):
     """Return whether the next iteration computes it although it has all its tokens.
 
     Its last one is in flight, the only one that is.
@@ -105,7 +105,7 @@ def is_vain(state, r, slot):
         return False
     memory = state.request_memory[slot]
     last = memory[REQUEST.began] + memory[REQUEST.iterations]
-    return memory[REQUEST.vain] != 0.0 and replica.step == int(last)
+    return memory[REQUEST.discarded] != 0.0 and replica.step == int(last)
 
 
 @compiled()
@@ -146,7 +146,7 @@ def verified_batch(state, r, more_count, more_parts):
     """Return the requests of the next iteration, their contexts and their tokens.
 
     Beside those that decode it has ``more_count`` others, with their contexts: those
-    computed in vain, less those that sit it out. The tokens are without prompts'.
+    computed and discarded, less those that sit it out. The tokens are without prompts'.
     """
     replica = state.replicas[r]
     memory = state.replica_memory[r]
@@ -265,7 +265,7 @@ def _start_speculating(state, r, end_s):
         left = request.run_tokens - generated
         request.end_step = replica.step
         if left == 0:
-            memory[REQUEST.vain] = 0.0
+            memory[REQUEST.discarded] = 0.0
             memory[REQUEST.gained] = 0.0
             drain_request(state, r, slot)
         else:

@@ -54,7 +54,7 @@ RULES = Rules(
         "total",  # and with it, also those beyond its output [tokens]
         "growth",  # of its context in an iteration [parts]
         "drawn",  # iterations before a preemption
-        "vain",  # 1: it is computed once more when it has all its tokens
+        "discarded",  # 1: it is computed once more when it has all its tokens
         "sat_out",  # iteration that last had no budget for it, or went before it
         "sat_since",  # the first that it sat out, up to that one; 0: all before
         "sat_s",  # when it had its last token before them [s]
@@ -193,7 +193,7 @@ def draw_iterations(state, slot, tokens):
     memory[REQUEST.growth] = growth
     # Not known to end it before its result: one token was not enough.
     two_in_flight = state.engine[0].depth == 2
-    memory[REQUEST.vain] = 1.0 if two_in_flight and tokens - before >= 2 else 0.0
+    memory[REQUEST.discarded] = 1.0 if two_in_flight and tokens - before >= 2 else 0.0
 
 
 @inlined()

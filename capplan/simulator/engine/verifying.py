@@ -1,13 +1,13 @@
 """What an iteration has that verifies drafts, beside those that decode in it.
 
-Requests that are computed in vain, prompts, and admissions; for the schedulers that
-``run_speculative.py`` runs.
+Requests computed once more and discarded, prompts, and admissions; for the schedulers
+that ``run_speculative.py`` runs.
 """
 
 from capplan.simulator.engine.batch import add_chunk, may_start, start_prefill
 from capplan.simulator.engine.log import log_entry
 from capplan.simulator.engine.queues import push_end, remove_end
-from capplan.simulator.engine.run_speculative import is_vain, preempt_speculating
+from capplan.simulator.engine.run_speculative import is_discarded, preempt_speculating
 from capplan.simulator.engine.speculation import (
     PARTS,
     REPLICA,
@@ -76,8 +76,8 @@ def verify_fewer(state, r, slot, tokens):
         memory[REQUEST.iterations] = 0.0
         memory[REQUEST.gained] = -gained
         memory[REQUEST.total] = 0.0
-        in_vain = state.engine[0].depth == 2 and left >= 2
-        memory[REQUEST.vain] = 1.0 if in_vain else 0.0
+        once_more = state.engine[0].depth == 2 and left >= 2
+        memory[REQUEST.discarded] = 1.0 if once_more else 0.0
     request.end_step = step + int(memory[REQUEST.iterations])
     push_end(state, r, slot)
     now = context_parts_on_line(state, slot, step)
@@ -105,7 +105,7 @@ def others_in_batch(state, r, cut, cut_tokens):
             sitting += 1
             parts -= context_parts_on_line(state, slot, step)
             runs = False
-        elif is_vain(state, r, slot):
+        elif is_discarded(state, r, slot):
             count += 1
             parts += context_parts(state, slot, step)
             runs = True
@@ -122,8 +122,8 @@ def others_in_batch(state, r, cut, cut_tokens):
 
 
 @inlined()
-def in_vain(state, r):
-    """Return how many requests the next iteration computes in vain, and contexts.
+def discarded(state, r):
+    """Return how many requests the next iteration discards, and their contexts.
 
     And the blocks that they take. Their last tokens are in flight.
     """
@@ -135,7 +135,7 @@ def in_vain(state, r):
         step = replica.step + 1
         slot = replica.oldest_finishing
         while slot != NONE:
-            if is_vain(state, r, slot):
+            if is_discarded(state, r, slot):
                 count += 1
                 parts += context_parts(state, slot, step)
                 blocks += more_blocks(state, r, slot, step, True)
@@ -144,14 +144,14 @@ def in_vain(state, r):
 
 
 @compiled()
-def hold_in_vain(state, r, blocks):
+def hold_discarded(state, r, blocks):
     """Take the blocks of these requests."""
     replica = state.replicas[r]
     step = replica.step + 1
     take_blocks(state, r, blocks)
     slot = replica.oldest_finishing
     while slot != NONE:
-        if is_vain(state, r, slot):
+        if is_discarded(state, r, slot):
             room = slot_tokens(state, slot, step, True)
             state.requests[slot].room_tokens = room
         slot = state.requests[slot].next_in_list
@@ -295,7 +295,7 @@ def decodes_that_fit(state, r, most):
 
 
 @compiled()
-def take_next(state, r, others):
+def take_next_blocks(state, r, others):
     """Count all blocks and take those of the next iteration if they are free.
 
     And ``others``, which are not taken.

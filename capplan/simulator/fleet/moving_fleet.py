@@ -59,9 +59,9 @@ class MovingFleet:
     ) -> None:
         prefills = deployment.pools[0].replica_count
         routers = (deployment.router, deployment.decode_router or deployment.router)
-        apart = len(deployment.pools) > 1
+        disaggregated = len(deployment.pools) > 1
         senders = prefills * deployment.pools[0].configuration.engine.data_parallel_size
-        pulling = pulling_policy(deployment) if apart else None
+        pulling = pulling_policy(deployment) if disaggregated else None
         self.pools = tuple(
             ServingPool(
                 pool,
@@ -82,8 +82,8 @@ class MovingFleet:
             )
         )
         self._first = self.pools[0]
-        self._second = self.pools[1] if apart else None
-        self._run_pools = direct(_driver(apart, deployment))
+        self._second = self.pools[1] if disaggregated else None
+        self._run_pools = direct(_driver(disaggregated, deployment))
         slots = len(self._first.state.requests)
         others = 0 if self._second is None else self._second.replica_count
         self._replicas = Replicas(
@@ -381,9 +381,9 @@ class MovingFleet:
             self._make_room()
 
 
-def _driver(apart: bool, deployment: Deployment) -> Callable[..., int]:
+def _driver(disaggregated: bool, deployment: Deployment) -> Callable[..., int]:
     """Return the event loop of one pool or of two, compiled where it is used."""
-    if apart:
+    if disaggregated:
         from capplan.simulator.drivers.two_pools import run as run_two
 
         return run_two

@@ -23,5 +23,5 @@ RULES = Rules(COPY)
 
 @compiled(WHERE)
 def where(first, second, slot, d):
-    """Serve every prompt apart."""
+    """Compute every prompt on a prefill replica."""
     return BOTH

@@ -41,7 +41,7 @@ REPLICA_COLUMNS = (
     "calls",  # of the scheduler so far
     "rested",  # the last one at which a request sat out
     "reserved",  # blocks that requests with a copy will take when they run
-    "withheld",  # blocks of requests that the iteration in flight computes in vain
+    "withheld",  # blocks of requests that the iteration in flight computes and discards
 )
 SETTING = indices(SETTINGS)
 REQUEST = indices(REQUEST_COLUMNS)

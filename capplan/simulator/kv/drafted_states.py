@@ -11,7 +11,7 @@ state of it is free, is known: until it is ``due`` nothing is done for it.
 
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.policy import Policy
-from capplan.simulator.engine.run_speculative import is_vain
+from capplan.simulator.engine.run_speculative import is_discarded
 from capplan.simulator.engine.speculation import (
     REQUEST,
     RULES,
@@ -159,7 +159,7 @@ def _hashes_drafted(state, r, slot, tokens):
             return False
         if hashed == tokens:
             return True
-    elif request.phase == Phase.DECODING or is_vain(state, r, slot):
+    elif request.phase == Phase.DECODING or is_discarded(state, r, slot):
         if int(state.request_memory[slot, REQUEST.sat_out]) == step:
             return False
         # The newest token is not known yet where it is in flight.

@@ -32,15 +32,15 @@ from capplan.simulator.kv.kvcache import (
     take_record,
     unlink,
 )
-from capplan.simulator.kv.visits import (
+from capplan.simulator.kv.worklist import (
     FIRST_COLUMN,
     REPLICA_FIELDS,
     REQUEST_FIELDS,
     enter_no_more,
-    first_visited,
-    next_visited,
+    first_listed,
+    next_listed,
     replica_columns,
-    visit_no_more,
+    unlist,
 )
 from capplan.simulator.schedulers import STATES
 from capplan.simulator.state import NONE, Phase
@@ -200,12 +200,12 @@ def is_hashed_now(state, r, slot, tokens):
 
     vLLM then admits it later: the state may not be written yet.
     """
-    other = first_visited(state, r)
+    other = first_listed(state, r)
     while other != NONE:
         shares = shares_tokens(state, slot, other, tokens)
         if shares and _hashes_now(state, r, other, tokens):
             return True
-        other = next_visited(state, other)
+        other = next_listed(state, other)
     return False
 
 
@@ -286,7 +286,7 @@ def _free_state(state, r, slot, place, group, hashed_tokens):
 @compiled()
 def return_states(state, r, slot, hashed_tokens):
     """Free all states of a request that leaves, of each group the last first."""
-    visit_no_more(state, r, slot)
+    unlist(state, r, slot)
     enter_no_more(state, r, slot)
     memory = state.request_memory[slot]
     groups = state.engine[0].state_groups

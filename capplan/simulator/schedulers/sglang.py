@@ -27,8 +27,8 @@ With the overlap schedule (``async_scheduling``) the next iteration is put toget
 while one runs: arrivals wait for the one after it, and ends are seen one later.
 
 Not here: the orders of the queue by prefix (lpm, dfs-weight); the token that the
-overlap computes in vain of a request that has ended; what a retraction evicts of the
-cache beyond its need. Where SGLang would fail in mixed iterations, for want of KV for
+overlap discards of a request that has ended; what a retraction evicts of the cache
+beyond its need. Where SGLang would fail in mixed iterations, for want of KV for
 the next chunk, the chunk is cut to what is free, and the unfinished prompt is retracted
 when the last decode has no room beside it; without one, decodes wait for the next
 result. Of requests that end together the oldest gives its KV back first.

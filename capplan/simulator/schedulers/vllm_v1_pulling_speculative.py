@@ -4,7 +4,7 @@ As ``vllm_v1_pulling.py`` and ``vllm_v1_speculative.py``, of vLLM 0.32. A copy b
 where blocks stay free for the first iteration of all whose copy has begun, of an
 unfinished prompt, and of one request more (``_spec_decode_step_blocks``). When it is
 here, the last prompt token is computed again beside drafts that are none. The blocks of
-a request that the iteration in flight computes in vain are free when that is collected
+a request that the iteration in flight discards are free when that is collected
 (``defer_block_free``).
 """
 
@@ -13,7 +13,7 @@ import math
 from capplan.simulator.engine.batch import add_chunk, iterations_to_completion
 from capplan.simulator.engine.log import log_entry
 from capplan.simulator.engine.run_speculative import (
-    is_vain,
+    is_discarded,
     preempt_speculating,
     run_speculative,
     sit_out,
@@ -28,13 +28,13 @@ from capplan.simulator.engine.speculation import RULES as RULES
 from capplan.simulator.engine.verifying import (
     admit,
     decodes_that_fit,
+    discarded,
     found_blocks,
-    hold_in_vain,
-    in_vain,
+    hold_discarded,
     note_padding,
     others_in_batch,
     room_of_verified,
-    take_next,
+    take_next_blocks,
     verified_tokens,
 )
 from capplan.simulator.jit import compiled, inlined
@@ -207,7 +207,7 @@ def _run_in_order(state, r):
     slot = replica.running_head
     while slot != NONE:
         request = state.requests[slot]
-        verifies = request.phase == Phase.DECODING or is_vain(state, r, slot)
+        verifies = request.phase == Phase.DECODING or is_discarded(state, r, slot)
         if verifies and budget > 0:
             tokens = min(verified_tokens(state), budget)
             room = room_of_verified(state, slot, step, flying, tokens)
@@ -247,18 +247,18 @@ def _sit_out(state, r, slot, last):
         else:
             memory = state.request_memory[slot]
             memory[REQUEST.sat_out] = state.replicas[r].step + 1
-            memory[REQUEST.vain] = 0.0
+            memory[REQUEST.discarded] = 0.0
         slot = following
 
 
 @compiled()
-def _blocks_in_vain(state, r):
-    """Return the blocks that only requests hold which are computed in vain."""
+def _blocks_of_discarded(state, r):
+    """Return the blocks that only requests hold which are computed and discarded."""
     count = 0
     slot = state.replicas[r].oldest_finishing
     while slot != NONE:
         request = state.requests[slot]
-        if is_vain(state, r, slot):
+        if is_discarded(state, r, slot):
             count += ceil_div(request.room_tokens, state.engine[0].block_size)
             count += request.bounded_blocks
             for index in range(request.shared_blocks):
@@ -276,9 +276,9 @@ def _schedule(state, r, changes):
     """
     replica = state.replicas[r]
     budget = state.engine[0].max_num_batched_tokens
-    others, parts, blocks = in_vain(state, r)
-    has_vain = others > 0
-    changes = changes or has_vain
+    others, parts, blocks = discarded(state, r)
+    has_discarded = others > 0
+    changes = changes or has_discarded
     wanted = (replica.decode_count + others) * verified_tokens(state)
     most = 1
     if replica.heap_count > 0:
@@ -288,7 +288,7 @@ def _schedule(state, r, changes):
     if slow:
         settle(state, r)
     else:
-        slow = not take_next(state, r, blocks)
+        slow = not take_next_blocks(state, r, blocks)
     waits = NONE
     last = replica.running_tail
     left = budget - wanted
@@ -297,7 +297,7 @@ def _schedule(state, r, changes):
     if slow:
         left, waits, cut, tokens = _run_in_order(state, r)
     elif others > 0:
-        hold_in_vain(state, r, blocks)
+        hold_discarded(state, r, blocks)
     runs = left < budget or (waits != NONE and left == 0)
     state.replica_memory[r, REPLICA.padded] = 0.0
     next_s = math.inf
@@ -329,8 +329,8 @@ def _schedule(state, r, changes):
     sitting = 0
     if slow or state.engine[0].recording != 0:
         others, parts, sitting = others_in_batch(state, r, cut, tokens)
-    if has_vain:
-        state.replica_memory[r, REPLICA.withheld] = _blocks_in_vain(state, r)
+    if has_discarded:
+        state.replica_memory[r, REPLICA.withheld] = _blocks_of_discarded(state, r)
     horizon = 1
     if replica.batch_tokens + replica.batch_extra_count == 0:
         ends = replica.waiting_count > 0 and replica.oldest_finishing != NONE

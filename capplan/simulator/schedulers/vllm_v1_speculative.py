@@ -12,7 +12,7 @@ differs: ``run_speculative.py``. Those of ranks are run by their group.
 
 from capplan.simulator.engine.batch import iterations_to_completion
 from capplan.simulator.engine.run_speculative import (
-    is_vain,
+    is_discarded,
     preempt_speculating,
     run_speculative,
     sit_out,
@@ -29,11 +29,11 @@ from capplan.simulator.engine.verifying import (
     admit,
     continue_prompt,
     decodes_that_fit,
-    hold_in_vain,
-    in_vain,
+    discarded,
+    hold_discarded,
     others_in_batch,
     room_of_verified,
-    take_next,
+    take_next_blocks,
     verified_tokens,
 )
 from capplan.simulator.jit import compiled
@@ -60,7 +60,7 @@ def _one_by_one(state, r):
     while slot != NONE:
         request = state.requests[slot]
         decodes = request.phase == Phase.DECODING
-        if decodes or is_vain(state, r, slot):
+        if decodes or is_discarded(state, r, slot):
             if budget > 0:
                 tokens = min(verified_tokens(state), budget)
                 room = room_of_verified(state, slot, step, flying, tokens)
@@ -78,7 +78,7 @@ def _one_by_one(state, r):
             elif decodes:
                 sit_out(state, r, slot)
             else:
-                state.request_memory[slot, REQUEST.vain] = 0.0
+                state.request_memory[slot, REQUEST.discarded] = 0.0
         slot = request.next
     return budget, cut, tokens
 
@@ -88,7 +88,7 @@ def schedule(state, r):
     """Give each running request its tokens, admit while budget is left, and run."""
     replica = state.replicas[r]
     budget = state.engine[0].max_num_batched_tokens
-    others, parts, blocks = in_vain(state, r)
+    others, parts, blocks = discarded(state, r)
     changes = others > 0
     wanted = (replica.decode_count + others) * verified_tokens(state)
     most = 1
@@ -102,9 +102,9 @@ def schedule(state, r):
         settle(state, r)
         eager = True
     elif eager:
-        slow = not take_next(state, r, blocks)
+        slow = not take_next_blocks(state, r, blocks)
     if not slow and others > 0:
-        hold_in_vain(state, r, blocks)
+        hold_discarded(state, r, blocks)
     state.replica_memory[r, REPLICA.padded] = 0.0
     sitting = 0
     budget -= wanted
@@ -121,7 +121,7 @@ def schedule(state, r):
         pads = 0
         chunk = continue_prompt(state, r, budget, 0 if eager else spare)
         if chunk < 0:
-            eager = take_next(state, r, 0)
+            eager = take_next_blocks(state, r, 0)
             chunk = continue_prompt(state, r, budget, 0)
         budget -= chunk
     if replica.preempted == 0:
@@ -129,7 +129,7 @@ def schedule(state, r):
             slot = replica.waiting_head
             chunk = admit(state, r, slot, budget, 0 if eager else spare, pads)
             if chunk < 0:
-                eager = take_next(state, r, 0)
+                eager = take_next_blocks(state, r, 0)
                 chunk = admit(state, r, slot, budget, 0, pads)
             if chunk == 0:
                 break

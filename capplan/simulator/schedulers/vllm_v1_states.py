@@ -42,15 +42,15 @@ from capplan.simulator.kv.states import (
     share_state,
 )
 from capplan.simulator.kv.states import RULES as RULES
-from capplan.simulator.kv.visits import (
-    end_visits,
+from capplan.simulator.kv.worklist import (
     enter_with,
     first_entering,
-    first_visited,
+    first_listed,
+    list_one_longer,
+    list_until,
     next_entering,
-    next_visited,
-    visit_later,
-    visit_until,
+    next_listed,
+    unlist_ended,
 )
 from capplan.simulator.state import NONE, SCHEDULE, Phase
 
@@ -67,10 +67,10 @@ def _make_room(state, r, slot, blocks):
 
 
 @inlined()
-def _visit(state, r, slot):
+def _keep_listed(state, r, slot):
     """Look at a request as long as a state of the next iteration is in flight."""
     until = state.replicas[r].step + 1 + state.engine[0].depth
-    visit_until(state, r, slot, until)
+    list_until(state, r, slot, until)
 
 
 @compiled()
@@ -87,7 +87,7 @@ def _decode(state, r, slot):
             return 0
         take_blocks(state, r, blocks)
         hold_state(state, slot, computed + 1)
-        _visit(state, r, slot)
+        _keep_listed(state, r, slot)
     log_entry(state, state.requests[slot].row, computed, 1)
     return 1
 
@@ -101,7 +101,7 @@ def _run_chunk(state, r, slot, start, chunk):
     memory[START] = start
     after = start + chunk
     share_state(state, r, slot, after)
-    _visit(state, r, slot)
+    _keep_listed(state, r, slot)
     if after == state.requests[slot].known_tokens:
         enter_with(state, r, slot, after, step + 1)
 
@@ -151,7 +151,7 @@ def _sit_out(state, r, slot):
             held = sit_out(state, r, slot)
             state.request_memory[slot, START] = held
             state.request_memory[slot, STEP] = step
-            visit_later(state, slot)
+            list_one_longer(state, slot)
             enter_with(state, r, slot, held, step + 1)
             sitting += 1
         slot = request.next
@@ -193,7 +193,7 @@ def _plan_prompts(state, r):
     all_blocks = entering * (1 + engine.state_groups)
     spent = 0
     behind = 0  # decodes from the tail of the running ones to ``last``
-    slot = first_visited(state, r)
+    slot = first_listed(state, r)
     while slot != NONE:
         request = state.requests[slot]
         if request.phase == Phase.PREFILLING:
@@ -210,21 +210,21 @@ def _plan_prompts(state, r):
             if chunk > 0:
                 spent += chunk
                 all_blocks += blocks
-        slot = next_visited(state, slot)
+        slot = next_listed(state, slot)
     return spent, all_blocks
 
 
 @compiled()
-def _visit_all(state, r):
+def _keep_all_listed(state, r):
     """Do the same as ``_walk`` where nobody sits out: to those who need it alone."""
     slot = first_entering(state, r, state.replicas[r].step + 1)
     while slot != NONE:
         if state.requests[slot].phase == Phase.DECODING:
-            _visit(state, r, slot)
+            _keep_listed(state, r, slot)
         slot = next_entering(state, slot)
-    slot = first_visited(state, r)
+    slot = first_listed(state, r)
     while slot != NONE:
-        following = next_visited(state, slot)
+        following = next_listed(state, slot)
         phase = state.requests[slot].phase
         if phase == Phase.DECODING:
             _decode(state, r, slot)
@@ -239,14 +239,14 @@ def _continue_running(state, r):
     replica = state.replicas[r]
     budget = state.engine[0].max_num_batched_tokens - replica.decode_count
     entering = blocks_in_iteration(state, r, replica.step + 1)
-    if first_visited(state, r) == NONE and entering == 0:
+    if first_listed(state, r) == NONE and entering == 0:
         log_decodes(state, r)
         return budget, 0
     spent, blocks = _plan_prompts(state, r)
     fits = spent <= budget and blocks <= replica.free_blocks
     if state.engine[0].recording != 0 or not fits:
         return _walk(state, r)
-    _visit_all(state, r)
+    _keep_all_listed(state, r)
     return budget - spent, 0
 
 
@@ -288,7 +288,7 @@ def _admit(state, r, slot, budget):
 @inlined()
 def _horizon(state, r):
     """Return for how many iterations all only decode, none in a block that is new."""
-    if first_visited(state, r) != NONE:
+    if first_listed(state, r) != NONE:
         return 1
     step = state.replicas[r].step + 1
     most = iterations_to_completion(state, r)
@@ -309,7 +309,7 @@ def schedule(state, r):
             if chunk == 0:
                 break
             budget -= chunk
-    replica.prefilling = end_visits(state, r, replica.step + 1)
+    replica.prefilling = unlist_ended(state, r, replica.step + 1)
     if replica.batch_tokens + replica.batch_extra_count > 0:
         if sitting == 0 or state.engine[0].ranks > 0:
             return 1  # of ranks the group runs it

@@ -13,7 +13,7 @@ from capplan.simulator.engine.batch import (
 )
 from capplan.simulator.engine.log import log_entry
 from capplan.simulator.engine.run_speculative import (
-    is_vain,
+    is_discarded,
     preempt_speculating,
     run_speculative,
     sit_out,
@@ -28,8 +28,8 @@ from capplan.simulator.engine.speculation import (
 )
 from capplan.simulator.engine.speculation import RULES as RULES
 from capplan.simulator.engine.verifying import (
+    discarded,
     found_blocks,
-    in_vain,
     padding_tokens,
     room_of_verified,
     start_padded,
@@ -144,7 +144,7 @@ def _walk(state, r):
     """Give each running request its tokens, in order of admission.
 
     Returns the budget that is left; how many verify, 0 where a prompt goes on too;
-    those computed in vain less those that sit out, their contexts, and how many sit;
+    those that it discards less those that sit out, their contexts, and how many sit;
     then the newest prompt that is unfinished.
     """
     replica = state.replicas[r]
@@ -162,7 +162,7 @@ def _walk(state, r):
     slot = replica.running_head
     while slot != NONE:
         request = state.requests[slot]
-        vain = is_vain(state, r, slot)
+        discards = is_discarded(state, r, slot)
         if request.phase == Phase.PREFILLING:
             chunk = 0
             if budget > 0:
@@ -173,7 +173,7 @@ def _walk(state, r):
             chunks += chunk
             if request.computed_tokens < request.known_tokens:
                 unfinished = slot
-        elif request.phase == Phase.DECODING or vain:
+        elif request.phase == Phase.DECODING or discards:
             tokens = min(verified, budget)
             if tokens > 0:
                 if not _verify(state, r, slot, tokens):
@@ -181,7 +181,7 @@ def _walk(state, r):
                 budget -= tokens
                 fewer += verified - tokens
                 count += 1
-                if vain:
+                if discards:
                     others += 1
                     parts += context_parts(state, slot, step)
                 elif tokens < verified:
@@ -190,8 +190,8 @@ def _walk(state, r):
                     parts += verify_fewer(state, r, slot, tokens)
                 else:
                     earliest = min(earliest, state.request_memory[slot, DUE])
-            elif vain:
-                state.request_memory[slot, REQUEST.vain] = 0.0
+            elif discards:
+                state.request_memory[slot, REQUEST.discarded] = 0.0
             else:
                 parts -= _sit_out(state, r, slot)
                 sitting += 1
@@ -253,7 +253,7 @@ def _continue_running(state, r):
     replica = state.replicas[r]
     budget = state.engine[0].max_num_batched_tokens
     wanted = replica.decode_count * verified_tokens(state)
-    others, _, _ = in_vain(state, r)
+    others, _, _ = discarded(state, r)
     same = replica.prefilling == NONE and others == 0 and wanted <= budget
     same = same and state.replica_memory[r, EARLIEST] > replica.step + 1
     if same and state.engine[0].recording == 0:

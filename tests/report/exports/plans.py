@@ -81,7 +81,7 @@ _BEST = {
 
 
 def one_pool(**best):
-    """3 replicas of TP 4, each of which carries 10 requests/s, 50 of them in flight."""
+    """3 replicas of TP 4, which sustain 10 requests/s each, 50 in flight."""
     return {
         **copy.deepcopy(_PLAN),
         "best": {**pool_values(LLAMA_70B, 4, 3), **copy.deepcopy(_BEST), **best},

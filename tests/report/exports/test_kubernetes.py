@@ -57,7 +57,7 @@ def test_they_refuse_a_misspelt_field(kind, key, wrong, manifests):
         validator.validate(spoiled, RELEASE, strict=True)
 
 
-def test_the_autoscaler_aims_at_part_of_what_a_replica_carries(manifests):
+def test_the_autoscaler_aims_at_part_of_what_a_replica_sustains(manifests):
     spec = manifests["HorizontalPodAutoscaler"]["spec"]
 
     (metric,) = spec["metrics"]

@@ -24,7 +24,7 @@ from tests.report.exports.plans import (
 from tests.report.exports.pods import values_of
 
 APART = ("vllm", "kserve", "llm-d", "dynamo", "ray")
-"""Targets that have a proxy for prompts and decoding apart, and the bare commands."""
+"""Targets that have a proxy for disaggregated serving, and the bare commands."""
 
 
 def flags(listed):

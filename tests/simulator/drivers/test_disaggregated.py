@@ -1,4 +1,4 @@
-"""Prefill and decode apart, worked by hand: iterations of 10 s, blocks of 4 tokens.
+"""Disaggregated serving, worked by hand: iterations of 10 s, blocks of 4 tokens.
 
 The cases are PD-1 to PD-4 of the reference design; a copy takes ``block_s`` a block.
 """

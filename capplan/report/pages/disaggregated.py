@@ -1,4 +1,4 @@
-"""Prompts and decoding apart beside replicas that do both, on the page of a plan."""
+"""Disaggregated prefill and decode beside replicas that do both, in a plan."""
 
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -19,48 +19,51 @@ from capplan.report.page import Fact, Figure, Section, Table
 from capplan.units import format_duration, format_usd
 
 
-def apart_sections(plan: Plan) -> list[Section]:
-    """Return what it is worth to have prompts and decoding apart, where asked."""
+def disaggregated_sections(plan: Plan) -> list[Section]:
+    """Return what disaggregated prefill and decode are worth, where asked."""
     if plan.disaggregation is None:
         return []
     rows = [row for row in (plan.best_aggregated, plan.best_disaggregated) if row]
-    apart = plan.best_disaggregated
-    pools = () if apart is None else apart.pools
+    disaggregated = plan.best_disaggregated
+    pools = () if disaggregated is None else disaggregated.pools
     facts: list[Fact] = []
     charts: Callable[[], Sequence[Figure]] = tuple
-    if apart is not None and apart.run is not None:
-        deployment = apart.run.deployment
+    if disaggregated is not None and disaggregated.run is not None:
+        deployment = disaggregated.run.deployment
         link = format_count(deployment.link_gb_per_s or 0.0)
         facts = [
-            ("one fewer", one_fewer(apart)),
+            ("one fewer", one_fewer(disaggregated)),
             ("KV", f"hand-off {deployment.hand_off}, {link} GB/s from each GPU"),
         ]
-        if len(apart.run.simulation.series.start_s) > 1:
-            charts = partial(pool_figures, apart.run)
-    tables = [Table(_KINDS, rows), Table(_POOLS, pools, title=str(apart or ""))]
+        if len(disaggregated.run.simulation.series.start_s) > 1:
+            charts = partial(pool_figures, disaggregated.run)
+    tables = [Table(_KINDS, rows), Table(_POOLS, pools, title=str(disaggregated or ""))]
     return [
         Section(
-            "Prompts and decoding apart", facts=facts, tables=tables, figures=charts
+            "Disaggregated prefill and decode",
+            facts=facts,
+            tables=tables,
+            figures=charts,
         )
     ]
 
 
 def verdict(plan: Plan) -> str:
-    """Return in a sentence whether prompts and decoding apart pay; empty: not asked."""
-    worth, apart = plan.disaggregation, plan.best_disaggregated
+    """Return in a sentence whether disaggregation pays; empty: not asked."""
+    worth, disaggregated = plan.disaggregation, plan.best_disaggregated
     if worth is None:
         return ""
-    if apart is None:
-        return "Prompts and decoding apart do not pay: no two pools meet the SLO."
+    if disaggregated is None:
+        return "Disaggregation does not pay: no two pools meet the SLO."
     if worth.gpu_count_saved is None:
-        return "Prompts and decoding apart pay: without, nothing meets the SLO."
+        return "Disaggregation pays: without it, nothing meets the SLO."
     by = _difference(worth.gpu_count_saved)
     if worth.usd_per_h_saved is not None:
         by += f", {_usd_difference(worth.usd_per_h_saved)}"
-    pays = "pay" if worth.pays else "do not pay"
+    pays = "pays" if worth.pays else "does not pay"
     if worth.gpu_count_saved > 0 and worth.usd_per_h_saved == 0:
-        pays = "take less"  # whole nodes cost the same with more of one left empty
-    return f"Prompts and decoding apart {pays}: {by}."
+        pays = "takes less"  # whole nodes cost the same with more of one left empty
+    return f"Disaggregation {pays}: {by}."
 
 
 def _difference(saved: int) -> str:
@@ -78,7 +81,7 @@ def _usd_difference(saved: float) -> str:
 _KINDS = (
     Column(
         "",
-        lambda row: "apart" if row.pools else "together",
+        lambda row: "disaggregated" if row.pools else "aggregated",
         "prompts and decoding",
         justify="left",
     ),
@@ -113,17 +116,17 @@ _POOLS = (
 )
 
 
-def one_fewer(apart: Candidate) -> str:
+def one_fewer(disaggregated: Candidate) -> str:
     """Return what pools attain with one replica fewer, and which are too close."""
-    probes = {probe.pool_replica_counts: probe for probe in apart.probes}
-    counts = tuple(pool.replica_count or 0 for pool in apart.pools)
+    probes = {probe.pool_replica_counts: probe for probe in disaggregated.probes}
+    counts = tuple(pool.replica_count or 0 for pool in disaggregated.pools)
     texts = [
         f"{_replicas(fewer)}: {sentences.missed(probes[fewer])}."
         for fewer in counts_below(counts)
         if fewer in probes
     ]
-    if apart.pools_too_close:
-        close = "; ".join(_replicas(each) for each in apart.pools_too_close)
+    if disaggregated.pools_too_close:
+        close = "; ".join(_replicas(each) for each in disaggregated.pools_too_close)
         texts.append(f"Too close to the target to call: {close}.")
     return " ".join(texts)
 

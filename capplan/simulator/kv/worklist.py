@@ -1,4 +1,4 @@
-"""Which running requests a scheduler that keeps states looks at in an iteration.
+"""Worklist: the running requests that a scheduler with states looks at each time.
 
 A decode enters a block of KV once in ``block_size`` iterations; it stands in a list
 with those that do so in the same ones, as ``residues`` counts them. Those whose states
@@ -13,9 +13,9 @@ from capplan.simulator.state import NONE, Phase
 FIRST_COLUMN = len(speculation.RULES.request_columns)
 """Of what is kept for states in ``request_memory``, behind what drafts need."""
 REQUEST_FIELDS = (
-    "until",  # the last iteration in which it is visited; 0: it is not
-    "next_visited",
-    "previous_visited",
+    "until",  # the last iteration in which it is listed; 0: it is not
+    "next_listed",
+    "previous_listed",
     "entering",  # its list of those that enter a block together, + 1; 0: none
     "next_entering",
     "previous_entering",
@@ -23,7 +23,7 @@ REQUEST_FIELDS = (
 _UNTIL, _NEXT, _PREVIOUS, _ENTERING, _NEXT_ENTERING, _PREVIOUS_ENTERING = range(
     FIRST_COLUMN, FIRST_COLUMN + len(REQUEST_FIELDS)
 )
-REPLICA_FIELDS = ("first_visited", "last_visited")
+REPLICA_FIELDS = ("first_listed", "last_listed")
 _FIRST, _LAST, _LISTS = 0, 1, 2
 
 
@@ -33,20 +33,20 @@ def replica_columns(block_size: int) -> tuple[str, ...]:
 
 
 @inlined()
-def first_visited(state, r):
-    """Return the oldest request to be visited, or NONE."""
+def first_listed(state, r):
+    """Return the oldest request of the worklist, or NONE."""
     return int(state.replica_memory[r, _FIRST]) - 1
 
 
 @inlined()
-def next_visited(state, slot):
-    """Return the request to be visited after another, or NONE."""
+def next_listed(state, slot):
+    """Return the request of the worklist after another, or NONE."""
     return int(state.request_memory[slot, _NEXT]) - 1
 
 
 @compiled()
-def visit_until(state, r, slot, step):
-    """Visit a running request up to an iteration."""
+def list_until(state, r, slot, step):
+    """Keep a running request in the worklist up to an iteration."""
     memory = state.request_memory
     lists = state.replica_memory[r]
     if memory[slot, _UNTIL] == 0:
@@ -75,8 +75,8 @@ def _link(state, r, before, after):
 
 
 @compiled()
-def visit_no_more(state, r, slot):
-    """Take a request out of those to be visited."""
+def unlist(state, r, slot):
+    """Take a request out of the worklist."""
     memory = state.request_memory[slot]
     if memory[_UNTIL] != 0:
         _link(state, r, int(memory[_PREVIOUS]) - 1, int(memory[_NEXT]) - 1)
@@ -84,28 +84,28 @@ def visit_no_more(state, r, slot):
 
 
 @compiled()
-def end_visits(state, r, step):
-    """Visit no more those whose last iteration is ``step``; return a prompt or NONE.
+def unlist_ended(state, r, step):
+    """Take out those whose last iteration is ``step``; return a prompt or NONE.
 
     The newest of the prompts that stay unfinished.
     """
     unfinished = NONE
-    slot = first_visited(state, r)
+    slot = first_listed(state, r)
     while slot != NONE:
         request = state.requests[slot]
-        following = next_visited(state, slot)
+        following = next_listed(state, slot)
         if request.phase == Phase.PREFILLING:
             if request.computed_tokens < request.known_tokens:
                 unfinished = slot
         elif state.request_memory[slot, _UNTIL] <= step:
-            visit_no_more(state, r, slot)
+            unlist(state, r, slot)
         slot = following
     return unfinished
 
 
 @inlined()
-def visit_later(state, slot):
-    """Visit one iteration longer a request that sits out; it enters blocks later."""
+def list_one_longer(state, slot):
+    """Keep a request that sits out one iteration longer; it enters blocks later."""
     memory = state.request_memory[slot]
     if memory[_UNTIL] != 0:
         memory[_UNTIL] += 1
