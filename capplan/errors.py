@@ -1,5 +1,6 @@
 """Errors that a user can fix, and warnings about the reliability of a result."""
 
+import math
 import warnings
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -24,6 +25,14 @@ class ProfileError(CapplanError):
 
 class SolverError(CapplanError):
     """A solver is missing or failed."""
+
+
+def check_at_least(least: int, record: object, *names: str, where: str = "") -> None:
+    """Refuse fields of a record that are below ``least``, infinite or no number."""
+    for name in names:
+        value = getattr(record, name)
+        if not least <= value < math.inf:
+            raise InputError(f"{where}{name} is {value}; expected >= {least}")
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -1,6 +1,6 @@
 """Settings of a command: each field is a flag, a key of a scenario, an argument."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, ClassVar, get_args
 
 from pydantic import (
@@ -90,6 +90,13 @@ class Settings(BaseModel):
             super().__init__(**values)
         except ValidationError as error:
             raise _explain(error, type(self)) from None
+
+    def refuse(self, names: Iterable[str], why: str) -> None:
+        """Refuse those of some settings that are given; ``why`` follows the name."""
+        for name in names:
+            value = getattr(self, name)
+            if not (value is None or value is False or value in ((), {})):
+                raise SettingError(name, f"{name} {why}")
 
     def shared_with(self, model: type["Settings"]) -> dict[str, Any]:
         """Return the settings that another command has too, by name."""

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from capplan.errors import InputError
+from capplan.errors import InputError, check_at_least
 from capplan.llm.adapters import check_max_rank
 
 MOST_LORAS = 4096
@@ -40,9 +40,8 @@ class Adapters:
                 f"lora_rank is {self.lora_rank}; expected 1 to max_lora_rank "
                 f"({self.max_lora_rank})"
             )
-        for name in ("slot_bytes", "slowdown", "read_s", "load_s", "fetch_s"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise InputError(f"{name} is {getattr(self, name)}; expected >= 0")
+        times = "slowdown", "read_s", "load_s", "fetch_s"
+        check_at_least(0, self, "slot_bytes", *times)
 
     @property
     def gpu_bytes(self) -> int:

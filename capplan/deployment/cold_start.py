@@ -7,7 +7,7 @@ assumed: they lie within what is published, and vary by a factor of ten.
 
 from dataclasses import dataclass
 
-from capplan.errors import InputError
+from capplan.errors import InputError, check_at_least
 from capplan.units import parse_duration_s
 
 NODE_S = 240.0
@@ -41,10 +41,8 @@ class ColdStart:
     assumed: tuple[str, ...] = ()  # names of parts that rest on a default
 
     def __post_init__(self) -> None:
-        for name in ("node_s", "image_s", "weights_s", "engine_s"):
-            value = getattr(self, name)
-            if not 0 <= value < float("inf"):
-                raise InputError(f"cold start: {name} is {value}; expected >= 0")
+        parts = "node_s", "image_s", "weights_s", "engine_s"
+        check_at_least(0, self, *parts, where="cold start: ")
 
     @property
     def cold_start_s(self) -> float:

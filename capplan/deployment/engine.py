@@ -12,7 +12,7 @@ from capplan.deployment.images import Images
 from capplan.deployment.pipeline import Pipeline
 from capplan.deployment.policy import VLLM_V1, Policy
 from capplan.deployment.speculation import Speculation
-from capplan.errors import InputError
+from capplan.errors import InputError, check_at_least
 from capplan.fleet.gpu import Gpu
 
 _GIB = 2**30
@@ -49,7 +49,9 @@ class EngineSettings:
 
     def __post_init__(self) -> None:
         """Refuse settings with which no request can run."""
-        for name in (
+        check_at_least(
+            1,
+            self,
             "max_num_batched_tokens",
             "max_num_seqs",
             "block_size",
@@ -57,9 +59,7 @@ class EngineSettings:
             "data_parallel_size",
             "prefill_schedule_interval",
             "decode_context_parallel_size",
-        ):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} is {getattr(self, name)}; expected >= 1")
+        )
         if self.kv_blocks < 2:
             raise InputError(
                 f"kv_blocks is {self.kv_blocks}; expected >= 2 (one is the null block)"
@@ -69,15 +69,8 @@ class EngineSettings:
                 f"block_size is {self.block_size}; expected a multiple of "
                 f"decode_context_parallel_size ({self.decode_context_parallel_size})"
             )
-        for name in (
-            "bounded_groups",
-            "bounded_blocks",
-            "state_groups",
-            "kv_block_bytes",
-            "host_kv_gib",
-        ):
-            if not getattr(self, name) >= 0:
-                raise InputError(f"{name} is {getattr(self, name)}; expected >= 0")
+        sizes = "bounded_groups", "bounded_blocks", "state_groups", "kv_block_bytes"
+        check_at_least(0, self, *sizes, "host_kv_gib")
         if self.state_groups not in (0, self.bounded_groups):
             raise InputError(
                 f"state_groups is {self.state_groups}; expected bounded_groups "

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from capplan.errors import InputError
+from capplan.errors import InputError, check_at_least
 
 MOST_ITEMS = 4096
 """Images in an encoder cache: the simulator looks at each."""
@@ -27,26 +27,15 @@ class Images:
 
     def __post_init__(self) -> None:
         """Refuse what vLLM refuses, and times that are none."""
-        for name in ("limit_per_prompt", "max_image_tokens", "encoders"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} is {getattr(self, name)}; expected >= 1")
+        check_at_least(1, self, "limit_per_prompt", "max_image_tokens", "encoders")
         if 0 < self.encoder_cache_size < self.max_image_tokens:
             raise InputError(
                 f"encoder_cache_size is {self.encoder_cache_size}; expected at least "
                 f"max_image_tokens ({self.max_image_tokens})"
             )
-        for name in (
-            "encoder_cache_size",
-            "weight_bytes",
-            "token_bytes",
-            "least_s",
-            "call_s",
-            "image_s",
-            "token_s",
-            "token_pair_s",
-        ):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise InputError(f"{name} is {getattr(self, name)}; expected >= 0")
+        sizes = "encoder_cache_size", "weight_bytes", "token_bytes"
+        times = "least_s", "call_s", "image_s", "token_s", "token_pair_s"
+        check_at_least(0, self, *sizes, *times)
 
     def cache_tokens(self, budget_tokens: int) -> int:
         """Return the tokens of images that are kept, and encoded in an iteration.

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from capplan.errors import InputError
+from capplan.errors import InputError, check_at_least
 from capplan.latency.contract import LatencyTables
 
 MOST_STAGES = 64
@@ -33,9 +33,7 @@ class Pipeline:
             raise InputError(
                 f"layer_share is {self.layer_share}; expected 1/{self.stages} to 1"
             )
-        for name in ("hop_s", "hop_token_s", "own_s", "own_request_s"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise InputError(f"{name} is {getattr(self, name)}; expected >= 0")
+        check_at_least(0, self, "hop_s", "hop_token_s", "own_s", "own_request_s")
 
     @property
     def share(self) -> float:

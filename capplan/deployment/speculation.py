@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from capplan.errors import InputError
+from capplan.errors import InputError, check_at_least
 from capplan.latency.contract import LatencyTables
 from capplan.latency.rank_tables import RankTables
 
@@ -56,10 +56,7 @@ class Speculation:
                 f"{MOST_DRAFTS}"
             )
         check_rates(self.rates)
-        for name in ("draft_share", "draft_s"):
-            value = getattr(self, name)
-            if not (np.isfinite(value) and value >= 0):
-                raise InputError(f"{name} is {value}; expected >= 0")
+        check_at_least(0, self, "draft_share", "draft_s")
 
     @property
     def drafts(self) -> int:

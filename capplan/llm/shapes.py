@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from capplan.errors import InputError
+from capplan.errors import InputError, check_at_least
 from capplan.llm.compressed_attention import CompressedAttention
 from capplan.llm.dtypes import check_kv_dtype, weight_dtype_named
 from capplan.llm.sparse_index import SparseIndex
@@ -80,11 +80,7 @@ class Shapes:
 
     def __post_init__(self) -> None:
         """Refuse shapes that do not make a transformer."""
-        for name in _COUNTS:
-            if getattr(self, name) < 1:
-                raise InputError(
-                    f"{self.name}: {name} is {getattr(self, name)}; expected >= 1"
-                )
+        check_at_least(1, self, *_COUNTS, where=f"{self.name}: ")
         if self.heads % self.kv_heads:
             raise InputError(
                 f"{self.name}: {self.heads} heads do not divide into "

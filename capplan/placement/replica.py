@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from capplan.errors import InputError, ProfileError
+from capplan.errors import InputError, ProfileError, check_at_least
 from capplan.latency.contract import LatencyTables
 
 
@@ -29,10 +29,8 @@ class PlacementReplica:
 
     def __post_init__(self) -> None:
         """Check every value."""
-        for name in ("kv_capacity_tokens", "block_tokens"):
-            value = getattr(self, name)
-            if value < 1:
-                raise InputError(f"replica: {name} is {value}; expected >= 1")
+        counts = "kv_capacity_tokens", "block_tokens"
+        check_at_least(1, self, *counts, where="replica: ")
         for name in ("decode_s", "decode_context_s"):
             table = np.ascontiguousarray(getattr(self, name), np.float64)
             if table.ndim != 1 or len(table) < 2:
@@ -48,10 +46,8 @@ class PlacementReplica:
                 f"replica: decode_s ends at batch {len(self.decode_s) - 1}, "
                 f"decode_context_s at {len(self.decode_context_s) - 1}; expected equal"
             )
-        for name in ("prefill_fixed_s", "prefill_s_per_token", "prefill_s_per_token2"):
-            value = getattr(self, name)
-            if not (np.isfinite(value) and value >= 0):
-                raise InputError(f"replica: {name} is {value}; expected >= 0")
+        times = "prefill_fixed_s", "prefill_s_per_token", "prefill_s_per_token2"
+        check_at_least(0, self, *times, where="replica: ")
 
     @property
     def max_batch(self) -> int:

@@ -57,6 +57,16 @@ def format_count(count: float) -> str:
     return f"{count:.3g}"
 
 
+def format_cents(usd: float) -> str:
+    """Return dollars to the cent, whatever currency is shown."""
+    return f"${usd:,.2f}"
+
+
+def format_ms(seconds: float) -> str:
+    """Return a time in milliseconds, to a hundredth."""
+    return f"{1e3 * seconds:.2f} ms"
+
+
 def plural(count: int, noun: str) -> str:
     """Return a count with its noun.
 

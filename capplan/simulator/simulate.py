@@ -19,7 +19,7 @@ from capplan.simulator.checks import (
     served_by,
 )
 from capplan.simulator.fleet.fleet import Fleet, Progress, Stopped
-from capplan.simulator.fleet.serving_pool import UNBOUNDED_JUMP
+from capplan.simulator.fleet.pool_state import UNBOUNDED_JUMP, Options
 from capplan.simulator.results.table import Table
 from capplan.simulator.results.times import Simulation
 from capplan.simulator.results.windows import FIRST_WIDTH_S, WINDOWS
@@ -86,8 +86,7 @@ def simulate(
     chunks = (requests,) if isinstance(requests, Trace) else requests
     names = None if whole is None else whole.class_names
     waits = whole is not None and whole.users > 0
-    fleet = _fleet_class(moves or waits)(
-        deployment,
+    options = Options(
         limits=RequestSlo() if slo is None else slo.strictest(names),
         slo=slo,
         seed=seed,
@@ -96,6 +95,7 @@ def simulate(
         longest_jump=longest_jump,
         chunk=None if whole is None else len(whole),
     )
+    fleet = _fleet_class(moves or waits)(deployment, options)
     sink = sink or Table()
     last_arrival_s = -np.inf
     for chunk in chunks:

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capplan.simulator.fleet.fleet import Fleet
+from capplan.simulator.fleet.pool_state import Options
 from capplan.simulator.routers import ROUTERS
 from tests.deployments import fleet_of
 
@@ -24,8 +25,7 @@ def results(case: Case, router: str, cuts: list[int]) -> np.ndarray:
             router=router,
             scheduler="vllm-v1",
         ),
-        seed=1,
-        bin_width_s=1.0,
+        Options(seed=1, bin_width_s=1.0),
     )
     n = len(case.trace)
     ends = sorted({min(cut, n) for cut in cuts} | {n})

@@ -26,13 +26,13 @@ from capplan.errors import InputError
 from capplan.latency.contract import linear_tables
 from capplan.latency.rank_tables import RankTables
 from capplan.simulator.engine.group_queue import choose_rank
+from capplan.simulator.fleet.pool_state import Options
 from capplan.simulator.fleet.serving_pool import ServingPool
 from capplan.simulator.jit import from_python
 from capplan.simulator.kv.block_table import add_hash
 from capplan.simulator.kv.kvcache import take_record
 from capplan.simulator.routers import ROUTERS, router
 from capplan.simulator.simulate import simulate
-from capplan.workload.slo import RequestSlo
 from capplan.workload.trace import Trace
 from capplan.workload.users import Users
 from tests.simulator.drivers.test_closed_loop import assert_law
@@ -193,9 +193,7 @@ def test_a_prompt_on_one_rank_is_waited_for_by_all():
 
 def pool_of(configuration: Configuration) -> ServingPool:
     pool = Deployment.of(configuration, 1).pool
-    return ServingPool(
-        pool, "jsq", seed=0, limits=RequestSlo(), slo=None, bin_width_s=0.0, results=4
-    )
+    return ServingPool(pool, "jsq", Options(bin_width_s=0.0, chunk=4))
 
 
 def test_ties_between_ranks_go_around():
@@ -351,11 +349,7 @@ def test_llm_d_sees_the_prefix_that_a_rank_of_a_group_has():
     pool = ServingPool(
         deployment.pool,
         "llm-d",
-        seed=0,
-        limits=RequestSlo(),
-        slo=None,
-        bin_width_s=1.0,
-        results=9,
+        Options(bin_width_s=1.0, chunk=9),
     )
     state, slot = pool.state, 0
     ranks = state._replace(replicas=state.ranks)

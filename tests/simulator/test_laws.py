@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from capplan.deployment.engine import EngineSettings
 from capplan.latency.contract import linear_tables
 from capplan.simulator.fleet.fleet import Fleet
+from capplan.simulator.fleet.pool_state import Options
 from capplan.simulator.results.times import Simulation
 from capplan.simulator.routers import ROUTERS
 from capplan.simulator.schedulers import SCHEDULERS
@@ -79,7 +80,7 @@ def test_recording_iterations_changes_nothing(router, scheduler, case):
 def test_all_blocks_of_gpus_and_hosts_are_free_in_the_end(scheduler, case, seed):
     scheduler, case = for_scheduler(scheduler, case, seed)
     deployment = case.deployment("jsq", scheduler)
-    fleet = Fleet(deployment, seed=0, slo=SLO, bin_width_s=1.0)
+    fleet = Fleet(deployment, Options(slo=SLO, bin_width_s=1.0))
 
     for _ in fleet.serve_all(case.trace):
         pass

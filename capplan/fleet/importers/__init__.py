@@ -1,6 +1,6 @@
 """Price files of other tools, read as rows of offers.
 
-Each tool has a module with ``is_own(names)``, which tells its file by the columns, and
+Each tool has a module with ``COLUMNS``, by which its file is known, and
 ``rows(path, table)``, which yields the line and our columns of each of its rows that
 prices GPUs. Its traps stand at its head.
 """
@@ -63,7 +63,7 @@ def _plain(path: Path) -> Iterable[tuple[str, dict[str, Any]]] | None:
         return _placed(path, azure_retail.rows(path, document))
     names, table = read_rows(path)
     for tool in _OF_CSV:
-        if tool.is_own(names):
+        if set(names) >= tool.COLUMNS:
             return _placed(path, tool.rows(path, table))
     return None
 

@@ -6,7 +6,7 @@
 import csv
 import io
 import zipfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from capplan.csv_file import cell_number
 from capplan.errors import InputError
 from capplan.input_file import MOST_TEXT_BYTES
 
-_COLUMNS = {"instance_name", "location", "price", "gpu_count", "gpu_name", "spot"}
+COLUMNS = {"instance_name", "location", "price", "gpu_count", "gpu_name", "spot"}
 _BY_MEMORY = {
     ("A100", 40): "A100-40GB-SXM",
     ("V100", 32): "V100-32GB-SXM2",
@@ -22,11 +22,6 @@ _BY_MEMORY = {
     ("H100", 94): "H100-NVL",
     ("H100NVL", 94): "H100-NVL",
 }
-
-
-def is_own(names: Sequence[str]) -> bool:
-    """Return whether a CSV with these columns is of gpuhunt."""
-    return set(names) >= _COLUMNS
 
 
 def rows(
@@ -66,7 +61,7 @@ def rows_of_zip(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
                 raise InputError(f"{path}: {entry.filename} is too large to read")
             text = archive.read(entry).decode("utf-8", errors="replace")
             table = csv.DictReader(io.StringIO(text))
-            if is_own(table.fieldnames or ()):
+            if set(table.fieldnames or ()) >= COLUMNS:
                 inside = path / entry.filename
                 for line, row in rows(inside, enumerate(table, start=2)):
                     row["provider"] = row["provider"] or inside.stem

@@ -4,7 +4,7 @@
 sum. What GPUs a node has is known for those of the catalog alone.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,7 @@ from capplan.fleet.catalog import gpu
 from capplan.fleet.nodes import find_node
 
 _USD = "MarketPriceHourly"
-_COLUMNS = {"InstanceID", "AssetClass", "InstanceType", _USD}
-
-
-def is_own(names: Sequence[str]) -> bool:
-    """Return whether a CSV with these columns is of Kubecost."""
-    return set(names) >= _COLUMNS
+COLUMNS = {"InstanceID", "AssetClass", "InstanceType", _USD}
 
 
 def rows(

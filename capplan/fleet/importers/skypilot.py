@@ -7,21 +7,16 @@ of one GPU at another, and are not read. ``A100`` is the one with 40 GB.
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from capplan.errors import InputError
 
-_COLUMNS = {"InstanceType", "AcceleratorName", "AcceleratorCount", "Price", "Region"}
+COLUMNS = {"InstanceType", "AcceleratorName", "AcceleratorCount", "Price", "Region"}
 _UNKNOWN_USD = 700.0
 _HOSTS = ("a2-", "a3-", "a4-", "g2-")
 _NAMES = {"A100": "A100-40GB-SXM", "H100-MEGA": "H100-SXM", "H200-141GB": "H200-SXM"}
-
-
-def is_own(names: Sequence[str]) -> bool:
-    """Return whether a CSV with these columns is of SkyPilot."""
-    return set(names) >= _COLUMNS
 
 
 def rows(

@@ -214,9 +214,9 @@ class BudgetSettings(
                     f"anchor_months has {month}, after the {self.horizon_months} "
                     "months of the budget",
                 )
-        for name in ("spot_price", "spot_return", "spot"):
-            if getattr(self, name) is not None and self.spot_share == 0:
-                raise SettingError(name, f"{name} is of spot nodes; give --spot-share")
+        if self.spot_share == 0:
+            names = "spot_price", "spot_return", "spot"
+            self.refuse(names, "is of spot nodes; give --spot-share")
 
     @property
     def growing(self) -> Growth:

@@ -36,9 +36,8 @@ def with_adapters(
         When vLLM refuses the settings, or the LLM's adapters are not modelled.
     """
     if not settings.enable_lora:
-        for name in AdapterSettings.model_fields:
-            if getattr(settings, name) not in (None, False):
-                raise InputError(f"{name} is given; expected --enable-lora with it")
+        names = AdapterSettings.model_fields
+        settings.refuse(names, "is given; expected --enable-lora with it")
         return engine
     max_rank = settings.max_lora_rank or _RANK
     rank = settings.lora_rank or max_rank

@@ -41,11 +41,8 @@ def with_images(
     """
     limit = parse_image_limit(settings.limit_mm_per_prompt)
     if limit == 0:
-        for name in _NEEDS_IMAGES:
-            if getattr(settings, name) not in (None, False):
-                raise InputError(
-                    f"{name} is given; expected --limit-mm-per-prompt with it"
-                )
+        why = "is given; expected --limit-mm-per-prompt with it"
+        settings.refuse(_NEEDS_IMAGES, why)
         return engine
     by_image = settings.mm_encoder_tp_mode == "data"
     images = Images(

@@ -181,11 +181,8 @@ def speculating(
     if not isinstance(settings, SpeculationSettings):
         return engine
     if settings.speculative_config is None:
-        for name in ("acceptance_rates", "draft_ms"):
-            if getattr(settings, name) is not None:
-                raise InputError(
-                    f"{name} is given; expected --speculative-config with it"
-                )
+        why = "is given; expected --speculative-config with it"
+        settings.refuse(("acceptance_rates", "draft_ms"), why)
         return engine
     config = parse_speculative_config(settings.speculative_config)
     if engine.scheduler.name != VLLM_V1.name:

@@ -19,6 +19,7 @@ COPYING = ("rebalancer", "prefill_replicas", "disaggregated")
 """Settings with which KV is copied between replicas."""
 
 POOLS = "Disaggregated prefill and decode"
+_OF_POOLS = "is of disaggregated prefill and decode; give"
 MOTION = "Replicas that come and go"
 
 
@@ -92,13 +93,10 @@ class DisaggregationSettings(HandOffSettings):
     def __init__(self, **values: Any) -> None:
         """Refuse settings that contradict each other."""
         super().__init__(**values)
-        for name in HandOffSettings.model_fields:
-            if not self.disaggregated and getattr(self, name) is not None:
-                raise SettingError(
-                    name,
-                    f"{name} is of disaggregated prefill and decode; "
-                    "give --disaggregated too",
-                )
+        if not self.disaggregated:
+            self.refuse(
+                HandOffSettings.model_fields, f"{_OF_POOLS} --disaggregated too"
+            )
 
 
 class PoolSettings(HandOffSettings):
@@ -126,13 +124,9 @@ class PoolSettings(HandOffSettings):
                 missing,
                 f"{missing} is not given; disaggregated prefill and decode take both",
             )
-        for name in HandOffSettings.model_fields:
-            if both[0] is None and getattr(self, name) is not None:
-                raise SettingError(
-                    name,
-                    f"{name} is of disaggregated prefill and decode; "
-                    "give --prefill-replicas and --decode-replicas too",
-                )
+        if both[0] is None:
+            flags = "--prefill-replicas and --decode-replicas too"
+            self.refuse(HandOffSettings.model_fields, f"{_OF_POOLS} {flags}")
 
     @property
     def is_disaggregated(self) -> bool:

@@ -105,21 +105,12 @@ class PlanSettings(
         super().__init__(**values)
         if len(set(self.llms)) < len(self.llms):
             raise SettingError("llm", f"llm is {self.llm}; expected each once")
-        for name in ("dispatcher", "rebalancer"):
-            if self.mix and getattr(self, name):
-                raise SettingError(
-                    name, f"{name} is of replicas of one kind; with --mix leave it out"
-                )
-        if self.disaggregated and self.rebalancer:
-            raise SettingError(
-                "rebalancer",
-                "rebalancer is of one pool; with --disaggregated leave it out",
-            )
-        for name in ("draws", "availability", "max_nodes", "mix"):
-            if self.disaggregated and getattr(self, name):
-                raise SettingError(
-                    name, f"{name} is of one pool; with --disaggregated leave it out"
-                )
+        if self.mix:
+            why = "is of replicas of one kind; with --mix leave it out"
+            self.refuse(("dispatcher", "rebalancer"), why)
+        if self.disaggregated:
+            names = "rebalancer", "draws", "availability", "max_nodes", "mix"
+            self.refuse(names, "is of one pool; with --disaggregated leave it out")
         for name in ("draws", "mix"):
             if getattr(self, name) and self.asking is not None:
                 raise SettingError(

@@ -74,11 +74,9 @@ class SpareNodeSettings(RepairSettings):
     def __init__(self, **values: Any) -> None:
         """Refuse settings of spares without spares, and a repair that takes no time."""
         super().__init__(**values)
-        for name in ("repair", "failures"):
-            if self.availability is None and getattr(self, name) is not None:
-                raise SettingError(
-                    name, f"{name} is of spare nodes; give --availability 99.9% too"
-                )
+        if self.availability is None:
+            why = "is of spare nodes; give --availability 99.9% too"
+            self.refuse(("repair", "failures"), why)
         if self.repair is not None and not parse_duration_s(self.repair) > 0:
             raise SettingError(
                 "repair", f"repair is {self.repair}; expected more than 0, as in 4h"

@@ -8,6 +8,7 @@ from capplan.report.columns import (
     Column,
     at,
     column,
+    format_cents,
     format_count,
     format_share,
     plural,
@@ -86,11 +87,6 @@ def signed_usd(amount_cents: int) -> str:
     return f"{sign}${dollars:,}.{rest:02}"
 
 
-def usd_text(amount: float) -> str:
-    """Return an amount to the cent."""
-    return f"${amount:,.2f}"
-
-
 def _headline(diff: PlanDiff) -> str:
     before, after = diff.old.usd_per_month, diff.new.usd_per_month
     if not diff.has_changed:
@@ -98,24 +94,24 @@ def _headline(diff: PlanDiff) -> str:
     if diff.old.best is None and diff.new.best is None:
         return "No configuration meets the SLO, before or now"
     if diff.old.best is None:
-        cost = "" if after is None else f", at {usd_text(after)} a month"
+        cost = "" if after is None else f", at {format_cents(after)} a month"
         return f"Feasible now{cost}; no configuration met the SLO before"
     if diff.new.best is None:
-        cost = "" if before is None else f"; it cost {usd_text(before)} a month"
+        cost = "" if before is None else f"; it cost {format_cents(before)} a month"
         return f"No configuration meets the SLO now{cost}"
     effects = diff.effects
     if effects is None or before is None or after is None:
         gpus = _arrow(diff.old.best.gpu_count, diff.new.best.gpu_count)
         return f"GPUs {gpus}; without a price on both sides no cost compares"
     if not effects.total_cents:
-        return f"Monthly cost unchanged at {usd_text(after)}"
+        return f"Monthly cost unchanged at {format_cents(after)}"
     share = (
         "" if diff.share is None else f" ({100 * diff.share:+.1f} %)".replace("-", "−")
     )
     arrow = "↑" if effects.total_cents > 0 else "↓"
     return (
         f"Monthly cost {signed_usd(effects.total_cents)}{share} {arrow} "
-        f"({usd_text(before)} → {usd_text(after)})"
+        f"({format_cents(before)} → {format_cents(after)})"
     )
 
 
@@ -194,7 +190,7 @@ def _rows(diff: PlanDiff, line: LineChange) -> list[Row]:
     if line.price_cents is not None and line.volume_cents is not None:
         moved = line.price_cents + line.volume_cents
         change = signed_usd(moved) if moved else ""
-    before, after = (_known(p and p.usd_per_month, usd_text) for p in pools)
+    before, after = (_known(p and p.usd_per_month, format_cents) for p in pools)
     rows.append(Row("$ per month", before, after, change))
     bests = (diff.old.best, diff.new.best)
     before, after = (_known(b and b.attained, format_share) for b in bests)
@@ -281,8 +277,8 @@ _CANDIDATE = (
     Column("", _both("status"), "status", justify="left"),
     Column("", _both("gpu_count"), "GPUs"),
     Column("", _both("node_count"), "nodes"),
-    column("", "$ per month before", usd_text, path="old.usd_per_month"),
-    column("", "after", usd_text, path="new.usd_per_month"),
+    column("", "$ per month before", format_cents, path="old.usd_per_month"),
+    column("", "after", format_cents, path="new.usd_per_month"),
     Column("", _moved, "change"),
 )
 """Columns of the configurations that changed."""

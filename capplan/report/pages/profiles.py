@@ -16,7 +16,7 @@ from capplan.latency.with_engine import as_planned
 from capplan.profiling.compare import Comparison
 from capplan.profiling.scenes import Point
 from capplan.report.charts.profile import profile_figures
-from capplan.report.columns import Column, column, format_count
+from capplan.report.columns import Column, column, format_count, format_ms
 from capplan.report.page import Page, Section, Table
 from capplan.report.pages.rank_profiles import rank_table
 from capplan.report.render.documents import document
@@ -179,10 +179,6 @@ def check_plot(path: Path | None) -> None:
         raise InputError(f"{path}: a plot is an HTML page; expected a name in .html")
 
 
-def _milliseconds(seconds: float) -> str:
-    return f"{1e3 * seconds:.2f} ms"
-
-
 def _described(row: Comparison) -> str:
     phase, batch, tokens, context = row.iteration
     if phase == "prefill":
@@ -199,8 +195,8 @@ def comparison_page(
     columns = (
         Column("", _described, "iteration", justify="left"),
         *(column(name, path=f"iteration.{name}") for name in Point._fields),
-        column("first_s", first.name, _milliseconds),
-        column("second_s", second.name, _milliseconds),
+        column("first_s", first.name, format_ms),
+        column("second_s", second.name, format_ms),
         Column(
             "",
             lambda row: row.second_s / row.first_s,

@@ -8,7 +8,7 @@ from capplan.latency.measurements import PHASES
 from capplan.latency.profile import ErrorRecord
 from capplan.latency.rank_profile import PARTS, RankProfile
 from capplan.latency.rank_tables import RankWork
-from capplan.report.columns import Column, column, format_count
+from capplan.report.columns import Column, column, format_count, format_ms
 from capplan.report.page import Page, Section, Table
 
 _BATCHES = (1, 8, 32, 64, 128, 256)
@@ -54,16 +54,12 @@ def _row(profile: RankProfile) -> dict[str, Any]:
     return row
 
 
-def _milliseconds(seconds: float) -> str:
-    return f"{1e3 * seconds:.2f} ms"
-
-
 _DECODES = (
     column("batch", "requests on each rank", format_count),
-    column("alone_s", "a rank alone", _milliseconds),
-    column("experts_s", "experts", _milliseconds),
-    column("exchange_s", "all-to-all", _milliseconds),
-    column("iteration_s", "together", _milliseconds),
+    column("alone_s", "a rank alone", format_ms),
+    column("experts_s", "experts", format_ms),
+    column("exchange_s", "all-to-all", format_ms),
+    column("iteration_s", "together", format_ms),
 )
 
 

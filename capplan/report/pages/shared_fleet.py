@@ -17,7 +17,7 @@ from capplan.planning.shared_fleet.result import (
 from capplan.planning.shared_fleet.share_nodes import JOINT
 from capplan.report import sentences
 from capplan.report.charts.nodes import node_figures
-from capplan.report.columns import format_share
+from capplan.report.columns import format_cents, format_share
 from capplan.report.page import Fact, Page, Section, Table, Tile
 from capplan.report.pages.shared_fleet_rows import (
     ALIKE,
@@ -30,7 +30,6 @@ from capplan.report.pages.shared_fleet_rows import (
     WAYS,
     alike_rows,
     bill_rows,
-    format_cents,
     hour_rows,
     map_rows,
     pool_row,

@@ -16,16 +16,11 @@ from capplan.planning.shared_fleet.result import (
     total_usd,
 )
 from capplan.report import sentences
-from capplan.report.columns import column, format_count, format_share
+from capplan.report.columns import column, format_cents, format_count, format_share
 from capplan.units import format_usd
 
 IDLE = "idle"
 """Who uses GPUs that are in no replica."""
-
-
-def format_cents(usd: float) -> str:
-    """Return dollars to the cent."""
-    return f"${usd:,.2f}"
 
 
 BILL = (

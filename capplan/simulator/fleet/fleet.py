@@ -9,15 +9,14 @@ import numpy as np
 from capplan.deployment.pools import Deployment
 from capplan.simulator.drivers.open_loop import NO_DRAIN, drain, run
 from capplan.simulator.fleet.front_end import FrontEnd
-from capplan.simulator.fleet.serving_pool import UNBOUNDED_JUMP, ServingPool
+from capplan.simulator.fleet.pool_state import MOST_AT_ONCE, Options
+from capplan.simulator.fleet.serving_pool import ServingPool
 from capplan.simulator.fleet.tournament import with_trees
 from capplan.simulator.jit import direct
 from capplan.simulator.results.bins import Bins
 from capplan.simulator.state import Needs, State
-from capplan.workload.slo import RequestSlo, Slo
 from capplan.workload.trace import Trace
 
-MOST_AT_ONCE = 250_000  # requests at most between two progress calls
 _FIRST_CHUNK = 5_000
 _PROGRESS_PERIOD_S = 0.25
 _DRAIN_STEPS = 64  # after the last arrival, for as long as the arrivals took
@@ -27,9 +26,6 @@ Progress = Callable[[int], None]
 """Called several times a second with the number of requests that have arrived."""
 Stopped = Callable[[], bool]
 """Called several times a second; True stops the simulation early."""
-
-
-_UNLIMITED = RequestSlo()
 
 
 class Pace:
@@ -63,29 +59,8 @@ class Fleet:
     Memory grows with the requests outstanding at once, not with the trace.
     """
 
-    def __init__(
-        self,
-        deployment: Deployment,
-        *,
-        seed: int,
-        limits: RequestSlo = _UNLIMITED,
-        slo: Slo | None = None,
-        bin_width_s: float,
-        record_iterations: bool = False,
-        longest_jump: int = UNBOUNDED_JUMP,
-        chunk: int | None = None,
-    ) -> None:
-        self._pool = ServingPool(
-            deployment.pool,
-            deployment.router,
-            seed=seed,
-            limits=limits,
-            slo=slo,
-            bin_width_s=bin_width_s,
-            results=min(chunk or MOST_AT_ONCE, MOST_AT_ONCE),
-            record_iterations=record_iterations,
-            longest_jump=longest_jump,
-        )
+    def __init__(self, deployment: Deployment, options: Options) -> None:
+        self._pool = ServingPool(deployment.pool, deployment.router, options)
         if self._pool.needs == Needs.COUNTS:
             self._pool.state = with_trees(self._pool.state)
         self.pools = (self._pool,)
@@ -95,7 +70,7 @@ class Fleet:
             tables.request_s,
             tables.api_request_s,
         )
-        self.generator = np.random.default_rng(seed)
+        self.generator = np.random.default_rng(options.seed)
         self.served = 0
         self._pace = Pace()
         self.last_arrival_s = -math.inf

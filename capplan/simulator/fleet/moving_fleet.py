@@ -14,7 +14,6 @@ from capplan.simulator.drivers.users import Index, last_asked_s, nobody, thinkin
 from capplan.simulator.fleet.beats import DISPATCH, knowing, note_finished
 from capplan.simulator.fleet.between import between, pulling_policy
 from capplan.simulator.fleet.fleet import (
-    MOST_AT_ONCE,
     Pace,
     Progress,
     Stopped,
@@ -23,8 +22,9 @@ from capplan.simulator.fleet.fleet import (
 from capplan.simulator.fleet.front_end import FrontEnd
 from capplan.simulator.fleet.motion import ANSWERS, MOVE, REBALANCE, Setting, motion
 from capplan.simulator.fleet.motion import Index as Moving
+from capplan.simulator.fleet.pool_state import Options
 from capplan.simulator.fleet.replicas import Replicas
-from capplan.simulator.fleet.serving_pool import UNBOUNDED_JUMP, ServingPool
+from capplan.simulator.fleet.serving_pool import ServingPool
 from capplan.simulator.fleet.ticks import Ticks
 from capplan.simulator.jit import direct, pointer
 from capplan.simulator.results.bins import Bins
@@ -36,27 +36,13 @@ from capplan.simulator.state import (
     Count,
     Schedules,
 )
-from capplan.workload.slo import RequestSlo, Slo
 from capplan.workload.trace import Trace
-
-_UNLIMITED = RequestSlo()
 
 
 class MovingFleet:
     """Pools of replicas that an event loop drives (``drivers/one_pool.py``)."""
 
-    def __init__(
-        self,
-        deployment: Deployment,
-        *,
-        seed: int,
-        limits: RequestSlo = _UNLIMITED,
-        slo: Slo | None = None,
-        bin_width_s: float,
-        record_iterations: bool = False,
-        longest_jump: int = UNBOUNDED_JUMP,
-        chunk: int | None = None,
-    ) -> None:
+    def __init__(self, deployment: Deployment, options: Options) -> None:
         prefills = deployment.pools[0].replica_count
         routers = (deployment.router, deployment.decode_router or deployment.router)
         disaggregated = len(deployment.pools) > 1
@@ -66,13 +52,7 @@ class MovingFleet:
             ServingPool(
                 pool,
                 router,
-                seed=seed,
-                limits=limits,
-                slo=slo,
-                bin_width_s=bin_width_s,
-                results=min(chunk or MOST_AT_ONCE, MOST_AT_ONCE),
-                record_iterations=record_iterations,
-                longest_jump=longest_jump,
+                options,
                 scheduler=pulling if index else None,
                 senders=senders if index else 0,
                 is_watched=deployment.is_watched,
@@ -98,7 +78,7 @@ class MovingFleet:
         self._front_s = np.array([*times_s, last.prompt_token_s])
         self._users = nobody()
         self._asked_until_s = math.inf
-        self.generator = np.random.default_rng(seed)
+        self.generator = np.random.default_rng(options.seed)
         self._pace = Pace()
         self.last_arrival_s = -math.inf
         self._moved = [np.zeros(0, MOVE)] if deployment.rebalancer else None

@@ -1,5 +1,7 @@
 """The state of a pool: arrays for equal replicas of an engine."""
 
+from dataclasses import dataclass, field
+
 import numpy as np
 
 from capplan.deployment.engine import EngineSettings
@@ -20,10 +22,13 @@ from capplan.simulator.state import (
     State,
     empty_state,
 )
+from capplan.workload.slo import RequestSlo, Slo
 
 _SLOTS = 4096  # requests outstanding at once; doubled when full
 _LOG_ITERATIONS = 20_000
 _LOG_ENTRIES = 2_000_000
+UNBOUNDED_JUMP = 2**62
+MOST_AT_ONCE = 250_000  # requests at most between two progress calls
 
 
 def scheduled_tables(tables: LatencyTables, engine: EngineSettings) -> LatencyTables:
@@ -49,24 +54,40 @@ def scheduled_tables(tables: LatencyTables, engine: EngineSettings) -> LatencyTa
     )
 
 
+@dataclass(frozen=True)
+class Options:
+    """How a simulation runs and what it records, whatever the deployment."""
+
+    bin_width_s: float
+    seed: int = 0
+    # for policies that look at SLOs
+    limits: RequestSlo = field(default_factory=RequestSlo)
+    slo: Slo | None = None
+    chunk: int | None = None  # requests that arrive at most; None: not known
+    record_iterations: bool = False
+    longest_jump: int = UNBOUNDED_JUMP
+
+    @property
+    def results(self) -> int:
+        """Requests that may finish before they are taken."""
+        return min(self.chunk or MOST_AT_ONCE, MOST_AT_ONCE)
+
+
 def pool_state(
     engine: EngineSettings,
     tables: LatencyTables,
     replica_count: int,
     *,
     router: Policy,
-    seed: int,
-    results: int,
-    record_iterations: bool,
-    longest_jump: int,
+    options: Options,
     senders: int = 0,
     ranks: int = 0,
 ) -> State:
     """Return the state of idle replicas.
 
-    As many as ``results`` requests may finish before they are taken from it. KV is
-    copied from as many replicas as there are ``senders``. With ``ranks`` each replica
-    is a group of so many.
+    As many as ``options.results`` requests may finish before they are taken from it.
+    KV is copied from as many replicas as there are ``senders``. With ``ranks`` each
+    replica is a group of so many.
     """
     policy, rules = engine.scheduler, engine.scheduler.rules
     state = empty_state(
@@ -76,9 +97,9 @@ def pool_state(
             max_num_seqs=engine.max_num_seqs,
             block_size=engine.block_size,
             cached_blocks=engine.kv_blocks - 1 if engine.prefix_caching else 0,
-            results=results + _SLOTS + replica_count,
-            iterations=_LOG_ITERATIONS if record_iterations else 0,
-            entries=_LOG_ENTRIES if record_iterations else 0,
+            results=options.results + _SLOTS + replica_count,
+            iterations=_LOG_ITERATIONS if options.record_iterations else 0,
+            entries=_LOG_ENTRIES if options.record_iterations else 0,
             bins=WINDOWS,
             draws=1,
             orders=_SLOTS if policy.does("orders") else 0,
@@ -107,11 +128,11 @@ def pool_state(
     late = engine.scheduler.rules.caches_late
     caching = Caching.LATE if late else Caching.AT_ONCE
     row.prefix_caching = caching if engine.prefix_caching else Caching.NONE
-    row.longest_jump = 1 if record_iterations else longest_jump
-    row.recording = int(record_iterations)
+    row.longest_jump = 1 if options.record_iterations else options.longest_jump
+    row.recording = int(options.record_iterations)
     row.attention_s = tables.attention_s
     row.request_s = tables.request_s
-    row.seed = seed
+    row.seed = options.seed
     row.reserves = int(rules.reserves)
     row.prompt_budget = int(rules.prompt_budget)
     keeps_batch = rules.keeps_batch

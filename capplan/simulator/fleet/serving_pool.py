@@ -17,7 +17,11 @@ from capplan.simulator.engine.group_state import READ_SCHEDULERS, with_groups
 from capplan.simulator.engine.images import image_columns, images_policy
 from capplan.simulator.engine.pipeline import pipeline_policy
 from capplan.simulator.engine.speculation import speculative_policy
-from capplan.simulator.fleet.pool_state import pool_state, scheduled_tables
+from capplan.simulator.fleet.pool_state import (
+    Options,
+    pool_state,
+    scheduled_tables,
+)
 from capplan.simulator.fleet.serve import no_groups
 from capplan.simulator.kv.drafted_states import drafted_states_policy
 from capplan.simulator.kv.states import states_policy
@@ -41,10 +45,9 @@ from capplan.simulator.state import (
     no_limits,
     with_more_slots,
 )
-from capplan.workload.slo import RequestSlo, Slo, require
+from capplan.workload.slo import require
 from capplan.workload.trace import Trace
 
-UNBOUNDED_JUMP = 2**62
 _LARGEST_GROUP = 2**40
 
 
@@ -63,14 +66,8 @@ class ServingPool:
         self,
         pool: Pool,
         router: str,
+        options: Options,
         *,
-        seed: int,
-        limits: RequestSlo,
-        slo: Slo | None,
-        bin_width_s: float,
-        results: int,
-        record_iterations: bool = False,
-        longest_jump: int = UNBOUNDED_JUMP,
         scheduler: Policy | None = None,
         senders: int = 0,
         is_watched: bool = False,
@@ -90,7 +87,7 @@ class ServingPool:
         elif engine.speculation is not None:
             reads = self.needs in (Needs.ALL, Needs.SEEN) or of_ranks is not None
             reads = reads or is_watched or parsed.name in READ_SCHEDULERS
-            eager = reads or engine.prefix_caching or record_iterations
+            eager = reads or engine.prefix_caching or options.record_iterations
             policy = speculative_policy(engine.speculation, eager=eager)
             engine = replace(engine, scheduler=policy)
         elif engine.prefill_schedule_interval > 1:
@@ -114,7 +111,7 @@ class ServingPool:
             if engine.speculation is not None:
                 of_ranks = engine.speculation.rank_tables(of_ranks)
         self.engine = engine
-        self._slo = slo
+        self._slo = options.slo
         self._slos_needed = (policy.rules.slos, f"scheduler {policy.name}")
         self._class_names: tuple[str, ...] = ()
         self._log: list[tuple[np.ndarray, np.ndarray]] = []
@@ -123,18 +120,16 @@ class ServingPool:
             timed,
             pool.replica_count,
             router=parsed,
-            seed=seed,
-            results=results,
-            record_iterations=record_iterations,
-            longest_jump=longest_jump,
+            options=options,
             senders=senders,
             ranks=0 if of_ranks is None else of_ranks.ranks,
         )
         if of_ranks is not None:
             sizes = pool.configuration.graph_sizes
             self.state = with_groups(self.state, engine, of_ranks, sizes)
-        self.bins = Bins(self.state, bin_width_s)
+        self.bins = Bins(self.state, options.bin_width_s)
         strictest = [Setting.TTFT_S, Setting.TPOT_S]
+        limits = options.limits
         self.state.settings[strictest] = limits.ttft_s, limits.mean_gap_s
         start(self.state)
 

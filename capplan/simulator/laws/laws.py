@@ -8,7 +8,7 @@ from capplan.deployment.pools import Deployment
 from capplan.errors import InputError
 from capplan.simulator.engine.examine import FAULTS
 from capplan.simulator.fleet.fleet import Fleet
-from capplan.simulator.fleet.serving_pool import UNBOUNDED_JUMP
+from capplan.simulator.fleet.pool_state import UNBOUNDED_JUMP, Options
 from capplan.simulator.laws.cases import Case
 from capplan.simulator.state import Count
 
@@ -37,8 +37,7 @@ def serve(
 ) -> Served:
     """Simulate a case and examine each call of the scheduler."""
     assert case.trace.arrival_s is not None
-    fleet = Fleet(
-        Deployment.of(case.configuration, case.replica_count, ROUTER),
+    options = Options(
         limits=case.slo.strictest(case.trace.class_names),
         slo=case.slo,
         seed=case.seed,
@@ -47,6 +46,8 @@ def serve(
         longest_jump=longest_jump,
         chunk=len(case.trace),
     )
+    deployment = Deployment.of(case.configuration, case.replica_count, ROUTER)
+    fleet = Fleet(deployment, options)
     fleet.state.engine[0].examined = 1
     try:
         done = [np.array(part) for part in fleet.serve_all(case.trace)]

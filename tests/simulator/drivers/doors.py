@@ -15,7 +15,7 @@ from capplan.simulator.drivers.open_loop import (
     take_slot,
 )
 from capplan.simulator.engine.wake import next_s
-from capplan.simulator.fleet.pool_state import pool_state, scheduled_tables
+from capplan.simulator.fleet.pool_state import Options, pool_state, scheduled_tables
 from capplan.simulator.fleet.serve import enqueue, step
 from capplan.simulator.fleet.serving_pool import schedules_of
 from capplan.simulator.jit import compiled, direct
@@ -76,10 +76,7 @@ class Pool:
             tables,
             pool.replica_count,
             router=parse_router(deployment.router),
-            seed=seed,
-            results=1000,
-            record_iterations=False,
-            longest_jump=2**62,
+            options=Options(bin_width_s=1.0, seed=seed, chunk=1000),
         )
         self.state.engine[0].bin_width_s = 1.0
         start(self.state)

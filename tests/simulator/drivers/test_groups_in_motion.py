@@ -19,10 +19,10 @@ from capplan.errors import InputError
 from capplan.latency.contract import linear_tables
 from capplan.latency.rank_tables import RankTables
 from capplan.simulator.fleet.observing import freeness_of
+from capplan.simulator.fleet.pool_state import Options
 from capplan.simulator.fleet.serving_pool import ServingPool
 from capplan.simulator.jit import from_python
 from capplan.simulator.simulate import simulate
-from capplan.workload.slo import RequestSlo
 from capplan.workload.trace import Trace
 from tests.deployments import fleet_of
 
@@ -187,9 +187,7 @@ def test_an_autoscaled_fleet_is_that_of_its_changes(drafts, seed):
 
 def test_the_freeness_of_a_group_is_that_of_all_its_ranks():
     pool = fleet().pool
-    state = ServingPool(
-        pool, "jsq", seed=0, limits=RequestSlo(), slo=None, bin_width_s=1.0, results=9
-    ).state
+    state = ServingPool(pool, "jsq", Options(bin_width_s=1.0, chunk=9)).state
     freeness = from_python(freeness_of)
 
     assert freeness(state, 0) == np.inf

@@ -16,7 +16,7 @@ from capplan.deployment.policy import indices
 from capplan.errors import InputError
 from capplan.latency.contract import linear_tables
 from capplan.simulator.fleet.motion import motion
-from capplan.simulator.fleet.pool_state import pool_state
+from capplan.simulator.fleet.pool_state import Options, pool_state
 from capplan.simulator.jit import compiled
 from capplan.simulator.rebalancers import parse_rebalancer
 from capplan.simulator.rebalancers.llumnix import RULES, freeness, rebalance
@@ -199,11 +199,8 @@ def state_of(replicas):
         replace(ENGINE, kv_blocks=101),
         TABLES,
         replicas,
-        seed=0,
         router=parse_router("jsq"),
-        results=1,
-        record_iterations=False,
-        longest_jump=1,
+        options=Options(bin_width_s=1.0, chunk=1, longest_jump=1),
     )
     return state, motion(len(state.requests), replicas)
 
