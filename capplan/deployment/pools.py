@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from capplan.deployment.changes import Change
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.split import Split
-from capplan.errors import InputError
+from capplan.errors import InputError, check_at_least
 
 PREFILL, DECODE = "prefill", "decode"
 """Roles of two pools."""
@@ -74,8 +74,7 @@ class Deployment:
         """Refuse pools that cannot work together."""
         if self.link_gb_per_s is not None and not self.link_gb_per_s > 0:
             raise InputError(f"link_gb_per_s is {self.link_gb_per_s}; expected > 0")
-        if not self.cold_start_s >= 0:
-            raise InputError(f"cold_start_s is {self.cold_start_s}; expected >= 0")
+        check_at_least(0, self, "cold_start_s")
         if self.split is not None:
             self._check_split(self.split)
             return

@@ -23,15 +23,6 @@ _SHIPPED = re.compile(r"(?:tp\d+-)?(?:dp\d+)?-?(?:ep\d+)?(?:\.[a-z_]+)*\.yaml")
 _TP_ALONE = re.compile(r"tp\d+\.yaml")
 
 
-def rank_profile_path(folder: Path, profile: RankProfile, *qualities: str) -> Path:
-    """Return the path of a profile of ranks in a folder of profiles.
-
-    ``qualities`` tell it from others of its layout, such as the all-to-all.
-    """
-    name = ".".join((str(profile.layout), *qualities, "yaml"))
-    return folder / profile.gpu / profile.llm / name
-
-
 def rank_profiles(
     folders: Sequence[Path] = (), *, gpu: str | None = None, llm: str | None = None
 ) -> Iterator[RankProfile]:

@@ -8,7 +8,7 @@ all D·t GPUs, each expert whole on one of them (EP) or cut into pieces (TP).
 import re
 from dataclasses import dataclass
 
-from capplan.errors import InputError
+from capplan.errors import InputError, check_at_least
 from capplan.llm.architecture import Architecture
 
 _NAME = re.compile(
@@ -39,10 +39,7 @@ class Layout:
                 f"EP {self.ep} does not divide the {self.gpus} GPUs of TP {self.tp} "
                 f"and DP {self.dp}; expected EP {_nearest_divisor(self.gpus, self.ep)}"
             )
-        if self.redundant_experts < 0:
-            raise InputError(
-                f"redundant_experts is {self.redundant_experts}; expected >= 0"
-            )
+        check_at_least(0, self, "redundant_experts")
         if self.redundant_experts and self.ep == 1:
             raise InputError(
                 f"{self.redundant_experts} redundant experts need expert parallelism; "

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from capplan.errors import InputError
+from capplan.errors import InputError, check_at_least
 from capplan.placement.kv_profile import kv_at
 from capplan.placement.replica import PlacementReplica
 from capplan.workload.trace import MAX_TOKENS
@@ -131,10 +131,7 @@ class PlacementProblem:
             value = getattr(self, name)
             if not 0 <= value <= 1:
                 raise InputError(f"{self.source}: {name} is {value}; expected 0 to 1")
-        if self.replica_count < 0:
-            raise InputError(
-                f"{self.source}: replica_count is {self.replica_count}; expected >= 0"
-            )
+        check_at_least(0, self, "replica_count", where=f"{self.source}: ")
         used = len(self.ongoing_replicas)
         if self.max_replicas is not None and self.max_replicas < max(used, 1):
             raise InputError(

@@ -17,7 +17,6 @@ from capplan.latency.profile_file import (
 from capplan.latency.rank_catalog import (
     folders_of_tp,
     named_rank_profile,
-    rank_profile_path,
     rank_profiles,
 )
 from capplan.latency.rank_profile import RankProfile
@@ -80,11 +79,10 @@ def test_a_part_without_work_takes_no_time():
 
 
 def test_a_profile_is_read_as_it_was_written(tmp_path):
-    path = rank_profile_path(tmp_path, profile(), "deepep")
+    path = tmp_path / "H200-SXM" / "DeepSeek-R1" / "dp4-ep4.deepep.yaml"
 
     save_profile(profile(), path)
 
-    assert path == tmp_path / "H200-SXM" / "DeepSeek-R1" / "dp4-ep4.deepep.yaml"
     assert load_rank_profile(path) == profile()
     assert profile_text(load_rank_profile(path)) == path.read_text()
 
@@ -131,7 +129,7 @@ def test_a_forged_file_is_refused_in_one_line(tmp_path, change, message):
 
 def test_neither_kind_of_profile_is_read_as_the_other(tmp_path):
     tp_alone = next(entry for entry in list_profiles() if entry.tp == 8).path
-    ranks = rank_profile_path(tmp_path, profile())
+    ranks = tmp_path / "H200-SXM" / "DeepSeek-R1" / "dp4-ep4.yaml"
     save_profile(profile(), ranks)
 
     with pytest.raises(ProfileError, match="expected 'capplan-rank-profile/1'"):
@@ -142,7 +140,7 @@ def test_neither_kind_of_profile_is_read_as_the_other(tmp_path):
 
 def test_profiles_of_ranks_beside_one_of_tp_are_not_taken_for_it(tmp_path):
     split = profile(tp=8, dp=1, ep=8)
-    save_profile(split, rank_profile_path(tmp_path, split))
+    save_profile(split, tmp_path / "H200-SXM" / "DeepSeek-R1" / "tp8-ep8.yaml")
     with pytest.raises(InputError, match="no profile in it"):
         list_profiles([tmp_path])
     assert folders_of_tp([tmp_path]) == []

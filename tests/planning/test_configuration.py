@@ -7,7 +7,7 @@ from capplan.deployment.configuration import Configuration
 from capplan.errors import CapplanWarning, ExtrapolationWarning, InputError
 from capplan.latency.catalog import find_profile, profile_path
 from capplan.latency.profile_file import save_profile
-from capplan.latency.rank_catalog import named_rank_profile, rank_profile_path
+from capplan.latency.rank_catalog import named_rank_profile
 from capplan.planning.configure.configuration import configurations
 from capplan.planning.plan.plan import plan
 from capplan.planning.settings.plan import PlanSettings
@@ -220,7 +220,7 @@ def test_ones_own_profiles_of_ranks_are_not_taken_with_tp_alone(tmp_path):
     ranks = named_rank_profile("H200-SXM/DeepSeek-R1/tp8-ep8")
     tp_alone = find_profile("DeepSeek-R1", "H200-SXM", 8)
     mine = tp_alone.model_copy(update={"source": "kernels of mine"})
-    save_profile(ranks, rank_profile_path(tmp_path, ranks))
+    save_profile(ranks, tmp_path / "H200-SXM" / "DeepSeek-R1" / "dp8-ep8.yaml")
     save_profile(mine, tmp_path / "mine.yaml")
     settings = PlanSettings(
         llm="DeepSeek-R1", gpu="H200-SXM", tp=8, profiles=tmp_path, price="H200-SXM=3"
@@ -237,7 +237,7 @@ def test_ones_own_profiles_of_ranks_are_not_taken_with_tp_alone(tmp_path):
 def test_ones_own_profiles_of_ranks_are_taken_before_the_shipped(tmp_path):
     ranks = named_rank_profile("H200-SXM/DeepSeek-R1/dp8-ep8")
     mine = ranks.model_copy(update={"source": "kernels of mine"})
-    save_profile(mine, rank_profile_path(tmp_path, ranks))
+    save_profile(mine, tmp_path / "H200-SXM" / "DeepSeek-R1" / "dp8-ep8.yaml")
     tp_alone = find_profile("DeepSeek-R1", "H200-SXM", 8)
     save_profile(tp_alone, tmp_path / "mine.yaml")
     settings = PlanSettings(

@@ -285,8 +285,8 @@ def test_copies_that_take_too_long_alone_exclude_a_pair(hand_off, limit):
         ({"hand_off": "teleport"}, "hand-off 'teleport' is not known"),
         ({"scheduler": "sarathi"}, "scheduler sarathi has no hand-off of prompts"),
         ({"rebalancer": "llumnix"}, "rebalancer is of one pool"),
-        ({"disaggregated": False, "hand_off": "nixl"}, "hand_off is of prompts and de"),
-        ({"disaggregated": False, "prefill_tp": 2}, "prefill_tp is of prompts and dec"),
+        ({"disaggregated": False, "hand_off": "nixl"}, "hand_off is of disagg"),
+        ({"disaggregated": False, "prefill_tp": 2}, "prefill_tp is of disagg"),
         ({"disaggregated": False, "link_gb_per_s": 9.0}, "link_gb_per_s is given; sch"),
     ],
 )

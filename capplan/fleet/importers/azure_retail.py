@@ -52,21 +52,19 @@ def rows(path: Path, document: Any) -> Iterator[tuple[int, Any]]:
             kind, term = "reserved", str(12 * years)
             usd /= years * _HOURS_PER_YEAR
         usd /= _hours(path, place, item, most=1 if kind == "reserved" else 10**6)
-        yield (
-            place,
-            {
-                "gpu": node.gpu,
-                "node": node.name,
-                "provider": "Azure",
-                "kind": kind,
-                "term_months": term,
-                "usd_per_node_h": usd,
-                "currency": item.get("currencyCode", "USD"),
-                "region": item.get("armRegionName", ""),
-                "as_of": str(item.get("effectiveStartDate", ""))[:10],
-                "source": "Azure Retail Prices",
-            },
-        )
+        own = {
+            "gpu": node.gpu,
+            "node": node.name,
+            "provider": "Azure",
+            "kind": kind,
+            "term_months": term,
+            "usd_per_node_h": usd,
+            "currency": item.get("currencyCode", "USD"),
+            "region": item.get("armRegionName", ""),
+            "as_of": str(item.get("effectiveStartDate", ""))[:10],
+            "source": "Azure Retail Prices",
+        }
+        yield place, own
 
 
 def _hours(path: Path, place: int, item: Mapping[str, Any], most: int) -> int:

@@ -36,19 +36,17 @@ def rows(
         memory = round(
             cell_number(path, line, "gpu_memory", row.get("gpu_memory") or "0")
         )
-        yield (
-            line,
-            {
-                "gpu": _BY_MEMORY.get((row["gpu_name"], memory), row["gpu_name"]),
-                "gpus": f"{gpus:g}",
-                "node": row["instance_name"],
-                "provider": row.get("provider") or "",
-                "kind": "spot" if is_spot else "on-demand",
-                "usd_per_node_h": row["price"],
-                "region": row["location"],
-                "source": "gpuhunt catalog",
-            },
-        )
+        own = {
+            "gpu": _BY_MEMORY.get((row["gpu_name"], memory), row["gpu_name"]),
+            "gpus": f"{gpus:g}",
+            "node": row["instance_name"],
+            "provider": row.get("provider") or "",
+            "kind": "spot" if is_spot else "on-demand",
+            "usd_per_node_h": row["price"],
+            "region": row["location"],
+            "source": "gpuhunt catalog",
+        }
+        yield line, own
 
 
 def rows_of_zip(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -36,18 +36,16 @@ def rows(
         region = row.get("Region", "")
         anywhere = alone.get(("", node.gpu), 0.0)
         beside = alone.get((region, node.gpu), anywhere)
-        yield (
-            line,
-            {
-                "gpu": node.gpu,
-                "node": node.name,
-                "provider": node.provider,
-                "usd_per_node_h": cell_number(path, line, _USD, row[_USD])
-                + node.gpus * beside,
-                "region": region,
-                "source": "Kubecost prices",
-            },
-        )
+        own = {
+            "gpu": node.gpu,
+            "node": node.name,
+            "provider": node.provider,
+            "usd_per_node_h": cell_number(path, line, _USD, row[_USD])
+            + node.gpus * beside,
+            "region": region,
+            "source": "Kubecost prices",
+        }
+        yield line, own
 
 
 def _gpu(label: str) -> str:

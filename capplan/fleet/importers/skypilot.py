@@ -48,18 +48,16 @@ def rows(
                         f"GPUs, which no row of {row['Region'] or 'its region'} "
                         "prices; expected both"
                     )
-            yield (
-                line,
-                {
-                    "gpu": _NAMES.get(row["AcceleratorName"], row["AcceleratorName"]),
-                    "gpus": str(gpus),
-                    "node": row["InstanceType"],
-                    "kind": kind,
-                    "usd_per_node_h": usd,
-                    "region": row["Region"],
-                    "source": "SkyPilot catalog",
-                },
-            )
+            own = {
+                "gpu": _NAMES.get(row["AcceleratorName"], row["AcceleratorName"]),
+                "gpus": str(gpus),
+                "node": row["InstanceType"],
+                "kind": kind,
+                "usd_per_node_h": usd,
+                "region": row["Region"],
+                "source": "SkyPilot catalog",
+            }
+            yield line, own
 
 
 def _count(row: dict[str, str]) -> int:

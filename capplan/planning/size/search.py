@@ -5,7 +5,7 @@ Aladdin, section 4.1, Eq. 5 and 6.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -165,8 +165,10 @@ def _row(option: TpOption, context_tokens: float, slo_tpot_s: float) -> TpRow:
     batches = np.arange(1, option.max_batch + 1)
     keeps = np.flatnonzero(option.decode_s(batches, context_tokens) <= slo_tpot_s)
     tpot_batch = int(batches[keeps[-1]]) if len(keeps) else 0
+    row = TpRow(option.gpu, option.tp, kv_batch, tpot_batch=tpot_batch)
     if not kv_batch or not tpot_batch:
-        return _cannot_serve(option, kv_batch, tpot_batch, context_tokens, slo_tpot_s)
+        reason = _cannot_serve(option, kv_batch, context_tokens, slo_tpot_s)
+        return replace(row, infeasible_reason=reason)
 
     kv_run = min(kv_batch, option.max_batch)
     kv_s = float(option.decode_s(kv_run, context_tokens))
@@ -185,12 +187,9 @@ def _row(option: TpOption, context_tokens: float, slo_tpot_s: float) -> TpRow:
     line = None
     if option.usd_per_h is not None:
         line = per_million("output", throughput * option.tp, option.usd_per_h)
-    return TpRow(
-        gpu=option.gpu,
-        tp=option.tp,
-        kv_batch=kv_batch,
+    return replace(
+        row,
         kv_tokens_per_s_per_gpu=kv_throughput,
-        tpot_batch=tpot_batch,
         tpot_tokens_per_s_per_gpu=tpot_throughput,
         tokens_per_s_per_gpu=throughput,
         batch=batch,
@@ -201,29 +200,17 @@ def _row(option: TpOption, context_tokens: float, slo_tpot_s: float) -> TpRow:
 
 
 def _cannot_serve(
-    option: TpOption,
-    kv_batch: int,
-    tpot_batch: int,
-    context_tokens: float,
-    slo_tpot_s: float,
-) -> TpRow:
+    option: TpOption, kv_batch: int, context_tokens: float, slo_tpot_s: float
+) -> str:
     if not kv_batch:
-        reason = (
+        return (
             f"a request holds {context_tokens:,.0f} tokens on average, "
             f"the replica {option.kv_capacity_tokens:,}"
         )
-    else:
-        alone = format_duration(float(option.decode_s(1, context_tokens)))
-        reason = (
-            f"one request alone takes {alone} per output token, "
-            f"the SLO is {format_duration(slo_tpot_s)}"
-        )
-    return TpRow(
-        gpu=option.gpu,
-        tp=option.tp,
-        kv_batch=kv_batch,
-        tpot_batch=tpot_batch,
-        infeasible_reason=reason,
+    alone = format_duration(float(option.decode_s(1, context_tokens)))
+    return (
+        f"one request alone takes {alone} per output token, "
+        f"the SLO is {format_duration(slo_tpot_s)}"
     )
 
 

@@ -19,7 +19,7 @@ from capplan.report.page import Fact, Figure, Section, Table
 from capplan.units import format_duration, format_usd
 
 
-def disaggregated_sections(plan: Plan) -> list[Section]:
+def pool_sections(plan: Plan) -> list[Section]:
     """Return what disaggregated prefill and decode are worth, where asked."""
     if plan.disaggregation is None:
         return []

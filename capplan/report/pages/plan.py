@@ -31,11 +31,7 @@ from capplan.report.pages import purchase
 from capplan.report.pages.assumptions import assumption_sections
 from capplan.report.pages.candidates import COLUMNS, candidate_values, plan_columns
 from capplan.report.pages.classes import classes_section, classes_table
-from capplan.report.pages.disaggregated import (
-    disaggregated_sections,
-    one_fewer,
-    verdict,
-)
+from capplan.report.pages.disaggregated import one_fewer, pool_sections, verdict
 from capplan.report.pages.mix import mix_sections, mix_sentence
 from capplan.report.pages.probes import probes_section
 from capplan.report.pages.risk import draws_table, risk_section
@@ -82,7 +78,7 @@ def plan_page(plan: Plan) -> Page:
             risk_section(plan.risk),
             spares_section(plan.n_plus_k),
             *mix_sections(plan),
-            *disaggregated_sections(plan),
+            *pool_sections(plan),
             _candidates(plan),
             *(() if best is None else (served_section(plan), lengths_section(plan))),
             Section(

@@ -5,7 +5,6 @@ from functools import partial
 from typing import Any
 
 from capplan.latency.measurements import PHASES
-from capplan.latency.profile import ErrorRecord
 from capplan.latency.rank_profile import PARTS, RankProfile
 from capplan.latency.rank_tables import RankWork
 from capplan.report.columns import Column, column, format_count, format_ms
@@ -49,8 +48,7 @@ def _row(profile: RankProfile) -> dict[str, Any]:
     row["layout"] = str(profile.layout)
     row["engine"] = f"{profile.engine} {profile.engine_version}".strip()
     for part in (*PHASES, *PARTS):
-        record = profile.errors.get(part) or ErrorRecord()
-        row[f"{part}_error"] = record.held_out_mean_abs
+        row[f"{part}_error"] = profile.errors_of(part).held_out_mean_abs
     return row
 
 

@@ -6,12 +6,7 @@ from functools import partial
 from capplan.planning.evaluate.run import Run
 from capplan.planning.plan.beyond_peak import TIMES
 from capplan.planning.plan.result import Plan
-from capplan.planning.plan.throughput import (
-    PLANNED,
-    SATURATED,
-    WITHIN_SLO,
-    Throughput,
-)
+from capplan.planning.plan.throughput import PLANNED, SATURATED, WITHIN_SLO, Throughput
 from capplan.report.charts.served import length_figures, traffic_figures
 from capplan.report.columns import column, format_count, format_share
 from capplan.report.page import FILES, Fact, Section, Table
