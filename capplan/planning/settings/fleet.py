@@ -193,12 +193,9 @@ class LifeSettings(LossSettings):
     def __init__(self, **values: Any) -> None:
         """Refuse settings that contradict each other."""
         super().__init__(**values)
-        if self.cold_start is not None and not (self.autoscaler or self.spot):
-            raise SettingError(
-                "cold_start",
-                "cold_start is of replicas that are ordered; give --autoscaler or "
-                "--spot too",
-            )
+        if not (self.autoscaler or self.spot):
+            why = "is of replicas that are ordered; give --autoscaler or --spot too"
+            self.refuse(["cold_start"], why)
         if self.autoscaler and self.rolling_update:
             raise SettingError(
                 "rolling_update",

@@ -103,22 +103,17 @@ class LayoutSettings(ConfigurationSettings):
     def __init__(self, **values: Any) -> None:
         """Refuse settings that contradict each other."""
         super().__init__(**values)
-        if self.eplb_config is not None and not self.enable_eplb:
-            raise SettingError(
-                "eplb_config", "eplb_config is given; expected enable_eplb with it"
-            )
+        if not self.enable_eplb:
+            self.refuse(["eplb_config"], "is given; expected enable_eplb with it")
         if self.enable_eplb and self.enable_expert_parallel is not True:
             raise SettingError(
                 "enable_eplb",
                 "enable_eplb levels experts that are whole on GPUs; expected "
                 "enable_expert_parallel with it",
             )
-        if self.prefill_schedule_interval is not None and not self.may_have_ranks:
-            raise SettingError(
-                "prefill_schedule_interval",
-                "prefill_schedule_interval is of ranks that step together; expected "
-                "data_parallel_size above 1 with it",
-            )
+        if not self.may_have_ranks:
+            why = "is of ranks that step together; expected data_parallel_size above 1"
+            self.refuse(["prefill_schedule_interval"], f"{why} with it")
 
         stages = max(self.pipeline_parallel_size, default=1)
         if stages > 1 and (self.may_have_ranks or self.enable_expert_parallel):
