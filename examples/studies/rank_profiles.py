@@ -35,7 +35,7 @@ from capplan.latency.aiconfigurator import parse_source
 from capplan.latency.importers.identity import GPU_NAMES
 from capplan.latency.measurements import PHASES
 from capplan.latency.profile_file import save_profile
-from capplan.latency.rank_catalog import rank_profile_path, rank_profiles
+from capplan.latency.rank_catalog import rank_profiles
 from capplan.latency.rank_fit import fit_ranks
 from capplan.latency.rank_kernels import read_parts
 from capplan.latency.rank_profile import PARTS, RankProfile
@@ -176,7 +176,8 @@ def written(row: Row, out: Path) -> str:
     text += f"; beside reading its weights {ratio:.2f}"
     if not LEAST_OF_WEIGHTS <= ratio <= MOST_OF_WEIGHTS:
         return f"left out: {text}"
-    save_profile(profile, rank_profile_path(out, profile, *row.qualities))
+    name = ".".join((str(profile.layout), *row.qualities, "yaml"))
+    save_profile(profile, out / profile.gpu / profile.llm / name)
     return text
 
 
