@@ -23,7 +23,9 @@ def path_text(value: Any) -> Any:
     return None if value is None else str(value)
 
 
-PathText = Annotated[str, BeforeValidator(path_text), NAMES_FILE]
+Text = Annotated[str, BeforeValidator(path_text)]
+"""A text; a number is one too."""
+PathText = Annotated[Text, NAMES_FILE]
 """A text that may name a file."""
 
 

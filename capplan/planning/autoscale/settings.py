@@ -29,6 +29,13 @@ def policy_names(value: Any) -> Any:
     return tuple(policy_texts(value, "[hpa, ray:target=20]", is_bare=True))
 
 
+Policies = Annotated[
+    tuple[Annotated[str, validated_with(parse_autoscaler)], ...],
+    BeforeValidator(policy_names),
+]
+"""Autoscalers by name, with their settings."""
+
+
 class AutoscaleSettings(
     LayoutSettings,
     SpeculationSettings,
@@ -43,10 +50,7 @@ class AutoscaleSettings(
     scenario_of: ClassVar = PlanSettings
     searches_layouts: ClassVar[bool] = False
 
-    policies: Annotated[
-        tuple[Annotated[str, validated_with(parse_autoscaler)], ...],
-        BeforeValidator(policy_names),
-    ] = setting(
+    policies: Policies = setting(
         (),
         MOTION,
         "A,B",

@@ -6,7 +6,7 @@ from pydantic import BeforeValidator, Field
 
 from capplan.fleet.grids import grid_of
 from capplan.llm.layout import Layout
-from capplan.planning.autoscale.settings import AutoscaleSettings, policy_names
+from capplan.planning.autoscale.settings import AutoscaleSettings, Policies
 from capplan.planning.budget.growth import Growth, growth_text, parse_growth
 from capplan.planning.budget.scenarios import (
     Scenario,
@@ -27,9 +27,8 @@ from capplan.planning.settings.layouts import LayoutSettings
 from capplan.planning.settings.plan import PlanningSettings, PlanSettings
 from capplan.planning.settings.speculation import SpeculationSettings
 from capplan.planning.settings.traffic import TrafficSettings
-from capplan.setting_values import pairs_text, parts, path_text
+from capplan.setting_values import Text, pairs_text, parts
 from capplan.settings import SettingError, setting, validated_with
-from capplan.simulator.autoscalers import parse_autoscaler
 from capplan.units import check_duration, parse_duration_s
 
 BUDGET = "Budget"
@@ -68,9 +67,7 @@ class BudgetSettings(
         "Growth: 3%/month, 40%/year, or of each part: "
         "users=3%/month,requests=1%/month,tokens=10%/year.",
     )
-    window: Annotated[
-        str, BeforeValidator(path_text), validated_with(check_duration)
-    ] = setting(
+    window: Annotated[Text, validated_with(check_duration)] = setting(
         "10m",
         BUDGET,
         "TIME",
@@ -136,9 +133,7 @@ class BudgetSettings(
         "Price of a spot GPU-hour (default: an offer of the same provider).",
         gt=0,
     )
-    spot_return: Annotated[
-        str | None, BeforeValidator(path_text), validated_with(check_duration)
-    ] = setting(
+    spot_return: Annotated[Text | None, validated_with(check_duration)] = setting(
         None,
         BUDGET,
         "TIME",
@@ -156,7 +151,7 @@ class BudgetSettings(
         "defaults.",
     )
     wacc: float = setting(0.08, BUDGET, "SHARE", "Cost of capital, a year.", ge=0, le=1)
-    grid: Annotated[str, BeforeValidator(path_text), validated_with(grid_of)] = setting(
+    grid: Annotated[Text, validated_with(grid_of)] = setting(
         "USA",
         BUDGET,
         "COUNTRY|G",
@@ -182,10 +177,7 @@ class BudgetSettings(
         "M,M",
         "Months whose peaks are simulated (default: 1, 12, 24 and the last).",
     )
-    policies: Annotated[
-        tuple[Annotated[str, validated_with(parse_autoscaler)], ...],
-        BeforeValidator(policy_names),
-    ] = setting(
+    policies: Policies = setting(
         ("hpa",),
         MOTION,
         "A,B",

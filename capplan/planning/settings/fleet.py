@@ -8,7 +8,7 @@ from pydantic import BeforeValidator
 from capplan.deployment.changes import parse_absence, parse_loss_per_month
 from capplan.deployment.cold_start import parse_cold_start_s
 from capplan.planning.settings.groups import METHOD, MOST_REPLICAS
-from capplan.setting_values import parts, path_text
+from capplan.setting_values import Text, parts
 from capplan.settings import SettingError, Settings, setting, validated_with
 from capplan.simulator.autoscalers import AUTOSCALERS
 from capplan.simulator.hand_offs import HAND_OFFS
@@ -137,18 +137,14 @@ class PoolSettings(HandOffSettings):
 class OrderSettings(Settings):
     """How long a replica takes to come, and how often its cloud takes one back."""
 
-    cold_start: Annotated[
-        str | None, BeforeValidator(path_text), validated_with(parse_cold_start_s)
-    ] = setting(
+    cold_start: Annotated[Text | None, validated_with(parse_cold_start_s)] = setting(
         None,
         MOTION,
         "TIME",
         "From the order of a replica to its first request (default: node, image, "
         "weights and engine, as assumed).",
     )
-    spot: Annotated[
-        str | None, BeforeValidator(path_text), validated_with(parse_loss_per_month)
-    ] = setting(
+    spot: Annotated[Text | None, validated_with(parse_loss_per_month)] = setting(
         None,
         MOTION,
         "SHARE/month",
@@ -169,9 +165,7 @@ class LossSettings(OrderSettings):
         "Replicas or nodes that die, and when: 2@peak:4h, 1@8h:30m, 1node@peak:4h.",
         repeated=True,
     )
-    rolling_update: Annotated[
-        str | None, BeforeValidator(path_text), validated_with(parse_absence)
-    ] = setting(
+    rolling_update: Annotated[Text | None, validated_with(parse_absence)] = setting(
         None,
         MOTION,
         "TIME",

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator
 
 from capplan.fleet.node_failures import FAILURES_PER_1000_NODE_DAYS, REPAIR_H
-from capplan.setting_values import path_text
+from capplan.setting_values import Text
 from capplan.settings import SettingError, Settings, setting, validated_with
 from capplan.units import parse_duration_s
 
@@ -32,9 +32,7 @@ def share_or_percent(value: Any) -> Any:
 class RepairSettings(Settings):
     """How often nodes fail, and for how long."""
 
-    repair: Annotated[
-        str | None, BeforeValidator(path_text), validated_with(parse_duration_s)
-    ] = setting(
+    repair: Annotated[Text | None, validated_with(parse_duration_s)] = setting(
         None,
         SPARES,
         "TIME",

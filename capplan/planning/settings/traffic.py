@@ -11,6 +11,7 @@ from capplan.setting_values import (
     ALL,
     NAMES_FILE,
     PathText,
+    Text,
     columns_by_name,
     path_text,
     slo_texts,
@@ -44,9 +45,7 @@ def _trace_path(value: Any) -> Any:
         raise ValueError(str(error)) from None
 
 
-MeanLength = Annotated[
-    str | None, BeforeValidator(path_text), validated_with(parse_mean_length)
-]
+MeanLength = Annotated[Text | None, validated_with(parse_mean_length)]
 """A length, or a mean and its standard deviation. [tokens]"""
 
 TracePath = Annotated[str, BeforeValidator(_trace_path), NAMES_FILE]
@@ -172,9 +171,7 @@ class ArrivalSettings(Settings):
 class ThinkSettings(Settings):
     """How long users think."""
 
-    think: Annotated[
-        str | None, BeforeValidator(path_text), validated_with(parse_think)
-    ] = setting(
+    think: Annotated[Text | None, validated_with(parse_think)] = setting(
         None,
         WORKLOAD,
         "TIME",
@@ -296,18 +293,14 @@ class ObjectiveSettings(LimitSettings):
         "Apply --attainment to each class with its own SLO (default `class`), or to "
         "all requests (`all`).",
     )
-    attain_in: Annotated[
-        str | None, BeforeValidator(path_text), validated_with(_window_s)
-    ] = setting(
+    attain_in: Annotated[Text | None, validated_with(_window_s)] = setting(
         None,
         OBJECTIVE,
         "TIME|trace",
         "Attain the target in every window of this length: 1h, 5m (default: in every "
         "hour of a trace of 2 h or more with times of its own); `trace`: in the mean.",
     )
-    warm_up: Annotated[
-        str | None, BeforeValidator(path_text), validated_with(check_duration)
-    ] = setting(
+    warm_up: Annotated[Text | None, validated_with(check_duration)] = setting(
         None,
         OBJECTIVE,
         "TIME",
