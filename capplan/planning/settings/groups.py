@@ -299,13 +299,9 @@ class LatencySettings(Settings):
         super().__init__(**values)
         if self.latency_ms is None:
             return
-        for name in ("engine", "engine_overhead", "latency_quantile"):
-            given = getattr(self, name)
-            of_times = name != "engine" or "@" in str(given)  # a version has its own
-            if given is not None and of_times:
-                raise SettingError(
-                    name, f"{name} is of a profile; latency_ms takes its place"
-                )
+        names = ["engine"] if "@" in (self.engine or "") else []  # a version's times
+        names += "engine_overhead", "latency_quantile"
+        self.refuse(names, "is of a profile; latency_ms takes its place")
         if len(self.latency_ms) != 5:
             raise SettingError(
                 "latency_ms",

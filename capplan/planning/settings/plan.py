@@ -111,13 +111,9 @@ class PlanSettings(
         if self.disaggregated:
             names = "rebalancer", "draws", "availability", "max_nodes", "mix"
             self.refuse(names, "is of one pool; with --disaggregated leave it out")
-        for name in ("draws", "mix"):
-            if getattr(self, name) and self.asking is not None:
-                raise SettingError(
-                    name,
-                    f"{name} is of arrivals; users ask less of a slow fleet: leave out "
-                    f"{name} or users",
-                )
+        if self.asking is not None:
+            why = "is of arrivals; users ask less of slow fleets: leave it or users out"
+            self.refuse(("draws", "mix"), why)
 
     @property
     def api(self) -> ApiPrice | None:
@@ -169,15 +165,10 @@ class SimulateSettings(
     def __init__(self, **values: Any) -> None:
         """Refuse settings that contradict each other."""
         super().__init__(**values)
-        if not self.is_disaggregated:
-            return
-        for name in OF_ONE_POOL:
-            if name in self.model_fields_set and getattr(self, name):
-                raise SettingError(
-                    name,
-                    f"{name} is of one pool; with --prefill-replicas and "
-                    "--decode-replicas leave it out",
-                )
+        if self.is_disaggregated:
+            names = [name for name in OF_ONE_POOL if name in self.model_fields_set]
+            flags = "--prefill-replicas and --decode-replicas"
+            self.refuse(names, f"is of one pool; with {flags} leave it out")
 
 
 class CapacitySettings(
