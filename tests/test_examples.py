@@ -85,7 +85,7 @@ def test_a_week_is_autoscaled_as_the_docs_say(tmp_path, capsys):
     assert code == 0
     # Asked of every hour, none but the fixed fleet attains the target.
     assert document["best"] == "fixed"
-    assert document["fixed"]["peak_replicas"] == 7
+    assert document["fixed"]["peak_replicas"] == 6
     for row in (document["fixed"], *rows.values()):
         told = format_share(row["slo_attainment"])
         paid = f"{row['gpu_hours_paid']:,.0f}"
