@@ -23,7 +23,9 @@ ASKED = {"workload": TRAFFIC, "rate": 40.0, "slo": ("ttft=1s,tpot=40ms",)}
 def configuration(how="kernel-sum", usd=2.0, **price):
     """A configuration whose profile was obtained in a way."""
     tables = linear_tables(10e-3, 1e-4, 0, 0, 0, max_batch=8, max_tokens=64)
-    profile = SimpleNamespace(how=how, kernels_from=None, engine_time=None)
+    profile = SimpleNamespace(
+        how=how, kernels_from=None, engine_time=None, is_load_tested=False
+    )
     cost = Price(usd, "a source", **price)
     return Configuration(EngineSettings(), tables, "GPU", 1, cost, profile)
 
