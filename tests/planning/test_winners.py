@@ -57,7 +57,7 @@ def test_a_guessed_price_and_an_estimated_latency_are_doubts():
 @pytest.mark.filterwarnings("ignore::capplan.errors.CapplanWarning")
 def test_engines_that_differ_by_a_factor_of_two_do_not_take_the_headline():
     """Llama FP8 on MI300X is cheaper here, with four times as many replicas or not."""
-    prices = {"MI300X": "1.5", "H100-SXM": "4"}
+    prices = {"MI300X": "1", "H100-SXM": "4"}
     result = plan(
         PlanSettings(
             **ASKED, llm="Llama-3.3-70B-FP8", gpu="MI300X,H100-SXM", tp=2, price=prices
