@@ -9,7 +9,7 @@ from capplan.cli.answer import is_quiet, show
 from capplan.cli.interruption import INTERRUPTED, interruptible
 from capplan.cli.notices import announce_compilation
 from capplan.cli.options import with_settings
-from capplan.cli.scenario import Scenario, Source, settings_of_source
+from capplan.cli.scenario import Scenario, Source, settings_from, settings_of_source
 from capplan.report.questions import QUESTIONS, question_of
 from capplan.settings import Settings
 
@@ -21,7 +21,7 @@ def command_of(name: str) -> Callable[..., int]:
     question = QUESTIONS[name]
 
     def from_scenario(scenario: Scenario = None, **flags: Any) -> int:
-        return answered(name, settings_of_source(question.model, scenario, flags))
+        return answered(name, settings_from(question.model, scenario, flags))
 
     def from_source(source: Source = None, **flags: Any) -> int:
         return answered(name, settings_of_source(question.model, source, flags))

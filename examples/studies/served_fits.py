@@ -505,21 +505,21 @@ def of_prompts(its: Sequence[Case], rows: Sequence[EngineRow]) -> list[EngineRow
     made = []
     for key, of in bursts.items():
         row = chosen(rows, of[0])
+        if row is None or row.engine != key.engine:
+            continue
+        [llm] = key.llms
         lengths = ", ".join(f"{case.sweep.isl}/{case.sweep.osl}" for case in of)
         its_own = EngineRow(
-            of=key.of if row is None else row.of,
+            of=row.of,
             gpus=[key.family],
             llms=list(key.llms),
             experts=key.kind == "experts",
             engine=key.engine,
             engine_version=of[0].sweep.version,
             prompts_only=True,
-            source=f"bursts of {key.llms[0]} on {key.family}, {lengths} tokens "
+            source=f"bursts of {llm} on {key.family}, {lengths} tokens "
             f"({of[0].sweep.source})",
         )
-        [llm] = key.llms
-        if row is None or row.engine != key.engine:
-            continue
         if its_own.nearness(llm) > row.nearness(llm):
             factor = _prefill_factor(of, row)
             made.append(its_own.model_copy(update={"prefill_factor": factor}))

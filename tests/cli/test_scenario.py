@@ -202,3 +202,13 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path, content, expected):
 
     with pytest.raises(InputError, match=expected):
         settings_from(PlanSettings, path, {})
+
+
+@pytest.mark.parametrize("command", ["plan", "simulate", "demand", "compare"])
+def test_a_plan_is_no_scenario_of_a_command_that_takes_none(command, tmp_path, capsys):
+    planned = tmp_path / "plan.json"
+    planned.write_text('{"schema": "capplan.plan/12", "settings": {"rate": 5}}')
+
+    assert exit_code([command, str(planned)]) == 2
+
+    assert "plan.json:1: schema is not a setting" in capsys.readouterr().err

@@ -26,12 +26,8 @@ from capplan.planning.mix.mix import mix_of
 from capplan.planning.plan.assumptions import assumptions
 from capplan.planning.plan.in_full import in_full
 from capplan.planning.plan.result import Plan
-from capplan.planning.plan.speculation_worth import (
-    best_of_drafts,
-)
-from capplan.planning.prove.proof import (
-    bound_held,
-)
+from capplan.planning.plan.speculation_worth import best_of_drafts
+from capplan.planning.prove.proof import bound_held
 from capplan.planning.settings.plan import PlanSettings
 from capplan.planning.size.bounded import bounded, with_bounds
 from capplan.planning.size.candidates import (

@@ -10,6 +10,9 @@ from capplan.deployment.engine import EngineSettings
 from capplan.deployment.pools import DECODE, PREFILL
 from capplan.simulator.hand_offs import MIXING, parse_hand_off
 
+Counts = tuple[int, ...]
+"""Replicas for prompts, and for decoding."""
+
 Columns = Mapping[str, np.ndarray]
 """Those of ``bound_check.COLUMNS``, one row per request."""
 
@@ -52,10 +55,6 @@ class Part:
 
 
 WHOLE = Part()
-
-
-Counts = tuple[int, ...]
-"""Replicas for prompts, and for decoding."""
 
 
 def one_fewer(counts: Counts) -> list[Counts]:
