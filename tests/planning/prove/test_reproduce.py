@@ -110,7 +110,7 @@ def test_a_bound_of_the_mix_holds_and_is_none_of_given_arrivals(tmp_path):
 
 @pytest.mark.thorough
 def test_the_example_report_holds_when_everything_is_made_again():
-    path = Path(__file__).parents[2] / "reports" / "plan" / "plan.json"
+    path = Path(__file__).parents[3] / "reports" / "plan" / "plan.json"
 
     document = json.loads(path.read_text(encoding="utf-8"))
 

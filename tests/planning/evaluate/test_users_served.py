@@ -13,7 +13,7 @@ import pytest
 from capplan.planning.evaluate.run import simulate_deployment
 from capplan.planning.settings.plan import SimulateSettings
 
-SWEEPS = Path(__file__).parents[3] / "shared/data/served/sweeps.csv"
+SWEEPS = Path(__file__).parents[4] / "shared/data/served/sweeps.csv"
 GPUS = {"h100": "H100-SXM", "h200": "H200-SXM", "b200": "B200-SXM"}
 # With 16-bit KV these ran fewer requests at once: the README leaves them out.
 SHORT_OF_KV = ("h100", "2", "64")

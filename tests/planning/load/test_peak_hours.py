@@ -13,7 +13,7 @@ from capplan.report import sentences
 from capplan.report.pages.plan import plan_page
 from capplan.simulator.simulate import simulate
 
-STUDIES = Path(__file__).parents[2] / "examples" / "studies"
+STUDIES = Path(__file__).parents[3] / "examples" / "studies"
 HOUR_S = 3600.0
 
 

@@ -1,6 +1,6 @@
 """The long run refutes no plan of random load: heavy tails, bursts, classes.
 
-    python tests/planning/test_long_run.py --seeds 0:300 --out long_run.jsonl
+    python tests/planning/evaluate/test_long_run.py --seeds 0:300 --out long_run.jsonl
 
 A plan is wrong where it is decided at N replicas, and in the long run the 99.9 %
 interval of the attainment with N lies wholly below the target, or with N - 1 wholly

@@ -16,7 +16,7 @@ from capplan.simulator.schedulers import SCHEDULERS
 from capplan.workload.slo import RequestSlo, Slo
 from capplan.workload.trace import Trace
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "simulator"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "simulator"))
 from cases import EXAMPLES, cases, for_scheduler
 
 ENGINE = EngineSettings(

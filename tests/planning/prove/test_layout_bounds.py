@@ -17,8 +17,8 @@ from capplan.planning.prove.pool_parts import Part
 from capplan.planning.prove.proof import _as_iterations
 from capplan.simulator.simulate import simulate
 
-sys.path.insert(0, str(Path(__file__).parents[1] / "golden"))
-sys.path.insert(0, str(Path(__file__).parents[1] / "simulator"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "golden"))
+sys.path.insert(0, str(Path(__file__).parents[2] / "simulator"))
 from group_cases import apart, group_cases, verifying_cases
 from state_cases import state_cases
 

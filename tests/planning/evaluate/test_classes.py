@@ -12,7 +12,7 @@ from capplan.planning.evaluate.run import simulate_deployment
 from capplan.planning.settings.plan import SimulateSettings
 from capplan.simulator.results.sample import sample_of
 from capplan.workload.slo import RequestSlo, Slo
-from tests.planning.test_judgement import simulation_of
+from tests.planning.evaluate.test_judgement import simulation_of
 
 CHAT, BATCH = RequestSlo(ttft_s=1.0), RequestSlo(e2e_s=4.0)
 SLO = Slo(None, 0.9, {"chat": CHAT, "batch": BATCH}, {"chat": 0.5, "batch": 0.75})
