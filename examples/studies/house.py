@@ -22,6 +22,10 @@ BEFORE = {
     "folders without a README": ("27 of 30", "0"),
     "arrows back up between rooms of planning": ("24 of 63", "0"),
     "files in which a function takes `settings`": ("85", "fewer"),
+    "files through which `configurations(settings)` hands on its settings": (
+        "17",
+        "15",
+    ),
     "arguments of a function outside simulator/, most": ("14", "8"),
     "lines of a function: median, most": ("10, 96", "10, 96"),
 }
@@ -81,6 +85,42 @@ def arrows(trees: dict[str, ast.Module]) -> tuple[int, int]:
     return len(back), len(between)
 
 
+def handed_on(trees: dict[str, ast.Module], module: str, name: str) -> set[str]:
+    """Return the modules to which a function hands on its first argument, itself among.
+
+    As it stands: ``f(settings)`` and ``partial(f, settings)`` are followed,
+    ``f(settings.tp)`` is not.
+    """
+    seen: set[tuple[str, str, str]] = set()
+    start = next(f for f in functions(trees[module]) if f.name == name)
+    ahead = [(module, name, arguments(start)[0])]
+    while ahead:
+        at = ahead.pop()
+        if at in seen:
+            continue
+        seen.add(at)
+        tree = trees[at[0]]
+        known = imports(tree) | {f.name: (at[0], f.name) for f in functions(tree)}
+        bodies = [f for f in functions(tree) if f.name == at[1]]
+        for call in (x for f in bodies for x in ast.walk(f) if isinstance(x, ast.Call)):
+            if not isinstance(call.func, ast.Name):
+                continue
+            called, given = call.func, call.args
+            if called.id == "partial" and given and isinstance(given[0], ast.Name):
+                called, given = given[0], given[1:]
+            into, callee = known.get(called.id, ("", ""))
+            for f in functions(trees.get(into, ast.Module([], []))):
+                if f.name == callee:
+                    pairs = [*zip(arguments(f), given, strict=False)]
+                    pairs += [(k.arg, k.value) for k in call.keywords if k.arg]
+                    ahead += [
+                        (into, callee, name)
+                        for name, value in pairs
+                        if isinstance(value, ast.Name) and value.id == at[2]
+                    ]
+    return {module for module, _, _ in seen}
+
+
 def measured() -> dict[str, str]:
     """Return each measure as it is now."""
     trees = sources()
@@ -105,6 +145,9 @@ def measured() -> dict[str, str]:
         for name, tree in trees.items()
         if any("settings" in arguments(f) for f in functions(tree))
     ]
+    through = handed_on(
+        trees, "capplan.planning.configure.configuration", "configurations"
+    )
     lines = sum(path.read_text(encoding="utf-8").count("\n") for path in files)
     count = len([*largest.glob("*.py")])
     values = (
@@ -113,6 +156,7 @@ def measured() -> dict[str, str]:
         f"{len(bare)} of {len(folders)}",
         f"{back} of {between}",
         f"{len(handed)}",
+        f"{len(through)}",
         f"{most} ({where.removeprefix('capplan.')})",
         f"{lengths[len(lengths) // 2]}, {lengths[-1]}",
     )
