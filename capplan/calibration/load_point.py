@@ -36,8 +36,7 @@ class PointReader:
         self.has_no_load = False
         self.unusable = ""  # why the run it is of gave no means
         self._kind, self._named = kind, dict[str, str]()
-        for name, paths in kind.paths.items():
-            tried = paths.split("|")
+        for name, tried in kind.paths.items():
             found = [path for path in tried if fields.get(path) not in (None, "")]
             self._named[name] = (found or tried)[0]
             if any(field.startswith(tuple(f"{t}." for t in tried)) for field in fields):

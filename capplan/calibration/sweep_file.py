@@ -214,7 +214,7 @@ def _tests(
         if not _is_chosen(fields, where):
             continue
         with as_written(Path(place), kind.tool):
-            fields = kind.prepare(path, fields)
+            fields = kind.prepare(path, fields) if kind.prepare else fields
         stated = stated_in(fields)
         reader = PointReader(kind, fields)
         point, why = reader.point(tp)
