@@ -18,13 +18,12 @@ from capplan.latency.aiconfigurator import (
     parse_source,
     read_kernels,
 )
-from capplan.latency.catalog import known_profile, parse_which
+from capplan.latency.catalog import full_gpu_name, known_profile, parse_which
 from capplan.latency.estimate import estimated_profile
 from capplan.latency.fit import Fit, fit
 from capplan.latency.fitted_profile import Identity, profile_of
 from capplan.latency.importers import ImportOptions, read_measurements
 from capplan.latency.importers.identity import (
-    GPU_NAMES,
     engine_in,
     identity_in,
     identity_of_place,
@@ -94,7 +93,7 @@ def _offer_onto(path: Path, settings: FitSettings) -> None:
     if stated is None or settings.importer is not None:
         return
     known = {aspect: value for aspect, (_, value) in stated.items()}
-    known["gpu"] = GPU_NAMES.get(known.get("gpu", ""), known.get("gpu", ""))
+    known["gpu"] = full_gpu_name(known.get("gpu", ""))
     llm = known.get("llm", "")
     named = named_llm(llm)
     known["llm"] = named.name if named else llm.rpartition("/")[2]
@@ -113,7 +112,7 @@ def _fit_kernels(settings: FitSettings) -> PointsFit | RanksFit:
     """Fit sums of measured kernels; the profile is marked as such."""
     source = parse_source(settings.measurements)
     tp = settings.tp or 1
-    gpu = settings.gpu or GPU_NAMES.get(source.system, source.system)
+    gpu = settings.gpu or source.system
     llm = settings.llm or source.model.rstrip("/").rpartition("/")[2]
     known = _in_catalogs(settings.measurements, {"gpu": gpu, "llm": llm}, settings)
     if source.has_parts:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from capplan.errors import CapplanWarning, InputError
 from capplan.fleet.catalog import gpu as find_gpu
 from capplan.latency.catalog import full_gpu_name, known_profile
-from capplan.latency.importers.identity import GPU_NAMES, Stated, engine_in
+from capplan.latency.importers.identity import Stated, engine_in
 from capplan.llm.architecture import Architecture
 from capplan.llm.catalog import llm as find_llm
 from capplan.llm.catalog import same_shapes
@@ -61,7 +61,7 @@ class Target(NamedTuple):
         """Return the profile that tests are of, where there is one; else nothing."""
         said = {aspect: value for aspect, (_, value) in stated.items()}
         llm = named_llm(said.get("llm", self.llm.name))
-        gpu = full_gpu_name(GPU_NAMES.get(name := said.get("gpu", self.gpu), name))
+        gpu = full_gpu_name(said.get("gpu", self.gpu))
         tp = said.get("tp", "").removesuffix(".0") or str(self.tp)
         if llm is None or not tp.isdecimal() or not known_profile(llm, gpu, int(tp)):
             return ""
@@ -126,9 +126,7 @@ def _is_gpu(stated: str, gpu: str) -> bool:
     model, rest = re.match(r"([^-_ ]*)(.*)", text).groups()  # type: ignore[union-attr]
     for name in (text, "" if re.search(r"pcie|nvl|sxm|gb", rest) else model):
         try:
-            return find_gpu(GPU_NAMES.get(name, name)).name == gpu or (
-                gpu.lower().startswith(name + "-")
-            )
+            return find_gpu(name).name == gpu or gpu.lower().startswith(name + "-")
         except InputError:
             continue
     return False

@@ -16,34 +16,6 @@ from capplan.units import parse_usd_per_h
 _DATA = Path(__file__).parent / "data"
 _TEXTS = {"name", "architecture", "source", "confidence", "note"}
 
-_ALIASES = {
-    squeezed: name
-    for name, aliases in {
-        "A100-80GB-SXM": "a100 a100sxm a100sxm4 a10080g a10080gb a100sxm480gb",
-        "A100-80GB-PCIe": "a100pcie a10080gbpcie",
-        "A100-40GB-SXM": "a10040g a10040gb a100sxm440gb",
-        "H100-SXM": "h100 h100sxm5 h10080gb h10080gbhbm3",
-        "H200-SXM": "h200 h200sxm5",
-        "H100-NVL": "h100nvl94 h100nvl94gb",
-        "B200-SXM": "b200",
-        "B300-SXM": "b300 b300sxm6",
-        "V100-32GB-SXM2": "v100 v100sxm v100sxm2 v10032g v10032gb v100sxm232gb",
-        "V100-16GB-SXM2": "v10016g v10016gb v100sxm216gb",
-        "A800-80GB-SXM": "a800 a800sxm a800sxm4 a80080g a80080gb a800sxm480gb",
-        "H800-SXM": "h800 h800sxm5 h80080gb",
-        "H20": "h20sxm h2096gb",
-        "GB10": "dgxspark",
-        "RTX4090": "4090 geforcertx4090",
-        "RTX5090": "5090 geforcertx5090",
-        "RTX3090": "3090 geforcertx3090",
-        "RTX-A6000": "a6000",
-        "RTX-PRO-6000": "rtxpro6000blackwell rtxpro6000blackwellserveredition "
-        "rtxpro6000blackwellworkstationedition",
-    }.items()
-    for squeezed in aliases.split()
-}
-"""Squeezed names; a bare chip means its usual data-center form."""
-
 
 class OwnGpu(NamedTuple):
     """A GPU of the user's file, and what it costs there."""
@@ -92,8 +64,16 @@ def _squeeze(name: str) -> str:
 
 @cache
 def _known() -> dict[str, str]:
-    """Return the names of the catalog by what identifies them."""
-    return {_squeeze(full): full for full in _gpus()} | _ALIASES
+    """Return the names of the catalog by what identifies them.
+
+    A bare chip means its usual data-center form.
+    """
+    aliases = {
+        squeezed: row["gpu"]
+        for _, row in read_rows(_DATA / "aliases.csv")[1]
+        for squeezed in row["aliases"].split()
+    }
+    return {_squeeze(full): full for full in _gpus()} | aliases
 
 
 def use_own(gpus: Iterable[OwnGpu]) -> None:

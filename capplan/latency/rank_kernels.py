@@ -30,7 +30,6 @@ from capplan.latency.aiconfigurator import (
     kernel_dtypes,
     no_kernels,
 )
-from capplan.latency.importers.identity import GPU_NAMES
 from capplan.latency.measurements import Points, points_from_rows
 from capplan.llm.layout import Layout
 
@@ -262,9 +261,8 @@ def rank_engine(source: Source, tp: int) -> Any:
         if source.a2a:
             prompts, decoding = EXCHANGES[source.a2a]
             config.moe_comm_backend = {"context": prompts, "generation": decoding}
-            config.num_gpus_per_node = find_gpu(
-                GPU_NAMES[source.system]
-            ).max_gpus_per_node
+            node = find_gpu(source.system)
+            config.num_gpus_per_node = node.max_gpus_per_node
             config.system = source.system
         apply_nextn(config, source.nextn)
         model = get_model(source.model, config, source.engine)

@@ -29,7 +29,6 @@ from capplan.latency.catalog import list_profiles, profile_path
 from capplan.latency.fit import Fit, fit
 from capplan.latency.fitted_profile import Identity, profile_of
 from capplan.latency.importers import ImportOptions, read_measurements
-from capplan.latency.importers.identity import GPU_NAMES
 from capplan.latency.measurements import Points, points_from_rows
 from capplan.latency.profile import Profile
 from capplan.latency.profile_file import load_profile, save_profile
@@ -108,7 +107,7 @@ def configurations(iterations: Path, memory: Path) -> Iterator[Configuration]:
 def kernel_sum_profile(configuration: Configuration, fitted: Fit) -> Profile:
     quantization = "fp8" if configuration.model.endswith("FP8") else "none"
     identity = Identity(
-        gpu=GPU_NAMES[configuration.system],
+        gpu=find_gpu(configuration.system).name,
         llm=configuration.model,
         tp=configuration.tp,
         quantization=quantization,
@@ -248,7 +247,7 @@ def splitwise(path: Path) -> None:
     llama = find_llm("Llama-2-70B")
     seen, linear, left_out = defaultdict(list), defaultdict(list), defaultdict(list)
     for hardware in ("a100-80gb", "h100-80gb"):
-        gpu = find_gpu(GPU_NAMES[hardware])
+        gpu = find_gpu(hardware)
         profiles, runs = {}, {}
         for tp in (2, 4, 8):
             where = {"hardware": hardware, "tp": str(tp)}

@@ -29,7 +29,6 @@ from capplan.latency.aiconfigurator import (
 from capplan.latency.catalog import profile_path
 from capplan.latency.fit import fit
 from capplan.latency.fitted_profile import profile_of
-from capplan.latency.importers.identity import GPU_NAMES
 from capplan.latency.measurements import PHASES, Points
 from capplan.latency.profile import Profile
 from capplan.latency.profile_file import save_profile
@@ -128,7 +127,7 @@ def listed(only_llm: str | None, only_gpu: str | None) -> Iterator[tuple]:
     """Yield LLM, source and GPU type of each row that was asked for."""
     for llm, (model, systems) in LLMS.items():
         for system in systems:
-            gpu = GPU_NAMES[system]
+            gpu = find_gpu(system).name
             if only_llm in (None, llm) and only_gpu in (None, gpu):
                 source = parse_source(f"{system}/{model}")
                 version = OLDER.get(system, VERSIONS[source.engine])

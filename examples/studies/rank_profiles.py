@@ -32,7 +32,6 @@ from kernel_profiles import (
 from capplan.errors import InputError
 from capplan.fleet.catalog import gpu as find_gpu
 from capplan.latency.aiconfigurator import parse_source
-from capplan.latency.importers.identity import GPU_NAMES
 from capplan.latency.measurements import PHASES
 from capplan.latency.profile_file import save_profile
 from capplan.latency.rank_catalog import rank_profiles
@@ -122,7 +121,7 @@ def listed(only_llm: str | None, only_gpu: str | None) -> Iterator[Row]:
     for llm in OF:
         first, systems = LLMS[llm]
         for system in SYSTEMS:
-            gpu = GPU_NAMES[system]
+            gpu = find_gpu(system).name
             if only_llm not in (None, llm) or only_gpu not in (None, gpu):
                 continue
             if system not in systems:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from capplan.calibration.load_test import SweepPoint
 from capplan.errors import InputError
-from capplan.latency.importers.identity import GPU_NAMES
+from capplan.fleet.catalog import gpu as find_gpu
 from capplan.llm.architecture import Architecture
 from capplan.llm.catalog import llm as find_llm
 
@@ -43,7 +43,10 @@ GPUS = {
     "mi300x": "MI300X",
     "mi325x": "MI325X",
     "mi355x": "MI355X",
-    **GPU_NAMES,
+    **{
+        name: find_gpu(name).name
+        for name in ("h100_sxm", "h200_sxm", "b200_sxm", "b300_sxm", "gb200", "gb300")
+    },
 }
 
 ENGINES = {"trt": "trtllm", "tensorrt-llm": "trtllm"}

@@ -10,21 +10,6 @@ from capplan.errors import InputError
 from capplan.input_file import read_text
 from capplan.records import records
 
-GPU_NAMES = {
-    "h100_sxm": "H100-SXM",
-    "h200_sxm": "H200-SXM",
-    "b200_sxm": "B200-SXM",
-    "b300_sxm": "B300-SXM",
-    "gb200": "GB200",
-    "gb300": "GB300",
-    "rtx_pro_6000_server": "RTX-PRO-6000",
-    "l40s": "L40S",
-    "a100_sxm": "A100-80GB-SXM",
-    "h100-80gb": "H100-SXM",
-    "a100-80gb": "A100-80GB-SXM",
-}
-"""Names of GPUs in other tools, and in the catalog."""
-
 _STATED = {
     "llm": "llm model model_id model_name model_names models model_path backend_model",
     "gpu": "gpu system hardware hw gpu_name gpu_type gpu_model",
@@ -64,8 +49,6 @@ def identity_in(path: Path, where: dict[str, str]) -> dict[str, str]:
     for _, row in read_rows(path, text=text)[1]:
         if all(row.get(name) == value for name, value in where.items()):
             stated = {aspect: value for aspect, (_, value) in stated_in(row).items()}
-            if "gpu" in stated:
-                stated["gpu"] = GPU_NAMES.get(stated["gpu"], stated["gpu"])
             return {name: stated[name] for name in _IDENTITY if name in stated}
     return {}
 
