@@ -203,7 +203,7 @@ def test_splitwise_gives_a_prefill_and_a_decode_of_each_run():
 
 def test_a_table_says_what_it_was_measured_on():
     assert identity_in(DATA / "points.csv", {}) == {
-        "gpu": "H100-SXM",
+        "gpu": "h100_sxm",
         "llm": "Llama-3.1-8B",
         "tp": "1",
         "engine": "vllm",
