@@ -392,7 +392,7 @@ def test_identity_is_read_from_the_chosen_row_under_any_name_of_its_column(tmp_p
     file = tmp_path / "table.csv"
     file.write_text("hardware,model,tensor_parallel\nh100_sxm,A,1\nl4,B,2\n")
 
-    assert identity_in(file, {}) == {"gpu": "H100-SXM", "llm": "A", "tp": "1"}
+    assert identity_in(file, {}) == {"gpu": "h100_sxm", "llm": "A", "tp": "1"}
     assert identity_in(file, {"model": "B"}) == {"gpu": "l4", "llm": "B", "tp": "2"}
     assert identity_in(file, {"model": "C"}) == {}
     assert identity_in(DATA / "guidellm.json", {}) == {}
