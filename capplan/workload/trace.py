@@ -67,100 +67,47 @@ _LIMITS_OF_EACH_OTHER = {
 class Trace:
     """Requests in order of arrival.
 
-    Parameters
-    ----------
-    prompt_tokens
-        Prompt length, >= 1, shape (n,), int64. [tokens]
-    output_tokens
-        Output length, >= 1, shape (n,), int64. [tokens]
-    arrival_s
-        Arrival, never falling, shape (n,), float64; None when the source has no
-        times. [s]
-    request_class
-        Index into ``class_names``, shape (n,), int16; 0 by default.
-    class_names
-        Names of the classes; each may have its own SLO.
-    prefix_group
-        Requests of one group >= 0 begin with the same tokens; -1 shares with
-        nobody (default). Shape (n,), int64.
-    prefix_tokens
-        Tokens at the start of the prompt that are shared with the group, shape
-        (n,), int64. [tokens]
-    source
-        Where the requests come from, for reports.
-    notes
-        What was corrected or estimated while reading, for reports.
-    predicted_output_tokens
-        Output length that the scheduler expects, >= 1, shape (n,), int64; None
-        without a predictor. [tokens]
-    priority
-        Lower is served first by a scheduler that looks at it, shape (n,), int64; 0 by
-        default.
-    session
-        Conversation or user that the request belongs to, a number from 0, shape (n,),
-        int64; -1 where it is not known (default).
-    max_new_tokens
-        Most output tokens that the client asked for, at least ``output_tokens``, shape
-        (n,), int64; 0: as many as the output has (default). Engines that admit by what
-        an answer may take read it. [tokens]
-    unread_columns
-        Columns of the source that were not read, for messages.
-    left_out
-        How many rows of the source were left out, by the reason, for messages.
-    remarks
-        What else is to be known of the source, for messages.
-    users
-        Users who ask for the requests in their order, each the next when it has been
-        answered and has thought; 0 where requests arrive whatever becomes of others.
-    think_s
-        Time that the k-th request asked is thought of: after an answer, or of the first
-        ``users`` requests from time 0 on. Shape (n,), float64; None without users. [s]
-    adapter
-        LoRA adapter that the request asks for, a number from 0, shape (n,), int64; -1
-        asks for the LLM itself (default).
-    image_tokens
-        Tokens of the prompt that stand for images, shape (n,), int64; 0 by default.
-        [tokens]
-    images
-        Images of the prompt, one behind the other, each of ``image_tokens // images``
-        tokens, shape (n,), int64; by default one where there are image tokens.
-    image_offset
-        Tokens of text before the first image, shape (n,), int64; 0 by default. [tokens]
-    clock_s
-        Local time since 1970 by the log's clock at which ``arrival_s`` is 0; None where
-        the source has no clock times. [s]
-    asked_until_s
-        Time from which on users ask no more: then there may be fewer requests. [s]
-    in_turn
-        Whether users think one after the other. With exponential times, requests
-        are a Poisson process of which those are refused that find ``users`` in flight.
+    A column has shape (n,) and dtype, range and default of ``COLUMNS``.
     """
 
     prompt_tokens: np.ndarray
     output_tokens: np.ndarray
-    arrival_s: np.ndarray | None = None
-    request_class: np.ndarray = _DEFAULT
-    class_names: tuple[str, ...] = ("all",)
+    arrival_s: np.ndarray | None = None  # never falling; None without times
+    request_class: np.ndarray = _DEFAULT  # index into ``class_names``
+    class_names: tuple[str, ...] = ("all",)  # each may have its own SLO
+    # Requests of one group begin with the same ``prefix_tokens``; -1 shares with nobody
     prefix_group: np.ndarray = _DEFAULT
     prefix_tokens: np.ndarray = _DEFAULT
-    source: str = "given in Python"
-    notes: tuple[str, ...] = ()
+    source: str = "given in Python"  # for reports
+    notes: tuple[str, ...] = ()  # what was corrected or estimated, for reports
+    # that the scheduler expects; None without a predictor
     predicted_output_tokens: np.ndarray | None = None
-    priority: np.ndarray = _DEFAULT
-    unread_columns: tuple[str, ...] = ()
+    priority: np.ndarray = _DEFAULT  # lower is served first by some schedulers
+    unread_columns: tuple[str, ...] = ()  # of the source, for messages
+    # rows of the source by the reason, for messages
     left_out: Mapping[str, int] = field(default_factory=dict)
-    remarks: tuple[str, ...] = ()
-    session: np.ndarray = _DEFAULT
+    remarks: tuple[str, ...] = ()  # what else is to be known of the source
+    session: np.ndarray = _DEFAULT  # conversation or user; -1 where it is not known
+    # Users who ask for the requests in their order, each the next when it has been
+    # answered and has thought; 0 where requests arrive whatever becomes of others
     users: int = 0
+    # that the k-th request asked is thought of: after an answer, or of the first
+    # ``users`` requests from time 0 on; None without users
     think_s: np.ndarray | None = None
-    asked_until_s: float = np.inf
+    asked_until_s: float = np.inf  # users ask no more: there may be fewer requests
+    # Time since 1970 by the log's local clock where ``arrival_s`` is 0, if it has one
     clock_s: float | None = None
+    # Users think one after the other: with exponential times requests are a Poisson
+    # process of which those are refused that find ``users`` in flight
     in_turn: bool = False
+    # that the client asked for, at least ``output_tokens``; 0: as many as the output
+    # has. Engines that admit by what an answer may take read it
     max_new_tokens: np.ndarray = _DEFAULT
-    adapter: np.ndarray = _DEFAULT
-    image_tokens: np.ndarray = _DEFAULT
+    adapter: np.ndarray = _DEFAULT  # of LoRA; -1 asks for the LLM itself
+    image_tokens: np.ndarray = _DEFAULT  # of the prompt that stand for images
+    # of the prompt, each of ``image_tokens // images`` tokens; by default one, if any
     images: np.ndarray = _DEFAULT
-    image_offset: np.ndarray = _DEFAULT
+    image_offset: np.ndarray = _DEFAULT  # tokens of text before the first image
 
     def __post_init__(self) -> None:
         """Refuse values that no request can have; fill the default columns."""
