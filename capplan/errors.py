@@ -67,6 +67,11 @@ class TraceWarning(CapplanWarning):
     """A trace was corrected while reading (sorted, estimated, salvaged)."""
 
 
+def warn(text: str, kind: type[CapplanWarning] = CapplanWarning) -> None:
+    """Warn the caller of the function that calls this one."""
+    warnings.warn(text, kind, stacklevel=3)
+
+
 @contextmanager
 def collected_warnings(
     without: tuple[type[Warning], ...] = (),

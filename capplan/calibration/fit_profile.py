@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from capplan.calibration.load_records import stated_by_means
 from capplan.calibration.settings import FitSettings
 from capplan.calibration.target import Target, named_llm
-from capplan.errors import CapplanWarning, InputError
+from capplan.errors import CapplanWarning, InputError, warn
 from capplan.fleet.catalog import gpu as find_gpu
 from capplan.latency.aiconfigurator import (
     PREFIX,
@@ -177,20 +177,16 @@ def _fit_sweep(path: Path, settings: FitSettings, onto: str) -> "SweepProfile":
     if KV_BYTES[check_kv_dtype(kv_said)] != KV_BYTES[check_kv_dtype(kv)]:
         of = "--kv-dtype" if is_given else f"the kernels of {onto}"
         kv = kv if is_given else kv_said
-        warnings.warn(
+        warn(
             f"the load tests have a KV cache in {kv_said}, unlike {of}; calibrated "
             f"as {kv}; --kv-dtype {check_kv_dtype(kv_said)} says that this is meant",
-            CapplanWarning,
-            stacklevel=2,
         )
     engine_said = engine_in(stated.get("engine", ""))
     if not asked and engine_said not in ("", base.engine):
-        warnings.warn(
+        warn(
             f"the load tests are of {engine_said}, the kernels of {onto} of "
             f"{base.engine}; the profile is one of {engine_said}; --engine "
             f"{engine_said} says that this is meant",
-            CapplanWarning,
-            stacklevel=2,
         )
     measured = {
         "engine": asked or engine_said or base.engine,
@@ -227,12 +223,10 @@ def _fit_sweep(path: Path, settings: FitSettings, onto: str) -> "SweepProfile":
     read = model.weight_bytes_per_gpu(tp) - 2 * model.vocab * model.hidden / tp
     least_s = read / at.bandwidth_bytes_per_s
     if not model.experts and fastest_s < least_s:
-        warnings.warn(
+        warn(
             f"{path}: a TPOT of {fastest_s * 1e3:.3g} ms is less than {at.name} takes "
             f"to read the weights of {model.name}, {least_s * 1e3:.3g} ms at TP {tp}; "
             "is it another precision, GPU or TP degree, or with speculation?",
-            CapplanWarning,
-            stacklevel=2,
         )
     changes = {
         **measured,

@@ -1,13 +1,12 @@
 """Settings of the engine behind a served run, where the file does not say them."""
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from capplan.deployment.engine import EngineSettings, default_engine_settings
 from capplan.deployment.replica import replica
-from capplan.errors import CapplanWarning, InputError
+from capplan.errors import InputError, warn
 from capplan.fleet.catalog import gpu as find_gpu
 from capplan.latency.fitted_profile import Identity
 from capplan.llm.catalog import llm as find_llm
@@ -59,11 +58,9 @@ def _estimated_blocks(identity: Identity, engine: EngineSettings) -> int:
         weight_dtype=None if quantization == "none" else quantization,
         kv_dtype="fp8" if identity.kv_dtype.startswith("fp8") else "bf16",
     ).engine.kv_blocks
-    warnings.warn(
+    warn(
         f"--kv-blocks is not given: {blocks:,} of {engine.block_size} tokens are "
         f"estimated for {llm.name} on {gpu.name}, TP {identity.tp}; the engine's log "
         "states the exact number",
-        CapplanWarning,
-        stacklevel=2,
     )
     return blocks

@@ -6,7 +6,6 @@ load are runs of one point.
 """
 
 import re
-import warnings
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,7 +20,7 @@ from capplan.calibration.load_records import read_tests
 from capplan.calibration.load_test import SweepPoint
 from capplan.calibration.target import Target
 from capplan.csv_file import refuse_outliers
-from capplan.errors import CapplanWarning, InputError
+from capplan.errors import InputError, warn
 from capplan.input_file import BrokenFileError
 from capplan.latency.importers.identity import Stated, engine_in, stated_in
 from capplan.latency.measurement_file import as_written
@@ -129,7 +128,7 @@ def read_sweep(
     used = ((test.place, failures(dict(test.row))) for runs in groups for test in runs)
     if failed := [pair for pair in used if pair[1]]:
         less = f"{_joined(failed)}; the server was under less load than is stated"
-        warnings.warn(less, CapplanWarning, stacklevel=3)
+        warn(less)
     return Sweep(points, stated, notes)
 
 

@@ -1,6 +1,5 @@
 """Calibrate a profile with load tests that state means per number of users or rate."""
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -11,7 +10,7 @@ from capplan.calibration.load_test import SweepPoint
 from capplan.calibration.sweep_fit import Served, SweepFit, fit_engine_time
 from capplan.calibration.sweep_score import score, served_error
 from capplan.deployment.engine import EngineSettings
-from capplan.errors import CapplanWarning, InputError
+from capplan.errors import InputError, warn
 from capplan.latency.engine_time import EngineTime, ServedError
 from capplan.latency.profile import LOAD_TESTS, Profile
 from capplan.latency.terms import tables
@@ -94,12 +93,10 @@ def _warn_of_misfit(
         off = float(np.median(np.abs(ratio[rows] - 1)))
         if off > _MISFIT:
             isl, osl, *_ = shape
-            warnings.warn(
+            warn(
                 f"{source}: with {isl:,} + {osl:,} tokens the fitted times are off by "
                 f"{off:.0%} in the median; are the lengths, users and times those of "
                 "one engine?",
-                CapplanWarning,
-                stacklevel=3,
             )
 
 

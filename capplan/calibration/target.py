@@ -1,11 +1,10 @@
 """What load tests calibrate, compared with what they say of themselves."""
 
 import re
-import warnings
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from capplan.errors import CapplanWarning, InputError
+from capplan.errors import InputError, warn
 from capplan.fleet.catalog import gpu as find_gpu
 from capplan.latency.catalog import full_gpu_name, known_profile
 from capplan.latency.importers.identity import Stated, engine_in
@@ -48,13 +47,11 @@ class Target(NamedTuple):
             onto = self._fitting(stated)
             raise InputError(f"{told}; {onto}--force calibrates with it all the same")
         if others:
-            warnings.warn(f"{told}; taken by --force", CapplanWarning, stacklevel=2)
+            warn(f"{told}; taken by --force")
         elif "llm" in stated and named_llm(stated["llm"][1]) is None:
-            warnings.warn(
+            warn(
                 f"the load tests say that {' is '.join(stated['llm'])}, which the "
                 f"catalog does not know; it is taken to be {self.llm.name}",
-                CapplanWarning,
-                stacklevel=2,
             )
 
     def _fitting(self, stated: Stated) -> str:

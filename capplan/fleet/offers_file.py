@@ -1,7 +1,6 @@
 """Read offers from CSV and YAML files, and refuse what is no price of a GPU-hour."""
 
 import re
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 
 from capplan.csv_file import read_rows, refuse_outliers
 from capplan.currency import DOLLAR, USD, Currency, parse_code
-from capplan.errors import InputError, PriceWarning
+from capplan.errors import InputError, PriceWarning, warn
 from capplan.fleet.dated import in_force
 from capplan.fleet.importers import imported
 from capplan.fleet.nodes import find_node
@@ -108,11 +107,10 @@ def _rows(path: Path, canonical: Callable[[str], str]) -> Rows:
     names, table = read_rows(path)
     unread = [name for name in names if name and name not in (*COLUMNS, *_OLD_COLUMNS)]
     if unread:
-        warnings.warn(
+        warn(
             f"{path}: column {', '.join(unread)} is not read; expected "
             f"{', '.join(COLUMNS)}",
             PriceWarning,
-            stacklevel=2,
         )
     if not set(_USD) & set(names):
         raise InputError(

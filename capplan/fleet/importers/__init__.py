@@ -5,7 +5,6 @@ Each tool has a module with ``COLUMNS``, by which its file is known, and
 prices GPUs. Its traps stand at its head.
 """
 
-import warnings
 import zipfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -13,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from capplan.csv_file import read_rows
-from capplan.errors import InputError, PriceWarning
+from capplan.errors import InputError, PriceWarning, warn
 from capplan.fleet.importers import azure_retail, gpuhunt, kubecost, skypilot
 from capplan.input_file import parse_json, read_text
 
@@ -43,11 +42,10 @@ def imported(path: Path, canonical: Callable[[str], str]) -> Rows | None:
     if not rows:
         raise InputError(f"{path}: no price of a GPU in the catalog; expected some")
     if unknown:
-        warnings.warn(
+        warn(
             f"{path}: {unknown.total()} prices of GPUs in no catalog are left out: "
             f"{', '.join(sorted(unknown))}",
             PriceWarning,
-            stacklevel=2,
         )
     return rows
 

@@ -4,11 +4,10 @@ Patel et al., "Splitwise: Efficient generative LLM inference using phase splitti
 ISCA 2024; the table of its simulator.
 """
 
-import warnings
 from pathlib import Path
 
 from capplan.csv_file import cell_number, refuse_outliers
-from capplan.errors import CapplanWarning, InputError
+from capplan.errors import InputError, warn
 from capplan.latency.importers import ImportOptions
 from capplan.latency.measurement_file import table_rows
 from capplan.latency.measurements import Points, merge_duplicates, points_from_rows
@@ -54,10 +53,8 @@ def _plausible(path: Path, rows: list[PointRow]) -> list[PointRow]:
     }
     if wrong:
         sizes = sorted({f"{row[1]:g} prompts, {row[2]:g} tokens" for row in wrong})
-        warnings.warn(
+        warn(
             f"{path}: prompt_time of {'; '.join(sizes)} is less than half of what "
             "fewer tokens take; left out",
-            CapplanWarning,
-            stacklevel=4,
         )
     return [row for row in rows if row not in wrong]

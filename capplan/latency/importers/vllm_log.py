@@ -7,12 +7,11 @@ iteration it cannot be separated and counts as context of the decoding requests.
 """
 
 import re
-import warnings
 from pathlib import Path
 
 import numpy as np
 
-from capplan.errors import CapplanWarning, InputError
+from capplan.errors import InputError, warn
 from capplan.input_file import read_text
 from capplan.latency.importers import ImportOptions
 from capplan.latency.measurements import Points, merge_duplicates, points_from_rows
@@ -54,11 +53,9 @@ def read(path: Path, options: ImportOptions) -> Points:
         if plain and row is not None:
             rows.append((*row, float(elapsed_ms) / 1e3))
     if skipped := len(matches) - len(rows):
-        warnings.warn(
+        warn(
             f"{path}: {skipped} of {len(matches)} iterations are empty, dummy, "
             "speculative or of an unknown context, and were left out",
-            CapplanWarning,
-            stacklevel=3,
         )
     if not rows:
         raise InputError(f"{path}: no iteration is left to fit")
