@@ -1,8 +1,8 @@
 """Distributions of prompt and output lengths.
 
 Written ``1024`` (fixed), ``uniform(low=10,high=20)``, ``normal(mean=8000,sd=800)``,
-``lognormal(median=600,sigma=1)`` or ``exponential(mean=200)``; to add one, write its
-function and list it in ``LENGTHS``.
+``lognormal(median=600,sigma=1)`` or ``exponential(mean=200)``; to add one, list it in
+``LENGTHS``.
 """
 
 import math
@@ -26,47 +26,20 @@ class Family(NamedTuple):
     needs: tuple[str, ...]  # names of its parameters, all required
 
 
-def fixed(
-    parameters: Mapping[str, float], n: int, rng: np.random.Generator
-) -> np.ndarray:
-    """Return n equal lengths. [tokens]"""
-    return np.full(n, parameters["tokens"])
-
-
-def uniform(
-    parameters: Mapping[str, float], n: int, rng: np.random.Generator
-) -> np.ndarray:
-    """Return whole numbers from low to high, all equally likely. [tokens]"""
-    return rng.integers(int(parameters["low"]), int(parameters["high"]) + 1, n)
-
-
-def lognormal(
-    parameters: Mapping[str, float], n: int, rng: np.random.Generator
-) -> np.ndarray:
-    """Return lognormal lengths; sigma is that of the logarithm. [tokens]"""
-    return rng.lognormal(np.log(parameters["median"]), parameters["sigma"], n)
-
-
-def normal(
-    parameters: Mapping[str, float], n: int, rng: np.random.Generator
-) -> np.ndarray:
-    """Return normal lengths, which ``Lengths.draw`` cuts at 1. [tokens]"""
-    return rng.normal(parameters["mean"], parameters["sd"], n)
-
-
-def exponential(
-    parameters: Mapping[str, float], n: int, rng: np.random.Generator
-) -> np.ndarray:
-    """Return exponential lengths. [tokens]"""
-    return rng.exponential(parameters["mean"], n)
-
-
 LENGTHS = {
-    "fixed": Family(fixed, ("tokens",)),
-    "uniform": Family(uniform, ("low", "high")),
-    "normal": Family(normal, ("mean", "sd")),
-    "lognormal": Family(lognormal, ("median", "sigma")),
-    "exponential": Family(exponential, ("mean",)),
+    "fixed": Family(lambda of, n, rng: np.full(n, of["tokens"]), ("tokens",)),
+    "uniform": Family(  # whole numbers
+        lambda of, n, rng: rng.integers(int(of["low"]), int(of["high"]) + 1, n),
+        ("low", "high"),
+    ),
+    "normal": Family(
+        lambda of, n, rng: rng.normal(of["mean"], of["sd"], n), ("mean", "sd")
+    ),
+    "lognormal": Family(  # sigma is that of the logarithm
+        lambda of, n, rng: rng.lognormal(np.log(of["median"]), of["sigma"], n),
+        ("median", "sigma"),
+    ),
+    "exponential": Family(lambda of, n, rng: rng.exponential(of["mean"], n), ("mean",)),
 }
 """Length distributions by name."""
 
