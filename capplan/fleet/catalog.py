@@ -3,7 +3,7 @@
 import difflib
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -128,24 +128,22 @@ def gpu(name: str) -> Gpu:
     return _OWN[full].gpu if full in _OWN else _gpus()[full]
 
 
-def parse_price_overrides(texts: Iterable[str]) -> dict[str, float]:
-    """Return dollars per GPU hour by GPU from texts such as ``H100-SXM=2.49``.
+def parse_prices(texts: Mapping[str, str]) -> dict[str, float]:
+    """Return dollars per GPU hour by GPU of texts by a name of it.
 
     Examples
     --------
-    >>> parse_price_overrides(["h100=2.49", "L4=$0.80/h"])
+    >>> parse_prices({"h100": "2.49", "L4": "$0.80/h"})
     {'H100-SXM': 2.49, 'L4': 0.8}
     """
     prices: dict[str, float] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals:
-            raise InputError(f"--price {text!r}: expected GPU=DOLLARS as in H100=2.49")
-        full = gpu(name.strip()).name
+    for name, text in texts.items():
+        full = gpu(name).name
         if full in prices:
-            raise InputError(f"--price {text!r}: {full} is given twice")
-        usd_per_gpu_h = parse_usd_per_h(value)
-        if usd_per_gpu_h <= 0:
-            raise InputError(f"--price {text!r}: expected more than 0 dollars per hour")
-        prices[full] = usd_per_gpu_h
+            raise InputError(f"--price '{name}={text}': {full} is given twice")
+        prices[full] = parse_usd_per_h(text)
+        if prices[full] <= 0:
+            raise InputError(
+                f"--price '{name}={text}': expected more than 0 dollars per hour"
+            )
     return prices

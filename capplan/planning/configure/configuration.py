@@ -14,7 +14,7 @@ from capplan.deployment.engine_defaults import (
 )
 from capplan.deployment.replica import DoesNotFitError
 from capplan.errors import ExtrapolationWarning, InputError
-from capplan.fleet.catalog import own_prices, parse_price_overrides
+from capplan.fleet.catalog import own_prices, parse_prices
 from capplan.fleet.gpu import Gpu
 from capplan.fleet.price import GIVEN, Price
 from capplan.fleet.prices import Market
@@ -115,7 +115,7 @@ def configurations(
         if not isinstance(listed_gpu(name, profiled), str)
     }
     overrides = {name: usd for name, usd in own_prices().items() if name in names}
-    overrides |= parse_price_overrides(f"{n}={text}" for n, text in listed.items())
+    overrides |= parse_prices(listed)
     market = market_of(prices, overrides) if prices else None
     for gpu in gpus:
         name = gpu if isinstance(gpu, str) else gpu.name
