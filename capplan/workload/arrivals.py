@@ -220,14 +220,10 @@ def parse_arrivals(text: str) -> ArrivalProcess:
 
 
 def with_arrivals(
-    trace: Trace,
-    rate_per_s: float,
-    process: ArrivalProcess | str,
-    rng: np.random.Generator,
+    trace: Trace, rate_per_s: float, text: str, rng: np.random.Generator
 ) -> Trace:
     """Return the trace with arrivals drawn from a process."""
-    if isinstance(process, str):
-        process = parse_arrivals(process)
+    process = parse_arrivals(text)
     arrival_s = process.arrivals_s(len(trace), rate_per_s, rng)
     note = f"arrivals: {process} at {rate_per_s:g} requests/s"
     notes = (*trace.notes, note)

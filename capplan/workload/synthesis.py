@@ -7,12 +7,7 @@ from typing import Any
 import numpy as np
 
 from capplan.errors import InputError
-from capplan.workload.arrivals import (
-    MOST_RATE_PER_S,
-    ArrivalProcess,
-    parse_arrivals,
-    with_arrivals,
-)
+from capplan.workload.arrivals import MOST_RATE_PER_S, with_arrivals
 from capplan.workload.lengths import parse_lengths
 from capplan.workload.trace import COLUMNS, MAX_TOKENS, MOST_REQUESTS, Trace
 
@@ -38,27 +33,17 @@ def resample(trace: Trace, n: int, rng: np.random.Generator) -> Trace:
     return drawn.changed(notes=(*trace.notes, note))
 
 
-def extend(
-    trace: Trace,
-    n: int,
-    rng: np.random.Generator,
-    process: ArrivalProcess | str | None = None,
-    rate_per_s: float | None = None,
-) -> Trace:
+def extend(trace: Trace, n: int, rng: np.random.Generator) -> Trace:
     """Return a trace of at least ``n`` requests that begins with the given one.
 
-    Requests are added by :func:`resample`. Their arrivals continue ``process`` at
-    ``rate_per_s`` (by default the trace's own); without a process the gaps of the
-    trace are repeated in order, which repeats its bursts.
+    Requests are added by :func:`resample`, with the gaps of the trace in order, which
+    repeats its bursts.
     """
     missing = n - len(trace)
     if missing <= 0:
         return trace
     added = resample(trace, missing, rng)
-    added = replace(
-        added,
-        arrival_s=_later_arrivals_s(trace, missing, rng, process, rate_per_s),
-    )
+    added = replace(added, arrival_s=_later_arrivals_s(trace, missing))
     added = renumbered(added, trace, 1)
     note = f"extended from {len(trace):,} to {n:,} requests by drawing from them again"
     return replace(joined(trace, added), notes=(*trace.notes, note))
@@ -88,30 +73,17 @@ def renumbered(drawn: Trace, trace: Trace, repetition: np.ndarray | int) -> Trac
     return drawn.changed(**columns)
 
 
-def _later_arrivals_s(
-    trace: Trace,
-    n: int,
-    rng: np.random.Generator,
-    process: ArrivalProcess | str | None,
-    rate_per_s: float | None,
-) -> np.ndarray | None:
+def _later_arrivals_s(trace: Trace, n: int) -> np.ndarray | None:
     """Return ``n`` arrivals after the last of a trace; None when it has none. [s]"""
     if trace.arrival_s is None:
         return None
-    if not trace.duration_s > 0 and (process is None or rate_per_s is None):
+    if not trace.duration_s > 0:
         raise InputError(
             f"{trace.source}: all requests arrive at once, which is no rate to "
             "extend them with; expected times that differ, or --rate"
         )
-    last_s = trace.arrival_s[-1]
-    rate_per_s = rate_per_s or trace.rate_per_s
-    if process is not None:
-        if isinstance(process, str):
-            process = parse_arrivals(process)
-        later_s = process.arrivals_s(n + 1, rate_per_s, rng)
-        return last_s + (later_s[1:] - later_s[0])
     gaps_s = np.diff(trace.arrival_s, prepend=trace.arrival_s[0] - 1 / trace.rate_per_s)
-    return last_s + np.cumsum(np.resize(gaps_s, n))
+    return trace.arrival_s[-1] + np.cumsum(np.resize(gaps_s, n))
 
 
 def with_shared_prefix(trace: Trace, prefix_tokens: int) -> Trace:

@@ -105,15 +105,11 @@ def test_resampling_nothing_is_refused():
 
 
 @settings(deadline=None)
-@given(
-    n=st.integers(1, 80),
-    process=st.sampled_from([None, "poisson", "gamma:cv=3", "constant"]),
-    seed=st.integers(0, 99),
-)
-def test_an_extended_trace_begins_with_the_given_one(n, process, seed):
+@given(n=st.integers(1, 80), seed=st.integers(0, 99))
+def test_an_extended_trace_begins_with_the_given_one(n, seed):
     trace = timed()
 
-    longer = extend(trace, n, np.random.default_rng(seed), process)
+    longer = extend(trace, n, np.random.default_rng(seed))
 
     kept = len(trace)
     assert len(longer) == max(n, kept)
@@ -123,25 +119,13 @@ def test_an_extended_trace_begins_with_the_given_one(n, process, seed):
     assert rows_of(longer) <= rows_of(trace)
 
 
-def test_without_a_process_the_gaps_come_again():
+def test_the_gaps_come_again():
     trace = Trace([1, 1, 1], [1, 1, 1], arrival_s=[10.0, 11.0, 14.0])
 
     longer = extend(trace, 7, np.random.default_rng(0))
 
     # The first request of a pass comes one mean gap (2 s) after the last.
     assert longer.arrival_s.tolist() == [10, 11, 14, 16, 17, 20, 22]
-
-
-def test_with_a_process_the_rate_goes_on():
-    trace = Trace(np.ones(500), np.ones(500), arrival_s=np.arange(500) / 4.0)
-
-    rates = []
-    for seed in range(40):
-        longer = extend(trace, 1000, np.random.default_rng(seed), "poisson", 4.0)
-        rates.append(500 / (longer.arrival_s[-1] - trace.arrival_s[-1]))
-
-    # E[500 / gamma(500)] is 500/499 of the rate.
-    assert_mean(rates, 4.0 * 500 / 499)
 
 
 def test_predictions_are_extended_with_their_requests():
