@@ -8,9 +8,11 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from pathlib import Path
 from shlex import quote
 from typing import Any
 
+from capplan.csv_file import read_rows
 from capplan.errors import InputError, nearest
 from capplan.workload.readers import parts
 from capplan.workload.readers.cells import is_date
@@ -27,107 +29,30 @@ from capplan.workload.slo import LIMITS, SAME
 PER_S = {"arrival_s": 1.0, "arrival_ms": 1e3, "arrival_us": 1e6, "arrival_ns": 1e9}
 """Columns of arrivals and how many of their unit are a second."""
 
-NAMES = {
-    "arrival_s": ("arrival_s", "arrived_at"),
-    "arrival_ms": ("arrival_ms",),
-    "arrival_us": ("arrival_us",),
-    "arrival_ns": ("arrival_ns",),
-    "prompt_tokens": (
-        "prompt_tokens",
-        "input_tokens",
-        "num_prefill_tokens",
-        "prompt_len",
-    ),
-    "output_tokens": ("output_tokens", "num_decode_tokens", "output_len"),
-    "class": ("class", "request_class"),
-    "prefix_group": ("prefix_group",),
-    "prefix_tokens": ("prefix_tokens",),
-    "session": ("session", "session_id"),
-    "predicted_output_tokens": ("predicted_output_tokens",),
-    "priority": ("priority",),
-    "max_new_tokens": ("max_new_tokens",),
-    "adapter": ("adapter",),
-    "image_tokens": ("image_tokens",),
-    "images": ("images", "num_images"),
-    "image_offset": ("image_offset",),
-    "status": ("status",),
-    "error": (),
-    "kind": (),
-    "cache_hit": (),
-    "requests": ("num_model_requests", "num_requests", "request_count"),
-    **{
-        f"slo_{name}_s": (
-            f"slo_{name}_s",
-            *(f"slo_{alias}_s" for alias, same in SAME.items() if same == name),
-        )
-        for name in LIMITS
-    },
+
+def _told() -> dict[str, dict[str, list[str]]]:
+    """Return the names of each column in files, by what they tell of it.
+
+    ``name`` is of capplan and of known tools, ``likely 1`` likely holds the column, as
+    :func:`plain` writes it, ``likely 2`` less so; of names that are as good, the least
+    nested one counts. A ``unit`` behind the name of a stamp says that it is in it.
+    """
+    told: dict[str, dict[str, list[str]]] = {}
+    for _, row in read_rows(Path(__file__).parent / "data/columns.csv")[1]:
+        of_column = told.setdefault(row["column"], {})
+        of_column.setdefault(row["what"], []).extend(row["names"].split())
+    return told
+
+
+_TOLD = _told()
+NAMES = {column: tuple(of["name"]) for column, of in _TOLD.items()} | {
+    f"slo_{name}_s": (
+        f"slo_{name}_s",
+        *(f"slo_{alias}_s" for alias, same in SAME.items() if same == name),
+    )
+    for name in LIMITS
 }
 """Names of each column in files."""
-
-_STARTS = (
-    "start_time start started_at request_time request_timestamp request_start_time "
-    "request_created_at arrival arrival_time arrival_timestamp received_at"
-)
-_GUESSES = {
-    "arrival_s": (
-        _STARTS,
-        "timestamp ts tstamp datetime date_time created created_at created_time "
-        "time_local time_iso8601 created_at_date time_generated time_generated_utc",
-        "time",
-    ),
-    "prompt_tokens": (
-        "native_tokens_prompt",
-        "prompt_tokens input_tokens prompt_token_count input_token_count "
-        "num_prompt_tokens num_input_tokens n_prompt_tokens prompt_length input_length "
-        "tokens_in tokens_prompt tokens_input token_count_prompt genai_tokens_input "
-        "gen_ai_usage_input_tokens gen_ai_usage_prompt_tokens llm_input_token "
-        "usage_input input_usage usage_prompt_tokens usage_input_tokens input_token "
-        "usage_details_input",
-        "req_units",
-    ),
-    "output_tokens": (
-        "native_tokens_completion",
-        "output_tokens completion_tokens generated_tokens response_tokens "
-        "output_token_count completion_token_count num_output_tokens "
-        "num_completion_tokens n_completion_tokens output_length completion_length "
-        "tokens_out tokens_completion tokens_output token_count_completion "
-        "genai_tokens_output gen_ai_usage_output_tokens gen_ai_usage_completion_tokens "
-        "llm_output_token usage_output output_usage usage_completion_tokens "
-        "usage_output_tokens output_token usage_details_output candidates_token_count",
-        "res_units",
-    ),
-    "class": (
-        "class",
-        "tenant tenant_id tenant_name customer customer_id",
-        "model model_name model_id request_model genai_model_name",
-    ),
-    "session": ("session_id conversation_id thread_id",),
-    "status": (
-        "status status_code http_status http_status_code response_status "
-        "request_status response_code",
-        "success succeeded is_success level",
-    ),
-    "error": ("error error_type error_code error_message exception_type",),
-    "kind": ("run_type operation_name operation span_kind call_type observation_type",),
-    "cache_hit": ("cache_hit cache_status cached cache_reference_id",),
-    "requests": (
-        "requests api_requests n_requests count_traces count_observations "
-        "total_requests",
-    ),
-}
-"""Names that likely hold a column, as :func:`plain` writes them, best ones first.
-
-Of names that are as good, the least nested one counts.
-"""
-
-_UNITS = {
-    "arrival_s": "s sec seconds unix epoch",
-    "arrival_ms": "ms millis unix_ms epoch_ms",
-    "arrival_us": "us micros unix_us",
-    "arrival_ns": "ns nanos unix_ns unix_nano",
-}
-"""Words behind the name of a stamp that say its unit."""
 
 _FIRST_OF_SEVERAL = frozenset(
     ("class", "session", "status", "error", "kind", "cache_hit", "requests")
@@ -136,7 +61,7 @@ _FIRST_OF_SEVERAL = frozenset(
 
 EPOCH_S = 1e8
 """Arrivals beyond this are stamps since 1970. [s]"""
-_Guess = tuple[int, int, str]
+_Guess = tuple[str, int, str]
 """How good a word is, its place among those as good, and the unit that it says."""
 
 
@@ -302,21 +227,20 @@ def check_columns(given: Mapping[str, str]) -> None:
         )
 
 
-def _words(tiers: tuple[str, ...], units: Mapping[str, str]) -> dict[str, _Guess]:
+def _words(column: str) -> dict[str, _Guess]:
     """Return the words that stand for a column, those that say a unit too."""
+    units = PER_S if column in PER_S else ()
     found: dict[str, _Guess] = {}
-    for tier, text in enumerate(tiers):
-        for place, word in enumerate(text.split()):
-            for unit, ends in units.items():
-                found |= {f"{word}_{end}": (tier, place, unit) for end in ends.split()}
+    for tier in sorted(what for what in _TOLD[column] if what.startswith("likely")):
+        for place, word in enumerate(_TOLD[column][tier]):
+            for unit in units:
+                ends = _TOLD[unit]["unit"]
+                found |= {f"{word}_{end}": (tier, place, unit) for end in ends}
             found[word] = tier, place, ""
     return found
 
 
-_WORDS = {
-    column: _words(tiers, _UNITS if column in PER_S else {})
-    for column, tiers in _GUESSES.items()
-}
+_WORDS = {column: words for column in _TOLD if (words := _words(column))}
 
 
 def _guessed(
