@@ -25,9 +25,9 @@ from capplan.planning.evaluate.probe import Probe
 from capplan.planning.load.traffic_over_time import Lengths, Traffic
 from capplan.planning.mix.result import KindCapacity, Mix, MixBand, MixPool
 from capplan.planning.money.cost import Cost, CostLine, NodeCount
-from capplan.planning.plan.purchase_result import CountCost, Purchase, Way
+from capplan.planning.plan.purchase import CountCost, Purchase, Way
 from capplan.planning.plan.result import Assumption, DraftsTried, DraftsWorth, Plan
-from capplan.planning.plan.spare_result import NodesGone, SpareNodes
+from capplan.planning.plan.spare_nodes import NodesGone, SpareNodes
 from capplan.planning.plan.throughput import Throughput
 from capplan.planning.risk.draws import Draw, DrawnInput
 from capplan.planning.risk.result import (

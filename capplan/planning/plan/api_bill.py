@@ -1,12 +1,18 @@
 """What an API that bills by the token would ask for a plan's requests."""
 
+from typing import TYPE_CHECKING
+
 from capplan.fleet.api_price import ApiBill, ApiPrice
 from capplan.planning.evaluate.candidate import Candidate
+from capplan.planning.load.traffic_over_time import busiest_hour_of_mean
 from capplan.planning.money.cost import HOURS_PER_MONTH
-from capplan.planning.plan.result import Plan
+from capplan.planning.plan.told import Told
+
+if TYPE_CHECKING:
+    from capplan.planning.plan.result import Plan
 
 
-def usd_per_request(plan: Plan, best: Candidate, price: ApiPrice) -> float:
+def usd_per_request(plan: "Plan", best: Candidate, price: ApiPrice) -> float:
     """Return what an API asks for a request, in the mean over a plan's. [$]
 
     As many prompt tokens are billed as cached as the plan finds in its prefix caches.
@@ -19,8 +25,14 @@ def usd_per_request(plan: Plan, best: Candidate, price: ApiPrice) -> float:
     ) / 1e6
 
 
+def api_of(told: Told) -> ApiBill | None:
+    """Return an API's bill beside a plan's, by the busiest hour of its times."""
+    peak = busiest_hour_of_mean(told.inputs.trace) if told.is_timed else None
+    return api_bill(told.plan, told.settings.api, peak or 1.0)
+
+
 def api_bill(
-    plan: Plan, price: ApiPrice | None, peak_of_mean: float = 1.0
+    plan: "Plan", price: ApiPrice | None, peak_of_mean: float = 1.0
 ) -> ApiBill | None:
     """Return an API's bill beside a plan's; None without a price, or a best candidate.
 

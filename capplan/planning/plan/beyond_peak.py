@@ -14,7 +14,7 @@ import numpy as np
 from capplan.errors import HostFullError, collected_warnings
 from capplan.planning.evaluate.executors import Interrupted
 from capplan.planning.evaluate.highest_rate import highest_rate
-from capplan.planning.evaluate.inputs import PlanInputs, Progress
+from capplan.planning.evaluate.inputs import PlanInputs
 from capplan.planning.evaluate.judgement import counts_of
 from capplan.planning.evaluate.replica_load import (
     ReplicaLoad,
@@ -24,6 +24,7 @@ from capplan.planning.evaluate.replica_load import (
 )
 from capplan.planning.evaluate.run import Run, judged_run
 from capplan.planning.evaluate.settling import full_batch
+from capplan.planning.plan.told import Told
 from capplan.simulator.results.sample import sample_of
 from capplan.simulator.simulate import simulate
 from capplan.workload.slo import Slo, base_classes
@@ -68,16 +69,12 @@ class BeyondPeak:
     gateway: Gateway | None  # None where no limit was found that keeps the SLO
 
 
-def beyond_peak(
-    inputs: PlanInputs,
-    run: Run | None,
-    sustained: ReplicaLoad | None,
-    progress: Progress,
-) -> BeyondPeak | None:
+def beyond_peak_of(told: Told) -> BeyondPeak | None:
     """Return what a plan's best attains; None where what it sustains is not known."""
-    if run is None or sustained is None:
+    inputs, run, sustained = told.inputs, told.run, told.plan.replica_load
+    if sustained is None:
         return None
-    progress("simulating 1.3 times the peak")
+    told.progress("simulating 1.3 times the peak")
     rate_per_s, slo = TIMES * peak_per_s(run), replace(inputs.slo, attain_in_s=None)
     peak = inputs.load
     settings, read = drawn_from(inputs.settings, peak.base, peak.saturations)

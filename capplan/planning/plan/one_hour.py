@@ -3,21 +3,19 @@
 from contextlib import suppress
 
 from capplan.errors import HostFullError
-from capplan.planning.evaluate.candidate import Candidate
 from capplan.planning.evaluate.executors import Interrupted
-from capplan.planning.evaluate.inputs import PlanInputs, Progress
 from capplan.planning.evaluate.run import Run, run_of
 from capplan.planning.load.worst_windows import WithoutWindow
+from capplan.planning.plan.told import Told
 
 
-def without_window(
-    inputs: PlanInputs, best: Candidate, progress: Progress
-) -> WithoutWindow | None:
+def without_window_of(told: Told) -> WithoutWindow | None:
     """Return the fewest replicas that hold all windows but one, and their bill.
 
     None where one replica fewer than the best misses the target in several windows, or
     in none that is judged.
     """
+    best, deployment = told.best, told.run.deployment
     count = best.replica_count or 1
     low = [
         row
@@ -26,14 +24,14 @@ def without_window(
         for row in probe.windows
         if row.is_judged and row.is_alone
     ]
-    if best.pools or best.run is None or not low:
+    if not told.may_vary or not low:
         return None
-    (window,), deployment = low, best.run.deployment
-    progress("leaving out the hour that decides the last replica")
+    (window,) = low
+    told.progress("leaving out the hour that decides the last replica")
     runs: dict[int, Run] = {}
 
     def holds(fewer: int) -> bool:
-        run = run_of(inputs, deployment.with_replicas(fewer)).without_requests()
+        run = run_of(told.inputs, deployment.with_replicas(fewer)).without_requests()
         worst = next(row for row in run.judgement.in_windows.worst if row.is_judged)
         within = window.start_s <= worst.start_s and worst.end_s <= window.end_s
         runs[fewer] = run

@@ -23,11 +23,15 @@ from capplan.placement.volume_bound import volume_bound
 from capplan.planning.configure.configuration import configurations, given_configuration
 from capplan.planning.configure.pipeline import refuse_stages
 from capplan.planning.load.traffic import read_traffic
+from capplan.planning.plan.told import Told
 from capplan.planning.settings.place import PlaceSettings
+from capplan.routing import GAMMA
 from capplan.simulator.checks import oversized
 from capplan.workload.slo import RequestSlo, Slo
 from capplan.workload.trace import Trace
 
+PAPER_THETA = 0.9
+"""Aladdin's margin where prefill and decode do not share iterations."""
 HEARTBEAT_S = 1.0
 TIME_LIMIT_S = 20.0
 MOST_REQUESTS = 20_000
@@ -227,6 +231,23 @@ class PeakHeartbeat:
             "one moment; the replicas planned are those that pass when simulated"
             + (f"; {self.left_out} too slow alone left out" if self.left_out else "")
         )
+
+
+def placement_of(told: Told) -> PeakHeartbeat | None:
+    """Return the placement of a plan's peak heartbeat; None without a solver."""
+    inputs, solver = told.inputs, told.inputs.solver
+    if solver is None or not told.may_vary:
+        return None
+    told.progress(f"placing the peak heartbeat ({solver})")
+    return peak_heartbeat(
+        told.prospect.configuration,
+        inputs.trace,
+        inputs.slo,
+        solver=solver,
+        gamma=GAMMA,
+        theta=PAPER_THETA,
+        seed=told.settings.seed,
+    )
 
 
 def peak_heartbeat(

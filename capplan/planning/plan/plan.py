@@ -24,9 +24,9 @@ from capplan.planning.evaluate.known_runs import KnownRuns
 from capplan.planning.load.worst_windows import NO_WINDOWS
 from capplan.planning.mix.mix import mix_of
 from capplan.planning.plan.assumptions import assumptions
-from capplan.planning.plan.in_full import in_full
-from capplan.planning.plan.result import Plan
+from capplan.planning.plan.result import Plan, in_full
 from capplan.planning.plan.speculation_worth import best_of_drafts
+from capplan.planning.plan.told import Told
 from capplan.planning.prove.proof import bound_held
 from capplan.planning.settings.plan import PlanSettings
 from capplan.planning.size.bounded import bounded, with_bounds
@@ -79,7 +79,8 @@ def plan(
     else:
         search = _searched(*_inputs(settings, progress, stopped), progress)
     with collected_warnings() as texts:
-        result = in_full(*search[:3], progress, with_load=with_load)
+        if (result := search.plan).best is not None:
+            result = in_full(Told(*search[:3], progress, with_load))
     first = (result.risk.caution,) if result.risk and result.risk.caution else ()
     return replace(
         result,

@@ -1,13 +1,15 @@
 """What the nodes of a plan cost in other ways to pay, scenarios and counts."""
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
-from capplan.errors import InputError, collected_warnings
+from capplan.errors import HostFullError, InputError, collected_warnings
 from capplan.planning.evaluate.candidate import Candidate
+from capplan.planning.evaluate.executors import Interrupted
 from capplan.planning.evaluate.probe import Probe
+from capplan.planning.evaluate.run import run_of
 from capplan.planning.money.bill import Held, Rent, month_bill
 from capplan.planning.money.commitments import Hours
 from capplan.planning.money.cost import (
@@ -16,6 +18,7 @@ from capplan.planning.money.cost import (
     NodeCount,
     alike,
     bills_of,
+    fitting,
     node_count,
     nodes_of,
     warn_of_doubts,
@@ -23,12 +26,7 @@ from capplan.planning.money.cost import (
 from capplan.planning.money.node_prices import BASE_KINDS, NodePrices, node_prices
 from capplan.planning.money.purchase_texts import DEFAULT_COMMITMENTS, parse_commit
 from capplan.planning.money.spot import INTERRUPTION_PER_MONTH, availability
-from capplan.planning.plan.purchase_result import (
-    CountCost,
-    ProviderBill,
-    Purchase,
-    Way,
-)
+from capplan.planning.plan.told import Told
 from capplan.planning.settings.groups import PriceSettings
 from capplan.units import format_usd
 
@@ -37,6 +35,65 @@ SPOT_SHARE = 0.5
 PLANNED_COUNT = "planned"
 _MOST_COUNTS = 6
 """Replica counts told on either side of the planned one."""
+
+
+@dataclass(frozen=True)
+class Way:
+    """A way to pay for the nodes of a plan, at all hours."""
+
+    name: str
+    usd_per_node_h: float  # of a node, in the mean where two kinds are mixed [$/h]
+    usd_per_month: float  # 730 h [$]
+    usd_per_year: float  # 8,760 h [$]
+    usd_saved_per_month: float | None  # against on demand; negative: dearer [$]
+    # share of the hours from which on it is cheaper than on demand; None of neither
+    break_even: float | None
+    is_assumed: bool  # nobody quotes the price; starred
+    source: str
+
+
+@dataclass(frozen=True)
+class ProviderBill:
+    """The cheapest nodes of a provider that hold the replicas of a plan."""
+
+    gpu: str
+    provider: str
+    nodes: str  # "1 × gpu_8x_h100_sxm5 + 1 × gpu_1x_h100_sxm5"
+    gpus_paid: int
+    stranded_gpus: int  # paid, and in no replica
+    usd_per_month: float  # 730 h [$]
+    is_planned: bool  # at the lower quartile: what the plan costs
+    is_doubtful: bool  # a price is a guess, old or undated
+    source: str
+
+
+@dataclass(frozen=True)
+class CountCost:
+    """What a number of replicas costs, and what it attains."""
+
+    name: str  # "planned", "N+1: one more replica" or empty
+    replica_count: int
+    gpu_count: int
+    node_count: float | None  # None where GPUs are priced alone or have no price
+    usd_per_month: float | None  # None without a price [$]
+    usd_against_planned: float | None  # a month; negative: less [$]
+    slo_attainment: float | None  # None where it was not simulated
+    meets: bool | None  # None where not simulated, or too close to call
+    attainment_with_one_lost: float | None  # of one replica fewer
+
+
+@dataclass(frozen=True)
+class Purchase:
+    """What the nodes of the best candidate cost, and what else could be paid."""
+
+    bills: tuple[ProviderBill, ...] = ()  # of each GPU type the cheapest first
+    left_out: tuple[str, ...] = ()  # providers that have no such nodes, and why
+    turned: tuple[str, ...] = ()  # other candidates that bill less at one provider
+    ways: tuple[Way, ...] = ()
+    no_ways: str = ""  # why there is none
+    count_costs: tuple[CountCost, ...] = ()
+    # what all replicas attain that fit the nodes paid for; None where no more do
+    paid_anyway: Probe | None = None
 
 
 def purchase(
@@ -54,6 +111,27 @@ def purchase(
     turned = tuple(filter(None, (_turned(best, row) for row in candidates)))
     rest = ways, no_ways, _counts(best, beside)
     return Purchase(bills, left_out, turned, *rest, paid_anyway=beside)
+
+
+def purchase_of(told: Told) -> Purchase:
+    """Return what the nodes of a plan's best candidate cost."""
+    beside = None if told.plan.interrupted else _paid_anyway(told)
+    return purchase(told.settings, told.best, told.plan.candidates, beside)
+
+
+def _paid_anyway(told: Told) -> Probe | None:
+    """Return what all replicas attain that fit the nodes paid for; None: no more do."""
+    run, deployment = told.run, told.run.deployment
+    if told.best.cost is None or told.best.pools:
+        return None
+    count = fitting(deployment.pool)
+    if count <= run.replica_count:
+        return None
+    told.progress("simulating the replicas that fit the nodes paid for")
+    try:
+        return Probe.of(run_of(told.inputs, deployment.with_replicas(count)))
+    except (HostFullError, Interrupted):
+        return None
 
 
 def _turned(best: Candidate, other: Candidate) -> str:

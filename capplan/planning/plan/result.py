@@ -1,24 +1,73 @@
-"""The result of a plan, frozen; the writers in ``report`` only format it."""
+"""A plan, frozen: what was asked, candidates, the best and its proof, and parts."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from capplan.bounds.certificate import PLAN_SCHEMA
 from capplan.fleet.api_price import ApiBill
 from capplan.planning.evaluate.candidate import Candidate, Disaggregation
-from capplan.planning.evaluate.replica_load import ReplicaLoad
-from capplan.planning.load.traffic_over_time import Lengths, Traffic
+from capplan.planning.evaluate.replica_load import ReplicaLoad, sustained_load
+from capplan.planning.load.traffic_over_time import (
+    Lengths,
+    Traffic,
+    lengths_of,
+    traffic_over_time,
+)
 from capplan.planning.load.worst_windows import TimeWindow, WindowWidths, WithoutWindow
 from capplan.planning.mix.result import Mix
-from capplan.planning.plan.beyond_peak import BeyondPeak
-from capplan.planning.plan.drafts_result import DraftsTried, DraftsWorth
-from capplan.planning.plan.last_replica import LastReplica
-from capplan.planning.plan.placing import PeakHeartbeat
-from capplan.planning.plan.purchase_result import Purchase
-from capplan.planning.plan.spare_result import SpareNodes
-from capplan.planning.plan.throughput import Throughput
+from capplan.planning.plan.api_bill import api_of
+from capplan.planning.plan.beyond_peak import BeyondPeak, beyond_peak_of
+from capplan.planning.plan.last_replica import LastReplica, last_replica
+from capplan.planning.plan.one_hour import without_window_of
+from capplan.planning.plan.placing import PeakHeartbeat, placement_of
+from capplan.planning.plan.purchase import Purchase, purchase_of
+from capplan.planning.plan.spare_nodes import SpareNodes, spares_of
+from capplan.planning.plan.speculation_worth import (
+    DraftsTried,
+    DraftsWorth,
+    drafts_of,
+    gpus_without_caching,
+)
+from capplan.planning.plan.throughput import Throughput, throughput
+from capplan.planning.plan.told import Told, part
+from capplan.planning.prove.pool_proof import pools_certificate_of
+from capplan.planning.prove.proof import certificate_of
 from capplan.planning.risk.result import Risk
+from capplan.planning.risk.risk import risk_of
 from capplan.planning.shown import Shown
+
+
+def _sustained(told: Told) -> ReplicaLoad | None:
+    if not told.with_load and told.settings.api is None:
+        return None
+    return sustained_load(told.inputs, told.run, told.progress)
+
+
+def _traffic(told: Told) -> Traffic | None:
+    return traffic_over_time(told.inputs.trace) if told.is_timed else None
+
+
+def _last_replica(told: Told) -> LastReplica | None:
+    names = told.inputs.load.base.class_names
+    return last_replica(told.run, told.best.probes, told.inputs.slo, names)
+
+
+def _certificate(told: Told) -> dict[str, Any]:
+    if told.best.pools:
+        return pools_certificate_of(told.inputs, told.best)
+    return certificate_of(told.inputs, told.best, told.tried)
+
+
+def _risk(told: Told) -> Risk | None:
+    if not told.settings.draws or not told.may_vary:
+        return None
+    return risk_of(told.inputs, told.best, told.progress)
+
+
+def _spares(told: Told) -> SpareNodes | None:
+    if not told.settings.availability or not told.may_vary:
+        return None
+    return spares_of(told.inputs, told.best, told.progress)
 
 
 @dataclass(frozen=True)
@@ -59,16 +108,10 @@ class Plan(Shown):
     warnings: tuple[str, ...] = ()  # for the reader
     # that hold for all requests alike, by LIMITS; metrics without one are left out [s]
     slo_limits_s: dict[str, float] = field(default_factory=dict)
-    placement: PeakHeartbeat | None = None  # None without a solver
     settings: dict[str, Any] = field(default_factory=dict)  # enough to plan again
-    certificate: dict[str, Any] | None = None  # proof of the best candidate
-    # GPUs that the best candidate would need with prefix caching off; None where the
-    # requests share no prefix, caching is off, or no count serves
-    gpu_count_without_prefix_caching: int | None = None
     windows: tuple[TimeWindow, ...] = ()  # the worst of each length, of the best
     peak: TimeWindow | None = None  # the busiest, of a trace's own times
     window_widths: tuple[WindowWidths, ...] = ()  # in which the best is judged
-    without_window: WithoutWindow | None = None  # None: not one alone decides
     trace_sha256: str | None = None  # of the file's content; None: a shipped workload
     profiles_sha256: str | None = None  # of the user's; None: those that ship
     asked_by: str | None = None  # users who wait for their answers; None: arrivals
@@ -77,18 +120,38 @@ class Plan(Shown):
     best_aggregated: Candidate | None = None
     best_disaggregated: Candidate | None = None
     disaggregation: Disaggregation | None = None  # None: not asked for
-    risk: Risk | None = None  # of draws around the best candidate; None: not asked for
     mix: Mix | None = None  # of several kinds of replicas; None: not asked for
-    n_plus_k: SpareNodes | None = None  # of the best candidate; None: not asked for
-    # what a replica of the best sustains within the SLO; None where not measured
-    replica_load: ReplicaLoad | None = None
-    beyond_peak: BeyondPeak | None = None
-    last_replica: LastReplica | None = None  # None where one fewer misses by more
-    traffic: Traffic | None = None  # over time; None where its times are drawn
-    lengths: tuple[Lengths, ...] = ()  # of all requests, then of each class
-    throughput: tuple[Throughput, ...] = ()  # of the best, and what it could
-    purchase: Purchase | None = None  # of the best; None without one
-    api: ApiBill | None = None  # of an API beside it; None: not asked for
-    drafts_worth: DraftsWorth | None = None  # None: no speculative decoding
     drafts_tried: tuple[DraftsTried, ...] = ()  # where a plan finds their number
     schema: str = PLAN_SCHEMA
+
+    # Parts, each made of the best, and of those before it.
+    # what a replica of the best sustains within the SLO; None where not measured
+    replica_load: ReplicaLoad | None = part(_sustained)
+    beyond_peak: BeyondPeak | None = part(beyond_peak_of)
+    traffic: Traffic | None = part(_traffic)  # None where its times are drawn
+    # of all requests, then of each class
+    lengths: tuple[Lengths, ...] = part(lambda told: lengths_of(told.inputs.trace), ())
+    throughput: tuple[Throughput, ...] = part(
+        lambda told: throughput(told.run, told.plan.replica_load, told.plan.traffic), ()
+    )
+    purchase: Purchase | None = part(purchase_of)
+    api: ApiBill | None = part(api_of)  # of an API beside it; None: not asked for
+    last_replica: LastReplica | None = part(_last_replica)  # None: misses by more
+    without_window: WithoutWindow | None = part(without_window_of)  # None: no single
+    certificate: dict[str, Any] | None = part(_certificate)  # proof of the best
+    # GPUs that the best candidate would need with prefix caching off; None where the
+    # requests share no prefix, caching is off, or no count serves
+    gpu_count_without_prefix_caching: int | None = part(gpus_without_caching)
+    drafts_worth: DraftsWorth | None = part(drafts_of)  # None: no drafts
+    risk: Risk | None = part(_risk)  # of draws around the best; None: not asked for
+    n_plus_k: SpareNodes | None = part(_spares)  # None: not asked for
+    placement: PeakHeartbeat | None = part(placement_of)  # None without a solver
+
+
+def in_full(told: Told) -> Plan:
+    """Return a plan with its parts, each made of what was made before it."""
+    for each in fields(told.plan):
+        if of := each.metadata.get("of"):
+            plan = replace(told.plan, **{each.name: of(told)})
+            told = told._replace(plan=plan)
+    return told.plan

@@ -1,7 +1,7 @@
 """Spare nodes of a plan, and what it attains when more nodes are gone than those."""
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,12 +13,45 @@ from capplan.planning.evaluate.inputs import PlanInputs, Progress
 from capplan.planning.evaluate.run import BUDGET_REQUESTS, judged_run
 from capplan.planning.money.cost import HOURS_PER_MONTH
 from capplan.planning.money.spares import failures_per_node_day, spares_at
-from capplan.planning.plan.spare_result import NodesGone, SpareNodes
 from capplan.simulator.checks import check_deployment
 
 _HOUR_S = 3600.0
 _BEYOND = 2
 """Nodes gone beyond the spares that are simulated, at most."""
+
+
+@dataclass(frozen=True)
+class NodesGone:
+    """What the fleet attains while nodes are gone, the spares in the place of some."""
+
+    nodes_gone: int
+    replica_count: int  # that serve
+    slo_attainment: float  # of the busiest hour; of all at a rate that stays
+
+
+@dataclass(frozen=True)
+class SpareNodes:
+    """How many spare nodes keep the planned ones up, and what they are worth."""
+
+    availability: float  # share of the time in which enough nodes are up
+    repair_h: float  # until a failed node serves again [h]
+    failures_per_node_day: float | None = None  # None where nodes are not known
+    node_count: int | None = None  # planned, without spares
+    spare_nodes: int | None = None
+    # at the low and the high published rate of failures; None where it is given
+    spare_nodes_range: tuple[int, int] | None = None
+    replicas_per_node: int | None = None
+    nodes_per_replica: int = 1  # a replica is down while any of its nodes is away
+    usd_per_month: float | None = None  # of the spares [$]
+    usd_per_node_month: float | None = None  # of one node more [$]
+    # in which the requests arrive that tell; None: all, at a rate that stays [s]
+    busiest_s: float | None = None
+    # nodes are gone during all requests: such replicas are not simulated as they die
+    is_gone_throughout: bool = False
+    # none, then one more than the spares, and two more
+    gone: tuple[NodesGone, ...] = ()
+    reason: str = ""  # why no number is known
+    untested: str = ""  # why nothing was taken away
 
 
 def spares_of(

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,8 +14,7 @@ from capplan.latency.rank_bounds import equal
 from capplan.planning.configure.speculation import accepting
 from capplan.planning.evaluate.candidate import Candidate
 from capplan.planning.evaluate.inputs import PlanInputs
-from capplan.planning.plan.drafts_result import DraftsTried, DraftsWorth
-from capplan.planning.plan.result import Plan
+from capplan.planning.plan.told import Told
 from capplan.planning.size.candidates import (
     Tuning,
     cannot_serve,
@@ -22,7 +22,39 @@ from capplan.planning.size.candidates import (
     is_tuned,
     tune,
 )
+from capplan.planning.size.disaggregated import pools_accepting
 from capplan.planning.size.prospects import Prospect
+
+if TYPE_CHECKING:
+    from capplan.planning.plan.result import Plan
+
+
+@dataclass(frozen=True)
+class DraftsWorth:
+    """Up to which load drafting pays on the best replica."""
+
+    draft_method: str
+    drafts: int  # tokens drafted for a request in each iteration
+    tokens_per_iteration: float  # that it gives a request in the mean [tokens]
+    acceptance_source: str
+    acceptance_how: str  # as of an assumption
+    pays_up_to_batch: int  # requests that decode at once; 0: never [requests]
+    pays_up_to_rate_per_s: float  # at which so many decode [requests/s]
+    always_pays: bool  # up to the largest batch that seats, budget and KV allow
+    planned_batch: int  # at the planned rate [requests]
+    needed_tokens: float  # that an iteration must give there, to pay [tokens]
+    # with each rate of acceptance 10 % lower and higher; None where none is feasible
+    gpu_count_if_fewer_accepted: int | None = None
+    gpu_count_if_more_accepted: int | None = None
+
+
+@dataclass(frozen=True)
+class DraftsTried:
+    """A number of drafted tokens that a plan tried."""
+
+    drafts: int
+    gpu_count: int | None  # of the best with it; None where none is feasible
+    usd_per_h: float | None  # None without a price too [$]
 
 
 @dataclass(frozen=True)
@@ -80,16 +112,28 @@ class _Replica:
         )
 
 
-def with_acceptance_range(
-    worth: DraftsWorth, inputs: PlanInputs, gpus_at: Callable[[float], int | None]
-) -> DraftsWorth:
-    """Return it with the GPUs where fewer and where more drafts are accepted.
+def drafts_of(told: Told) -> DraftsWorth | None:
+    """Return what drafting is worth, with the GPUs where fewer and more are accepted.
 
-    ``gpus_at`` returns those with each rate of acceptance so many times as high. The
-    bound is that of drafts that are all accepted, so that it holds for any rates.
+    The bound is that of drafts that are all accepted, so that it holds for any rates.
     """
+    inputs, best = told.inputs, told.best
+    configuration = (
+        best.pools[-1].configuration if best.pools else told.prospect.configuration
+    )
+    worth = drafts_worth(told.plan, configuration)
+    if told.plan.interrupted or worth is None:
+        return worth
+    told.progress("pricing the best with fewer and with more drafts accepted")
     fewer, more = (
-        gpus_at(times) for times in (1 - ACCEPTANCE_ERROR, 1 + ACCEPTANCE_ERROR)
+        pools_accepting(inputs, best, times)
+        if best.pools
+        else gpus_with(
+            inputs,
+            replace(told.prospect, held=0),
+            accepting(configuration, times).engine,
+        )
+        for times in (1 - ACCEPTANCE_ERROR, 1 + ACCEPTANCE_ERROR)
     )
     if inputs.is_stopped():
         return worth  # a count that was not found is no answer
@@ -98,10 +142,19 @@ def with_acceptance_range(
     )
 
 
-def gpus_accepting(inputs: PlanInputs, prospect: Prospect, times: float) -> int | None:
-    """Return the GPUs of one pool where each rate of acceptance is so much higher."""
-    engine = accepting(prospect.configuration, times).engine
-    return gpus_with(inputs, replace(prospect, held=0), engine)
+def gpus_without_caching(told: Told) -> int | None:
+    """Return the GPUs that the best needs with prefix caching off.
+
+    None where it is off, where no prefix is shared, or where no count serves. The bound
+    with caching holds without it.
+    """
+    if told.best.pools:
+        return None
+    told.progress("pricing the best without prefix caching")
+    engine = told.prospect.configuration.engine
+    if not engine.prefix_caching or not told.inputs.trace.prefix_tokens.any():
+        return None
+    return gpus_with(told.inputs, told.prospect, replace(engine, prefix_caching=False))
 
 
 def gpus_with(
@@ -121,7 +174,7 @@ def gpus_with(
     return candidate.gpu_count
 
 
-def drafts_worth(plan: Plan, configuration: Configuration) -> DraftsWorth | None:
+def drafts_worth(plan: "Plan", configuration: Configuration) -> DraftsWorth | None:
     """Return what drafting is worth on a plan's best replica; None without drafts.
 
     A decode iteration with drafts over one without is how many tokens it must give;
@@ -168,7 +221,7 @@ def drafts_worth(plan: Plan, configuration: Configuration) -> DraftsWorth | None
 
 
 def best_of_drafts(
-    plans: Mapping[int, Plan], by_cost: Callable[[Candidate], tuple[float, ...]]
+    plans: "Mapping[int, Plan]", by_cost: Callable[[Candidate], tuple[float, ...]]
 ) -> tuple[int, tuple[DraftsTried, ...]]:
     """Return the drafted tokens of the best of plans, and what each of them takes."""
     tried = tuple(

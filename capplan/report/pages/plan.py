@@ -57,6 +57,15 @@ _SPELT_OUT = (
     "TTFT is the time from arrival to the first token, TPOT the mean time per token "
     "after it, and e2e that from arrival to the last token."
 )
+_LAST = (
+    *("placement", "settings", "certificate", "gpu_count_without_prefix_caching"),
+    *("windows", "peak", "window_widths", "without_window"),
+    *("trace_sha256", "profiles_sha256", "asked_by", "interrupted", "disaggregation"),
+    *("risk", "mix", "n_plus_k", "replica_load", "beyond_peak", "last_replica"),
+    *("traffic", "lengths", "throughput", "purchase", "api"),
+    *("drafts_worth", "drafts_tried"),
+)
+"""Keys of plan.json in the order in which it has them, behind the others."""
 _COARSE = "its count is found to 10 %: it is no rival to the best"
 
 
@@ -130,7 +139,8 @@ def plan_values(plan: Plan) -> dict[str, Any]:
         "infeasible_reason": plan.infeasible_reason,
         "candidates": [candidate_values(row) for row in plan.candidates],
     }
-    rest = {k: v for k, v in vars(plan).items() if k not in {*values, "runtime_s"}}
+    first = [k for k in vars(plan) if k not in {*values, *_LAST, "runtime_s"}]
+    rest = {name: getattr(plan, name) for name in (*first, *_LAST)}
     lines = _lines(plan)
     bill = [{**plain(line), "amount_usd": line.amount_usd} for line in lines]
     if plan.risk is not None:  # its draws stand in risk.csv

@@ -2,8 +2,7 @@
 
 from functools import partial
 
-from capplan.planning.plan.purchase import PLANNED_COUNT
-from capplan.planning.plan.purchase_result import CountCost, Purchase
+from capplan.planning.plan.purchase import PLANNED_COUNT, CountCost, Purchase
 from capplan.planning.plan.result import Plan
 from capplan.report import sentences
 from capplan.report.charts.svg_bars import Bar, bars

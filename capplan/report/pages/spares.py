@@ -1,7 +1,7 @@
 """What a plan's page says of its spare nodes."""
 
 from capplan.fleet.node_failures import FAILURES_HIGH, FAILURES_LOW, FAILURES_SOURCE
-from capplan.planning.plan.spare_result import SpareNodes
+from capplan.planning.plan.spare_nodes import SpareNodes
 from capplan.report.columns import column, format_count, format_share
 from capplan.report.page import Fact, Section, Table
 from capplan.report.sentences import plural
