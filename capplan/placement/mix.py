@@ -10,14 +10,14 @@ avoids its symmetry. Replicas are placed on whole nodes, which are what is paid 
 import math
 import time
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 import numpy as np
 
-from capplan.errors import InputError, SolverError
+from capplan.errors import InputError
 from capplan.fleet.nodes import nodes_for
 from capplan.placement.result import Status
+from capplan.placement.solvers import math_opt, math_opt_result
 
 
 @dataclass(frozen=True)
@@ -41,13 +41,7 @@ class ReplicaKind:
 
 @dataclass(frozen=True, eq=False)
 class MixProblem:
-    """Buckets of requests and the kinds of replicas that could serve them.
-
-    Raises
-    ------
-    InputError
-        When shapes or values do not fit, or no kind of replica serves a bucket.
-    """
+    """Buckets of requests and the kinds of replicas that could serve them."""
 
     requests_per_s: np.ndarray  # rate of each bucket, (buckets,) [requests/s]
     replicas: tuple[ReplicaKind, ...]
@@ -159,28 +153,11 @@ def allocate_mix(
 ) -> Allocation:
     """Return the cheapest nodes whose replicas serve all slices.
 
-    Parameters
-    ----------
-    problem
-        Buckets, kinds of replicas and of nodes.
-    solver
-        "scip" or "highs"; CP-SAT cannot take fractions of a replica.
-    time_limit_s
-        Time after which the best allocation known is returned with its gap. [s]
-
-    Raises
-    ------
-    InputError
-        When there is no such solver.
-    SolverError
-        When the solver is missing or fails.
+    By "scip" or "highs", since CP-SAT cannot take fractions of a replica. After the
+    time limit the best allocation known is returned with its gap.
     """
-    try:
-        from ortools.math_opt.python import mathopt
-    except ImportError as error:
-        raise SolverError(f"{solver} cannot be loaded: {error}") from error
-    kinds = {"scip": mathopt.SolverType.GSCIP, "highs": mathopt.SolverType.HIGHS}
-    if solver not in kinds:
+    mathopt = math_opt(solver)
+    if solver not in ("scip", "highs"):
         raise InputError(f"no solver {solver!r} for a mix; expected scip or highs")
     start = time.perf_counter()
     model = mathopt.Model(name="mix")
@@ -190,13 +167,7 @@ def allocate_mix(
         for node, count in zip(problem.nodes, variables.nodes, strict=True)
     ]
     model.minimize(mathopt.fast_sum(usd))
-    parameters = mathopt.SolveParameters(
-        time_limit=timedelta(seconds=time_limit_s), relative_gap_tolerance=0.0
-    )
-    try:
-        result = mathopt.solve(model, kinds[solver], params=parameters)
-    except (RuntimeError, ValueError) as error:
-        raise SolverError(f"{solver} failed: {error}") from error
+    result = math_opt_result(model, solver, time_limit_s)
     runtime_s = time.perf_counter() - start
     if result.termination.reason == mathopt.TerminationReason.INFEASIBLE:
         return Allocation(Status.INFEASIBLE, None, None, None, math.inf, runtime_s)
@@ -308,13 +279,7 @@ def _half_parts(gpus: int, node_gpus: int, part: int) -> int:
 
 
 def replicas_for(problem: MixProblem, slices: np.ndarray) -> np.ndarray:
-    """Return the replicas of each kind that an allocation needs, shape (replicas,).
-
-    Raises
-    ------
-    InputError
-        When slices are missing or on a kind that cannot serve their bucket.
-    """
+    """Return the replicas of each kind that an allocation needs, shape (replicas,)."""
     wanted = np.where(problem.requests_per_s > 0, problem.slices, 0)
     if (slices.sum(axis=1) != wanted).any():
         raise InputError("slices do not sum to each bucket's number")

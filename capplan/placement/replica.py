@@ -89,17 +89,8 @@ def affine_replica(
 ) -> PlacementReplica:
     """Return the replica of Aladdin's Eq. 2 and 3.
 
-    Parameters
-    ----------
-    kv_capacity_tokens
-        M. [tokens]
-    fixed_s, request_s, context_s
-        c3 of every decode iteration [s], c2 per decoding request [s] and k2 per token
-        of context [s/token].
-    max_batch
-        Largest batch. [requests]
-    **others
-        Prefill and block size, as of :class:`PlacementReplica`.
+    A decode iteration takes c3 = ``fixed_s`` [s], c2 = ``request_s`` per request [s]
+    and k2 = ``context_s`` per token of context [s/token].
 
     Examples
     --------

@@ -1,7 +1,7 @@
 """Solve a formulation with CP-SAT, SCIP or HiGHS."""
 
 from datetime import timedelta
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -91,10 +91,8 @@ def scaled_rows(model: Formulation):
         )
 
 
-def _math_opt(
-    model: Formulation, solver: str, time_limit_s: float, seed: int
-) -> Solution:
-    """Solve with the SCIP or HiGHS in OR-Tools.
+def math_opt(solver: str) -> Any:
+    """Return OR-Tools' interface to SCIP and HiGHS.
 
     The package highspy is not used: it and OR-Tools' HiGHS cannot share a process.
     """
@@ -102,6 +100,30 @@ def _math_opt(
         from ortools.math_opt.python import mathopt
     except ImportError as error:
         raise SolverError(f"{solver} cannot be loaded: {error}") from error
+    return mathopt
+
+
+def math_opt_result(
+    model: Any, solver: str, time_limit_s: float, seed: int | None = None
+) -> Any:
+    """Return what SCIP or HiGHS finds of a model."""
+    mathopt = math_opt(solver)
+    parameters = mathopt.SolveParameters(
+        time_limit=timedelta(seconds=time_limit_s),
+        relative_gap_tolerance=0.0,
+        random_seed=seed,
+    )
+    kind = {"scip": mathopt.SolverType.GSCIP, "highs": mathopt.SolverType.HIGHS}
+    try:
+        return mathopt.solve(model, kind[solver], params=parameters)
+    except (RuntimeError, ValueError) as error:
+        raise SolverError(f"{solver} failed: {error}") from error
+
+
+def _math_opt(
+    model: Formulation, solver: str, time_limit_s: float, seed: int
+) -> Solution:
+    mathopt = math_opt(solver)
     engine = mathopt.Model(name="placement")
     variables = [engine.add_binary_variable(name=name) for name in model.names]
     for index, factors, low, high, name in scaled_rows(model):
@@ -113,16 +135,7 @@ def _math_opt(
         for v, c in zip(index, factors, strict=True):
             row.set_coefficient(variables[v], c)
     engine.minimize(sum(variables[v] for v in model.objective) + model.ongoing)
-    parameters = mathopt.SolveParameters(
-        time_limit=timedelta(seconds=max(time_limit_s, 0.01)),
-        relative_gap_tolerance=0.0,
-        random_seed=seed,
-    )
-    kind = {"scip": mathopt.SolverType.GSCIP, "highs": mathopt.SolverType.HIGHS}
-    try:
-        result = mathopt.solve(engine, kind[solver], params=parameters)
-    except (RuntimeError, ValueError) as error:
-        raise SolverError(f"{solver} failed: {error}") from error
+    result = math_opt_result(engine, solver, max(time_limit_s, 0.01), seed)
     reason = mathopt.TerminationReason
     # No sum of binaries is unbounded.
     infeasible = (reason.INFEASIBLE, reason.INFEASIBLE_OR_UNBOUNDED)

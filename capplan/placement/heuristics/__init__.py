@@ -5,27 +5,18 @@ from collections.abc import Callable
 import numpy as np
 
 from capplan.errors import InputError
-from capplan.placement.heuristics import blind, packing
+from capplan.placement.heuristics.blind import BLIND, fewest_that_keep_all
+from capplan.placement.heuristics.packing import PACKING
 from capplan.placement.problem import PlacementProblem
 
-Heuristic = Callable[[PlacementProblem, int], np.ndarray]
-"""``place(problem, seed) -> replica of each request``, shape (n,), int64."""
-
-HEURISTICS: dict[str, Heuristic] = {
-    "best-fit": packing.best_fit,
-    "best-fit-scaled": packing.best_fit_scaled,
-    "first-fit-decreasing": packing.first_fit_decreasing,
-    "best-fit-decreasing": packing.best_fit_decreasing,
-    "worst-fit-decreasing": packing.worst_fit_decreasing,
-    "jsq": blind.jsq,
-    "power-of-two": blind.power_of_two,
-    "round-robin": blind.round_robin,
-}
+HEURISTICS = (*PACKING, *BLIND)
 
 
-def heuristic(name: str) -> Heuristic:
-    """Return the named heuristic."""
-    if name not in HEURISTICS:
-        known = ", ".join(HEURISTICS)
-        raise InputError(f"no placement heuristic {name!r}; expected one of {known}")
-    return HEURISTICS[name]
+def heuristic(name: str) -> Callable[[PlacementProblem, int], np.ndarray]:
+    """Return ``place(problem, seed) -> replica of each request``, shape (n,), int64."""
+    if name in PACKING:
+        return lambda problem, seed: PACKING[name](problem)
+    if name in BLIND:
+        return lambda problem, seed: fewest_that_keep_all(problem, BLIND[name](seed))
+    known = ", ".join(HEURISTICS)
+    raise InputError(f"no placement heuristic {name!r}; expected one of {known}")

@@ -13,19 +13,18 @@ Route = Callable[[np.ndarray, int], np.ndarray]
 """``route(waiting per replica, requests) -> row of each request``, in arrival order."""
 
 
-def jsq(problem: PlacementProblem, seed: int = 0) -> np.ndarray:
-    """Send each request, in arrival order, to the replica with the fewest requests.
+def route_jsq(waiting: np.ndarray, requests: int) -> np.ndarray:
+    """Send each request to the replica with the fewest, the first among equals.
 
-    The baseline of Aladdin, section 6.1, with queues counted in requests as in its
-    Figure 3.
+    Aladdin's baseline, section 6.1, with queues counted in requests as in its Figure 3.
     """
-    return fewest_that_keep_all(problem, route_jsq)
+    return _one_by_one(waiting, requests, routing.shortest_queue)
 
 
-def power_of_two(problem: PlacementProblem, seed: int = 0) -> np.ndarray:
+def route_by_two_draws(seed: int) -> Route:
     """Send each request to the replica with fewer requests of two drawn at random.
 
-    The baseline of Aladdin, section 6.1.
+    Aladdin's other baseline, section 6.1.
     """
 
     def route(waiting: np.ndarray, requests: int) -> np.ndarray:
@@ -35,17 +34,7 @@ def power_of_two(problem: PlacementProblem, seed: int = 0) -> np.ndarray:
             waiting, requests, lambda queue: routing.shorter_of_two(queue, *next(draws))
         )
 
-    return fewest_that_keep_all(problem, route)
-
-
-def round_robin(problem: PlacementProblem, seed: int = 0) -> np.ndarray:
-    """Send the requests to the replicas in turn, without regard to their load."""
-    return fewest_that_keep_all(problem, route_in_turn)
-
-
-def route_jsq(waiting: np.ndarray, requests: int) -> np.ndarray:
-    """Send each request to the replica with the fewest, the first among equals."""
-    return _one_by_one(waiting, requests, routing.shortest_queue)
+    return route
 
 
 def route_in_turn(waiting: np.ndarray, requests: int) -> np.ndarray:
@@ -100,3 +89,11 @@ def _routed(problem: PlacementProblem, route: Route, count: int) -> np.ndarray:
     free = np.flatnonzero(assignment < 0)
     assignment[free] = replicas[route(waiting, len(free))]
     return assignment
+
+
+BLIND: dict[str, Callable[[int], Route]] = {
+    "jsq": lambda seed: route_jsq,
+    "power-of-two": route_by_two_draws,
+    "round-robin": lambda seed: route_in_turn,
+}
+"""Routers by name, of a seed."""

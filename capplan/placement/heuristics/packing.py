@@ -1,8 +1,10 @@
 """Bin packing: each request on the replica of the highest score that it fits on."""
 
+from collections.abc import Callable
+
 import numpy as np
 
-from capplan.placement.heuristics.greedy import by_falling_share, place_by_score
+from capplan.placement.heuristics.greedy import Score, by_falling_share, place_by_score
 from capplan.placement.heuristics.open_replicas import OpenReplicas
 from capplan.placement.integer_units import UNITS_PER_TOKEN
 from capplan.placement.problem import PlacementProblem
@@ -34,7 +36,7 @@ def scaled_norm(state: OpenReplicas) -> np.ndarray:
     return batch * batch + context * context + kv * kv
 
 
-def best_fit(problem: PlacementProblem, seed: int = 0) -> np.ndarray:
+def best_fit(problem: PlacementProblem) -> np.ndarray:
     """Put each request, in arrival order, on the fullest replica that meets (b) to (e).
 
     Aladdin, section 4.2, Algorithm 1.
@@ -42,37 +44,21 @@ def best_fit(problem: PlacementProblem, seed: int = 0) -> np.ndarray:
     return place_by_score(problem, capacity_norm)
 
 
-def best_fit_scaled(problem: PlacementProblem, seed: int = 0) -> np.ndarray:
-    """Put each request, in arrival order, on the replica closest to its limits.
-
-    Aladdin's Algorithm 1 with a norm of our own: in the paper's, context in tokens
-    outweighs the batch size, and KV does not count.
-    """
-    return place_by_score(problem, scaled_norm)
+def _decreasing(score: Score) -> Callable[[PlacementProblem], np.ndarray]:
+    """Return what places the largest share of any limit first."""
+    return lambda problem: place_by_score(problem, score, by_falling_share(problem))
 
 
-def best_fit_decreasing(problem: PlacementProblem, seed: int = 0) -> np.ndarray:
-    """Put each request, largest share first, on the fullest replica it fits on.
-
-    Fullness is the norm with each axis scaled by its limit.
-    """
-    return place_by_score(problem, scaled_norm, by_falling_share(problem))
-
-
-def worst_fit_decreasing(problem: PlacementProblem, seed: int = 0) -> np.ndarray:
-    """Put each request, largest share first, on the emptiest replica it fits on.
-
-    A replica is opened only when the request fits on no open one.
-    """
-    order = by_falling_share(problem)
-    return place_by_score(problem, lambda state: -scaled_norm(state), order)
-
-
-def first_fit_decreasing(problem: PlacementProblem, seed: int = 0) -> np.ndarray:
-    """Put each request, largest share first, on the first replica it fits on.
-
-    Johnson et al., "Worst-case performance bounds for simple one-dimensional packing
-    algorithms", SIAM J. Comput. 3 (1974); the size is the largest share of any limit.
-    """
-    order = by_falling_share(problem)
-    return place_by_score(problem, lambda state: -np.arange(state.count), order)
+PACKING: dict[str, Callable[[PlacementProblem], np.ndarray]] = {
+    "best-fit": best_fit,
+    # A norm of our own: in the paper's, context in tokens outweighs the batch size, and
+    # KV does not count.
+    "best-fit-scaled": lambda problem: place_by_score(problem, scaled_norm),
+    # Johnson et al., "Worst-case performance bounds for simple one-dimensional packing
+    # algorithms", SIAM J. Comput. 3 (1974).
+    "first-fit-decreasing": _decreasing(lambda state: -np.arange(state.count)),
+    "best-fit-decreasing": _decreasing(scaled_norm),
+    # On the emptiest that it fits on; a replica is opened only where there is none.
+    "worst-fit-decreasing": _decreasing(lambda state: -scaled_norm(state)),
+}
+"""Heuristics by name: ``place(problem) -> replica of each request``."""

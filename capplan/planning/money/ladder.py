@@ -93,21 +93,8 @@ def ladder(
     the level. Each column is a run of ones down the rows, so that the optimum is whole
     (totally unimodular). Terms are charged to their end, unless ``charge`` counts the
     months within the horizon alone, which leaves the rest owed. Where a term sells no
-    fewer than some nodes, the program has whole numbers.
-
-    Parameters
-    ----------
-    wanted
-        Nodes of each month.
-    fixed
-        Nodes of each month that are committed already.
-    wacc
-        Yearly cost of capital, which what is paid upfront is dearer by.
-
-    Raises
-    ------
-    InputError
-        When the quotas are too small.
+    fewer than some nodes, the program has whole numbers. ``fixed`` are nodes of each
+    month that are committed already, ``wacc`` the yearly cost of capital.
     """
     held = np.zeros(len(wanted), np.int64) if not len(fixed) else np.asarray(fixed)
     quota = quota or Quota()

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections.abc import Callable
 
 import numpy as np
 
@@ -9,6 +10,13 @@ from capplan.fleet.nodes import nodes_for
 from capplan.planning.money.commitments import Hours
 
 _HOUR_S = 3600.0
+
+
+def each_count(replicas: np.ndarray, nodes_of: Callable[[int], float]) -> np.ndarray:
+    """Return the nodes of each count of replicas, asked once, shape (n,), int64."""
+    counts, where = np.unique(np.asarray(replicas, np.int64), return_inverse=True)
+    nodes = [nodes_of(count) for count in counts.tolist()]
+    return np.array(nodes, np.int64)[where.ravel()]
 
 
 def whole_nodes(replicas: np.ndarray, tp: int, gpus_per_node: int) -> np.ndarray:
@@ -21,9 +29,7 @@ def whole_nodes(replicas: np.ndarray, tp: int, gpus_per_node: int) -> np.ndarray
     >>> whole_nodes(np.array([1, 2, 5]), 4, 8), whole_nodes(np.array([1, 3]), 16, 8)
     (array([1, 1, 3]), array([2, 6]))
     """
-    counts, where = np.unique(np.asarray(replicas, np.int64), return_inverse=True)
-    nodes = [nodes_for([(tp, count)], gpus_per_node)[0] for count in counts.tolist()]
-    return np.array(nodes, np.int64)[where.ravel()]
+    return each_count(replicas, lambda n: nodes_for([(tp, n)], gpus_per_node)[0])
 
 
 def paid_hours(

@@ -51,11 +51,6 @@ def node_prices(
 
     Commitments and spot are of the same provider and the same nodes, of the user's
     file before the catalog.
-
-    Raises
-    ------
-    InputError
-        When the GPU has no price, or a term none and no assumption either.
     """
     price = configuration.price
     if settings.kind.partition(":")[0] not in BASE_KINDS:

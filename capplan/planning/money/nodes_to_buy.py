@@ -11,7 +11,7 @@ from capplan.errors import InputError
 from capplan.fleet.bills import signed
 from capplan.planning.money.commitments import Hours
 from capplan.planning.money.cost import NodeCount, bills_of, nodes_of
-from capplan.planning.money.node_hours import whole_nodes
+from capplan.planning.money.node_hours import each_count, whole_nodes
 
 
 @dataclass(frozen=True)
@@ -27,13 +27,13 @@ class NodesToBuy:
         assert price is not None
         if self.menu is None:
             return whole_nodes(replicas, gpus, price.gpus_per_node or 1)
-        counts, where = np.unique(np.asarray(replicas, np.int64), return_inverse=True)
         own = price.node, price.gpus_per_node
-        nodes = [
-            sum(row.units for row in rows if (row.node, row.gpus_per_node) == own)
-            for rows in map(self._rows, counts.tolist())
-        ]
-        return np.array(nodes, np.int64)[where.ravel()]
+
+        def of_size(count: int) -> float:
+            rows = self._rows(count)
+            return sum(r.units for r in rows if (r.node, r.gpus_per_node) == own)
+
+        return each_count(replicas, of_size)
 
     def _rows(self, count: int) -> tuple[NodeCount, ...]:
         """Return the cheapest nodes of all sizes."""

@@ -171,13 +171,7 @@ def parse_owned(text: str) -> dict[str, float]:
 
 
 def owned_node(given: Mapping[str, float], gpu: str, wacc: float) -> Owned:
-    """Return a node of a GPU type, by what is given of it and the defaults.
-
-    Raises
-    ------
-    InputError
-        When no price or no power of such a node is given or known.
-    """
+    """Return a node of a GPU type, by what is given of it and the defaults."""
     if given.get("gpus", 8) % 1:
         raise InputError(f"owned: gpus is {given['gpus']:g}; expected a whole number")
     gpus = int(given.get("gpus", 8))

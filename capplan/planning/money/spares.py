@@ -68,11 +68,6 @@ def spare_nodes(
     [h] in the mean; ``availability`` is the share of the time in which ``node_count``
     nodes of those and the spares are up. Where several nodes serve only together, that
     many are counted as one, which is away while any of them is.
-
-    Raises
-    ------
-    InputError
-        When a value is out of range, or no number of spares up to 10,000 is enough.
     """
     if node_count < 0:
         raise InputError(f"node_count is {node_count}; expected 0 or more")

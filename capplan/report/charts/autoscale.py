@@ -68,11 +68,10 @@ def _capacity(result: Autoscaled, row: PolicyResult) -> Figure:
             of_fixed_per_s = result.fixed.outcome.replica_count * sustained_per_s
             lines.append(Line("fixed fleet", at_s[[0, -1]], np.full(2, of_fixed_per_s)))
         caption = "Capacity: ready replicas, times what each sustains within the SLO."
-    top = 1.08 * max(float(line.y.max()) for line in lines)
     return figure(
         f"Traffic against capacity, {row.name}",
         time_axis(np.array([0.0, float(since_s[-1])])),
-        Axis("requests/s", digits, 0, top),
+        Axis.above("requests/s", digits, lines, 0.0),
         lines,
         caption=caption,
     )

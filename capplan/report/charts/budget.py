@@ -66,11 +66,10 @@ def _hours(budget: Budget) -> Figure:
         if month.bill.committed_nodes
     }
     rules = [Rule(label, y=float(nodes)) for nodes, label in committed.items()]
-    top = 1.08 * max(*(float(line.y.max()) for line in lines), *committed, 1.0)
     return figure(
         "Hours against commitments",
         hour_axis(count),
-        Axis("nodes", digits, 0, top),
+        Axis.above("nodes", digits, lines, max(*committed, 1.0)),
         lines,
         rules,
         caption="What is above a line is on demand or spot; what is below it and not "

@@ -64,9 +64,7 @@ def _distribution(
     if limit_s is not None and math.isfinite(limit_s):
         ends = np.append(ends, limit_s)
         rules.append(Rule(f"SLO {format_duration(limit_s)}", x=limit_s))
-    # Keep the ends of the curves off the frame.
-    low, high = float(ends.min()) / 1.1, float(ends.max()) * 1.15
-    x = Axis(title.lower(), format_duration, low, high, log=high / low > 3)
+    x = Axis.around(title.lower(), format_duration, ends)
     y = Axis("share of requests within", format_share, 0, 1)
     return figure(title, x, y, lines, rules)
 

@@ -117,7 +117,6 @@ def _migrations(run: Run) -> list[Figure]:
             ("aborted", moved["ended_s"][~joined]),
         )
     ]
-    most = max(1.0, *(float(line.y.max()) for line in bars)) * 1.08
     return [
         figure(
             "KV of the replicas over time",
@@ -130,7 +129,7 @@ def _migrations(run: Run) -> list[Figure]:
         figure(
             "Migrations between replicas over time",
             time,
-            Axis("migrations", digits, 0, most),
+            Axis.above("migrations", digits, bars),
             bars,
             caption=f"In each of {_BINS} parts of the time; "
             f"{int(joined.sum()):,} requests moved, {int((~joined).sum()):,} stayed.",
@@ -170,11 +169,10 @@ def replicas_figure(
     ]
     if needed is not None:
         lines.append(needed)
-    most = max(1.0, *(float(line.y.max()) for line in lines)) * 1.08
     return figure(
         "Replicas over time",
         time_axis(np.array([0.0, makespan_s])),
-        Axis("replicas", digits, 0, most),
+        Axis.above("replicas", digits, lines),
         lines,
         caption="Paid from the order of a replica until it is gone; ready while it "
         "takes requests.",

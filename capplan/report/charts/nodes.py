@@ -3,13 +3,21 @@
 from collections.abc import Sequence
 
 import numpy as np
-from markupsafe import Markup, escape
+from markupsafe import escape
 
 from capplan.planning.shared_fleet.result import SharedFleet, SharedPool
 from capplan.report import sentences
 from capplan.report.charts.fleet import digits, hour_axis
 from capplan.report.charts.motion import stacked, steps
-from capplan.report.charts.svg_chart import COLOURS, WIDTH, Axis, Line, Rule, figure
+from capplan.report.charts.svg_chart import (
+    COLOURS,
+    WIDTH,
+    Axis,
+    Line,
+    Rule,
+    figure,
+    svg,
+)
 from capplan.report.page import Figure
 
 _ACROSS, _GAP, _HIGH, _ROW, _LABEL = 4, 14, 22, 42, 14
@@ -61,10 +69,7 @@ def map_figure(pool: SharedPool) -> Figure:
     )
     rows = -(-shown // _ACROSS)
     wide = (WIDTH - _GAP * (_ACROSS - 1)) / _ACROSS
-    parts = [
-        f'<svg viewBox="0 0 {WIDTH} {rows * _ROW + 2}" role="img" '
-        f'aria-label="replicas on the nodes of {escape(pool.name)}">'
-    ]
+    parts = []
     for index in range(shown):
         row, column = divmod(index, _ACROSS)
         left, top = column * (wide + _GAP), row * _ROW + _LABEL
@@ -88,7 +93,7 @@ def map_figure(pool: SharedPool) -> Figure:
         cut = f" The first {_MOST_NODES} nodes; map.csv has all."
     return Figure(
         f"Replicas on nodes at the joint peak{hour}: {pool.name}",
-        Markup("".join(parts) + "</svg>"),
+        svg(rows * _ROW + 2, f"replicas on the nodes of {pool.name}", parts),
         legend,
         f"Each frame is a node of {sentences.plural(pool.gpus_per_node, 'GPU')}, each "
         f"box a replica on its GPUs.{cut}",

@@ -81,10 +81,9 @@ def _tail(metric: str, title: str, rows: list[Any]) -> Figure | None:
         )
         for s, of in limits.items()
     ]
-    low, high = float(ends.min()) / 1.1, float(ends.max()) * 1.15
     return figure(
         f"{title}: the slowest tenth",
-        Axis(title.lower(), format_duration, low, high, log=high / low > 3),
+        Axis.around(title.lower(), format_duration, ends),
         Axis("share within, %", _of_nines, 1, 4, ticks=(1.0, 2.0, 3.0, 4.0)),
         lines,
         rules,
@@ -98,10 +97,7 @@ def _of_nines(nines: float) -> str:
 
 def run_curve(label: str, run: Run) -> Curve:
     """Return the latency distributions of a run."""
-    quantiles_s = {
-        metric: run.judgement.quantiles_s[f"{metric}_s"]
-        for metric in ("ttft", "tpot", "e2e")
-    }
+    quantiles_s = {name: run.judgement.quantiles_s[f"{name}_s"] for name in TITLES}
     return Curve(label, LEVELS, quantiles_s)
 
 

@@ -8,6 +8,7 @@ from capplan.planning.load.traffic_over_time import LEVELS, Lengths, Traffic
 from capplan.planning.plan.result import Plan
 from capplan.planning.plan.throughput import SATURATED, WITHIN_SLO
 from capplan.report.charts.fleet import digits, time_axis
+from capplan.report.charts.motion import steps
 from capplan.report.charts.svg_chart import Axis, Line, Rule, figure
 from capplan.report.columns import format_count, format_share
 from capplan.report.page import Figure
@@ -66,8 +67,7 @@ def _over_time(
     at = int(np.argmax(values))
     ends = np.append(traffic.start_s, traffic.start_s[-1] + traffic.width_s)
     time = time_axis(ends)
-    # Steps: a bin's rate holds from its start to its end.
-    steps = Line("", np.repeat(ends, 2)[1:-1], np.repeat(values, 2))
+    rate = Line("", *steps(ends, values))
     middle = traffic.start_s[at : at + 1] + traffic.width_s / 2
     peak = Line("", middle, values[at : at + 1], markers=True, joined=False)
     top = max([float(values[at]), *capacity.values()]) * _ROOM
@@ -79,7 +79,7 @@ def _over_time(
         title,
         time,
         Axis(unit, format_count, 0, top),
-        [steps, peak],
+        [rate, peak],
         _apart(rules, top),
         caption,
     )
@@ -116,7 +116,6 @@ def length_figures(lengths: tuple[Lengths, ...]) -> list[Figure]:
 def _distribution(title: str, axis: str, rows: list[tuple[str, np.ndarray]]) -> Figure:
     lines = [Line(name, np.maximum(values, 1), LEVELS) for name, values in rows]
     ends = np.concatenate([line.x for line in lines])
-    low, high = float(ends.min()) / 1.1, float(ends.max()) * 1.15
-    x = Axis(axis, digits, low, high, log=high / low > 10)
+    x = Axis.around(axis, digits, ends, wide=10)
     y = Axis("share of requests within", format_share, 0, 1)
     return figure(title, x, y, lines)

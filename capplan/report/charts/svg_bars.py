@@ -4,9 +4,9 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from markupsafe import Markup, escape
+from markupsafe import escape
 
-from capplan.report.charts.svg_chart import COLOURS, WIDTH, text_px
+from capplan.report.charts.svg_chart import COLOURS, WIDTH, svg, text_px
 
 _LEFT, _RIGHT, _ROW, _THICK = 132, 96, 25, 15
 _GAP_PX, _LEAST_BAR_PX = 8, 140
@@ -28,9 +28,7 @@ def bars(label: str, rows: Sequence[Bar]) -> str:
     """Return the SVG element of bars from above to below; texts are escaped."""
     most = max((row.value or 0 for row in rows), default=0) or 1
     height = _ROW * len(rows) + 6
-    parts = [
-        f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(label)}">'
-    ]
+    parts = []
     widest = max((text_px(row.label) for row in rows), default=0.0)
     after = max((text_px(row.text) for row in rows), default=0.0)
     right = max(_RIGHT, math.ceil(after) + _GAP_PX)
@@ -58,4 +56,4 @@ def bars(label: str, rows: Sequence[Bar]) -> str:
                 f'<path stroke="#fff" stroke-width="2" d="M{at:.1f} {top}v{_THICK}"/>'
             )
     parts.append(f'<path class="axis" d="M{left} 0V{height}"/>')
-    return Markup("".join(parts) + "</svg>")
+    return svg(height, label, parts)

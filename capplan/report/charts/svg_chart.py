@@ -62,6 +62,23 @@ class Axis:
     log: bool = False
     ticks: tuple[float, ...] = ()
 
+    @classmethod
+    def above(
+        cls, label: str, show: Callable[[float], str], lines: Sequence[Line], least=1.0
+    ) -> "Axis":
+        """Return the axis from 0 to a little above lines, and at least so high."""
+        return cls(
+            label, show, 0, 1.08 * max(least, *(float(x.y.max()) for x in lines))
+        )
+
+    @classmethod
+    def around(
+        cls, label: str, show: Callable[[float], str], ends: np.ndarray, wide: float = 3
+    ) -> "Axis":
+        """Return the axis that keeps values off the frame; log where they are wide."""
+        low, high = float(ends.min()) / 1.1, float(ends.max()) * 1.15
+        return cls(label, show, low, high, log=high / low > wide)
+
     def tick_values(self) -> list[float]:
         """Return the values at which ticks are drawn."""
         if self.ticks:
@@ -95,16 +112,19 @@ def figure(
 
 def chart(x: Axis, y: Axis, lines: Sequence[Line], rules: Sequence[Rule] = ()) -> str:
     """Return the SVG element of lines over axes; its texts are escaped."""
-    parts = [
-        f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" '
-        f'aria-label="{escape(y.label)} against {escape(x.label)}">'
-    ]
     plot = _Plot.of(x, y)
-    parts += _grid(plot)
-    parts += [_rule(plot, rule) for rule in rules]
+    parts = [*_grid(plot), *(_rule(plot, rule) for rule in rules)]
     for index, line in enumerate(lines):
         parts += _line(plot, line, index)
-    return Markup("".join(parts) + "</svg>")
+    return svg(HEIGHT, f"{y.label} against {x.label}", parts)
+
+
+def svg(height: int, label: str, parts: Sequence[str]) -> Markup:
+    """Return an SVG element of the width of charts; its label is escaped."""
+    return Markup(
+        f'<svg viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(label)}">'
+        f"{''.join(parts)}</svg>"
+    )
 
 
 def legend_of(lines: Sequence[Line]) -> tuple[tuple[str, str], ...]:

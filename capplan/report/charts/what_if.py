@@ -18,8 +18,11 @@ _MOST_LINES = 15
 """Lines that can be told apart."""
 _MOST_BARS = 40
 
-Value = Callable[[Cell], float | None]
-"""Returns a figure of a cell; None where there is none."""
+_USD = "best.cost.usd_per_month"
+"""Path of a cell's dollars a month."""
+
+Shown = tuple[str, str, Callable[[float], str]]
+"""Path of a figure of a cell, its title, and what formats it."""
 
 
 def figures(result: WhatIf) -> list[Figure]:
@@ -27,24 +30,13 @@ def figures(result: WhatIf) -> list[Figure]:
 
     Lines against the first amount that is varied, or a bar for each plan.
     """
-    of: list[tuple[Value, str, Callable[[float], str]]]
-    of = [(_gpus, "GPUs", format_count)]
-    if any(_usd(cell) is not None for cell in result.cells):
-        of.append((_usd, "$ per month", format_usd))
+    of: list[Shown] = [("best.gpu_count", "GPUs", format_count)]
+    if any(at(cell, _USD) is not None for cell in result.cells):
+        of.append((_USD, "$ per month", format_usd))
     axis = next((name for name in _AMOUNTS if len(result.vary.get(name, ())) > 1), None)
-    if axis is None or len(_lines(result, axis, _gpus)) > _MOST_LINES:
-        return [_bars(result, value, title, show) for value, title, show in of]
-    return [_against(result, axis, value, title, show) for value, title, show in of]
-
-
-def _gpus(cell: Cell) -> float | None:
-    count = at(cell, "best.gpu_count")
-    return None if count is None else float(count)
-
-
-def _usd(cell: Cell) -> float | None:
-    usd: float | None = at(cell, "best.cost.usd_per_month")
-    return usd
+    if axis is None or len(_lines(result, axis, of[0][0])) > _MOST_LINES:
+        return [_bars(result, shown) for shown in of]
+    return [_against(result, axis, shown) for shown in of]
 
 
 def _amount(cell: Cell, axis: str) -> float:
@@ -55,14 +47,14 @@ def _amount(cell: Cell, axis: str) -> float:
     return float(cell.values[axis])
 
 
-def _lines(result: WhatIf, axis: str, value: Value) -> list[Line]:
+def _lines(result: WhatIf, axis: str, path: str) -> list[Line]:
     """Return a line for each combination of what else is varied."""
     by_rest: dict[str, list[tuple[float, float]]] = {}
     for cell in result.cells:
         rest = {name: text for name, text in cell.values.items() if name != axis}
         label = ", ".join(f"{name} {text}" for name, text in rest.items())
-        found = value(cell)
-        point = _amount(cell, axis), float("nan") if found is None else found
+        found = at(cell, path)
+        point = _amount(cell, axis), float("nan") if found is None else float(found)
         by_rest.setdefault(label, []).append(point)
     lines = []
     for label, points in by_rest.items():
@@ -71,21 +63,16 @@ def _lines(result: WhatIf, axis: str, value: Value) -> list[Line]:
     return lines
 
 
-def _against(
-    result: WhatIf,
-    axis: str,
-    value: Value,
-    title: str,
-    show: Callable[[float], str],
-) -> Figure:
-    lines = _lines(result, axis, value)
+def _against(result: WhatIf, axis: str, shown: Shown) -> Figure:
+    path, title, show = shown
+    lines = _lines(result, axis, path)
     x = np.concatenate([line.x for line in lines])
     y = np.concatenate([line.y for line in lines])
     x, y = x[np.isfinite(x)], y[np.isfinite(y)]
     if not len(x) or not len(y):
-        return _bars(result, value, title, show)
+        return _bars(result, shown)
     heading = {"rate": "requests/s", "slo-scale": "limits ×"}.get(axis, axis)
-    left = sum(value(cell) is None for cell in result.cells)
+    left = sum(at(cell, path) is None for cell in result.cells)
     return figure(
         f"{title} against {heading.removesuffix(' ×')}",
         Axis(heading, format_count, 0.9 * float(x.min()), 1.05 * float(x.max())),
@@ -95,12 +82,11 @@ def _against(
     )
 
 
-def _bars(
-    result: WhatIf, value: Value, title: str, show: Callable[[float], str]
-) -> Figure:
+def _bars(result: WhatIf, shown: Shown) -> Figure:
+    path, title, show = shown
     rows = []
     for cell in result.cells[:_MOST_BARS]:
-        found = value(cell)
+        found = at(cell, path)
         label = ", ".join(cell.values.values())
         rows.append(Bar(label, found, cell.status if found is None else show(found)))
     left = len(result.cells) - len(rows)
