@@ -1,6 +1,5 @@
 """``capplan export``: the plan as a deployment."""
 
-import warnings
 from pathlib import Path
 from typing import Annotated
 
@@ -56,7 +55,7 @@ def export_command(
     """
     from capplan.cli.asked import INFEASIBLE
     from capplan.deployment.cold_start import parse_cold_start_s
-    from capplan.errors import CapplanWarning
+    from capplan.errors import warn
     from capplan.files import check_folder, write_texts
     from capplan.report.exports import exported
     from capplan.report.pages.exported import exported_page, no_export_page
@@ -73,13 +72,13 @@ def export_command(
         return INFEASIBLE
     texts, export = found
     for line in export.lacks:
-        warnings.warn(f"not in {to}: {line}", CapplanWarning, stacklevel=2)
+        warn(f"not in {to}: {line}")
     page = exported_page(plan, to, texts, export)
     if out is None:
         first, *others = texts
         for name in others:
             text = f"{name} is written with --out alone"
-            warnings.warn(text, CapplanWarning, stacklevel=2)
+            warn(text)
         manifest = texts[first].removesuffix("\n")  # for kubectl apply -f -
         show(page, told=lambda: [manifest])
         return 0

@@ -1,6 +1,5 @@
 """Read a scenario: settings in a YAML file, overridden by flags."""
 
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -8,7 +7,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 import yaml
 
-from capplan.errors import CapplanWarning, InputError
+from capplan.errors import InputError, warn
 from capplan.input_file import parse_yaml, read_text
 from capplan.settings import SettingError, Settings, no_setting
 from capplan.simulator.schedulers.own_file import file_of
@@ -96,7 +95,7 @@ def read_scenario(model: type[Settings], path: Path) -> dict[str, Any]:
             raise InputError(f"{path}:{lines[name]}: {no_setting(name, model)}")
         del settings[name]
         text = f"{path}:{lines[name]}: {name} has no effect on this command"
-        warnings.warn(text, CapplanWarning, stacklevel=2)
+        warn(text)
     for name in _PATHS:
         value = settings.get(name)
         if isinstance(value, str) and (path.parent / value).exists():

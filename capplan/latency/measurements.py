@@ -1,6 +1,5 @@
 """Measured iterations of an engine, as columns, and the CSV they are stored in."""
 
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -8,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from capplan.csv_file import cell_number, refuse_outliers
-from capplan.errors import CapplanWarning, InputError
+from capplan.errors import InputError, warn
 from capplan.latency.measurement_file import table_rows
 
 PHASES = ("prefill", "decode", "mixed")
@@ -156,11 +155,9 @@ def merge_duplicates(points: Points, source: str) -> Points:
         return points
     inverse = inverse.reshape(-1)
     mean_s = np.bincount(inverse, points.seconds) / np.bincount(inverse)
-    warnings.warn(
+    warn(
         f"{source}: {len(keys)} points are {len(unique)} different iterations; "
-        "those measured more than once were averaged",
-        CapplanWarning,
-        stacklevel=2,
+        "those measured more than once were averaged"
     )
     order = np.argsort(first)
     return points.where(first[order])._replace(seconds=mean_s[order])

@@ -1,9 +1,8 @@
 """A profile of kernels with the engine's own time on top."""
 
-import warnings
 from pathlib import Path
 
-from capplan.errors import CapplanWarning, InputError, ProfileError
+from capplan.errors import InputError, ProfileError, warn
 from capplan.latency.engine_rows import (
     EngineName,
     EngineRow,
@@ -107,7 +106,7 @@ def _warn_unused(
 
 
 def _warn(text: str) -> None:
-    warnings.warn(text, CapplanWarning, stacklevel=4)
+    warn(text)
 
 
 def calibrated(base: Profile, time: EngineTime) -> Profile:

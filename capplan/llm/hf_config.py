@@ -1,10 +1,9 @@
 """Read the shapes of an LLM from its Hugging Face ``config.json``."""
 
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
-from capplan.errors import CapplanWarning
+from capplan.errors import warn
 from capplan.llm.architecture import Architecture
 from capplan.llm.config_attention import SPARSE, STATEFUL, attention, check_attention
 from capplan.llm.config_fields import Fields
@@ -67,11 +66,9 @@ def from_config(config: Mapping[str, Any], name: str, source: str) -> Architectu
     """
     whole = config
     if isinstance(config.get("text_config"), Mapping):
-        warnings.warn(
+        warn(
             f"{source}: only the text part is counted; a vision tower's weights "
-            "come on top",
-            CapplanWarning,
-            stacklevel=2,
+            "come on top"
         )
         quantized = config.get("quantization_config")
         config = dict(config["text_config"])
@@ -80,11 +77,9 @@ def from_config(config: Mapping[str, Any], name: str, source: str) -> Architectu
     if kind not in _KNOWN:
         kind = _BY_CLASS.get(str(*(config.get("architectures") or ("",))[:1]), kind)
     if kind not in _KNOWN:
-        warnings.warn(
+        warn(
             f"{source}: model_type {kind!r} is not known; its shapes are read as "
-            "those of a model like Llama",
-            CapplanWarning,
-            stacklevel=2,
+            "those of a model like Llama"
         )
     check_attention(kind, config, source)
     fields = Fields(_plainly_named(config, source), source)

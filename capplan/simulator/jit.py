@@ -13,7 +13,6 @@ import re
 import shutil
 import tempfile
 import time
-import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache, partial
@@ -23,7 +22,7 @@ from typing import Any
 import numba
 from numba import njit
 
-from capplan.errors import CapplanWarning, InputError
+from capplan.errors import InputError, warn
 from capplan.simulator import shipped
 from capplan.simulator.linking import for_callers
 
@@ -85,11 +84,9 @@ def _cache_dir(home: Path, name: str) -> Path:
             f"({error.strerror}); set XDG_CACHE_HOME to a folder with room for "
             f"{_CACHE_BYTES // 2**20} MiB"
         ) from None
-    warnings.warn(
+    warn(
         f"cannot write the compile cache {folder} ({reason}); using {fallback}, "
-        "compiled again when it is cleaned",
-        CapplanWarning,
-        stacklevel=2,
+        "compiled again when it is cleaned"
     )
     return fallback
 

@@ -1,12 +1,11 @@
 """Autoscalers against fleets of a fixed size: attainment, GPU-hours and what binds."""
 
-import warnings
 from dataclasses import replace
 
 import numpy as np
 
 from capplan.bounds.replica_time import replica_time
-from capplan.errors import CapplanWarning, InputError, collected_warnings
+from capplan.errors import InputError, collected_warnings, warn
 from capplan.planning.autoscale.break_even import MOST_S, break_even
 from capplan.planning.autoscale.cases import Cases, Outcome, one_sample, since_s
 from capplan.planning.autoscale.known_to_policies import informed, name_of
@@ -115,7 +114,7 @@ class _Work:
             if self._found.fixed is None:
                 raise KeyboardInterrupt from None
             text = "interrupted: what was not simulated by then is left out"
-            warnings.warn(text, CapplanWarning, stacklevel=2)
+            warn(text)
             self._found = replace(self._found, interrupted=True)
         return self._found
 
@@ -194,7 +193,7 @@ class _Work:
                 "what a replica sustains could not be measured: perfect is left out; "
                 "policies that need its rate are to be given it"
             )
-            warnings.warn(text, CapplanWarning, stacklevel=2)
+            warn(text)
             also = []
         for given in [*self._settings.compared, *also]:
             policy, outcome = self._simulated(given, count)

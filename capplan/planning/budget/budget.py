@@ -1,6 +1,5 @@
 """A budget: demand by the hour, growth, and the cheapest way to pay for the nodes."""
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -8,7 +7,7 @@ import numpy as np
 
 from capplan.deployment.changes import parse_loss_per_month
 from capplan.deployment.pools import Pool
-from capplan.errors import CapplanWarning, InputError, collected_warnings
+from capplan.errors import InputError, collected_warnings, warn
 from capplan.planning.budget.alternatives import alternatives, autoscaled, ways_to_pay
 from capplan.planning.budget.assumptions import budget_assumptions
 from capplan.planning.budget.fleets import fleet_rows
@@ -120,7 +119,7 @@ class _Work:
         for note in notes:
             if NOT_BOUGHT in note:
                 continue  # of a plan; a budget looks at offers of other kinds too
-            warnings.warn(note, CapplanWarning, stacklevel=2)
+            warn(note)
         counts = [row.replica_count for row in candidates]
         self._by_rate = ReplicasByRate.of(np.array(rates), np.array(counts))
         run = candidates[-1].run

@@ -1,12 +1,11 @@
 """Autoscaled fleets and the budget's hours, simulated on the trace."""
 
-import warnings
 from dataclasses import replace
 
 import numpy as np
 
 from capplan.deployment.configuration import Configuration
-from capplan.errors import CapplanWarning, InputError
+from capplan.errors import InputError, warn
 from capplan.planning.autoscale.autoscale import autoscale
 from capplan.planning.autoscale.cases import Outcome
 from capplan.planning.autoscale.known_to_policies import name_of
@@ -60,7 +59,7 @@ def fleet_rows(
     except InputError as error:
         why = str(error).partition(";")[0]
         text = f"fleets on the trace are not simulated: {why}"
-        warnings.warn(text, CapplanWarning, stacklevel=2)
+        warn(text)
         return ()
     hours = schedule_of(replicas)
     asked = settings.of_fleets(
@@ -99,7 +98,7 @@ def fleet_rows(
             f"{worst}, less than asked: a burst within an hour is not in the rate that "
             "its replicas were counted for; the table of fleets tells what attains it"
         )
-        warnings.warn(text, CapplanWarning, stacklevel=2)
+        warn(text)
     return tuple(fleets)
 
 

@@ -1,11 +1,10 @@
 """The rates of a budget's hours, and which of them are simulated."""
 
-import warnings
 from collections.abc import Sequence
 
 import numpy as np
 
-from capplan.errors import CapplanWarning, InputError
+from capplan.errors import InputError, warn
 from capplan.planning.budget.settings import BudgetSettings
 from capplan.planning.load.demand_curve import (
     DemandCurve,
@@ -43,11 +42,9 @@ def curve_of(trace: Trace, settings: BudgetSettings) -> DemandCurve:
         return curve.scaled(settings.rate / float(curve.mean_per_s.mean()))
     rate_per_s = settings.rate or busiest_per_s(trace.arrival_s, window_s)
     lasts = format_duration(float(trace.arrival_s[-1] - trace.arrival_s[0]))
-    warnings.warn(
+    warn(
         f"{trace.source}: its requests arrive within {lasts}, which tells no hours of "
-        f"a day: a typical week is taken, with {rate_per_s:.4g} requests/s at its peak",
-        CapplanWarning,
-        stacklevel=2,
+        f"a day: a typical week is taken, with {rate_per_s:.4g} requests/s at its peak"
     )
     return typical_curve(rate_per_s)
 

@@ -1,8 +1,6 @@
 """Warnings of what a reader of a budget would not expect."""
 
-import warnings
-
-from capplan.errors import CapplanWarning
+from capplan.errors import warn
 from capplan.planning.budget.settings import BudgetSettings
 from capplan.planning.load.demand_curve import DemandCurve
 from capplan.planning.money.bill import Rent
@@ -42,7 +40,7 @@ def warn_of_budget(
         )
     texts += _of_hours(settings, curve)
     for text in texts:
-        warnings.warn(text, CapplanWarning, stacklevel=3)
+        warn(text)
 
 
 def _of_hours(settings: BudgetSettings, curve: DemandCurve) -> list[str]:

@@ -1,12 +1,11 @@
 """LoRA adapters of the settings, and what they cost."""
 
-import warnings
 from dataclasses import replace
 
 from capplan.deployment.adapters import Adapters
 from capplan.deployment.cold_start import LOAD_BYTES_PER_S
 from capplan.deployment.engine import EngineSettings
-from capplan.errors import CapplanWarning, InputError
+from capplan.errors import InputError, warn
 from capplan.fleet.gpu import Gpu
 from capplan.latency.roofline import efficiency_of
 from capplan.llm.adapters import check_adapters, slot_bytes
@@ -50,11 +49,9 @@ def with_adapters(
         slowdown=settings.lora_slowdown or 0.0,
     )
     if settings.lora_slowdown is None:
-        warnings.warn(
+        warn(
             "--lora-slowdown is not given: an iteration with adapters is taken to be "
-            "longer by reading them alone; measured engines are slower",
-            CapplanWarning,
-            stacklevel=2,
+            "longer by reading them alone; measured engines are slower"
         )
     if llm is not None:
         check_adapters(llm)

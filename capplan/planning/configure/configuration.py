@@ -1,6 +1,5 @@
 """Configurations to compare: GPU type, TP degree, engine settings, iteration time."""
 
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
@@ -13,7 +12,7 @@ from capplan.deployment.engine_defaults import (
     settings_by_default,
 )
 from capplan.deployment.replica import DoesNotFitError
-from capplan.errors import ExtrapolationWarning, InputError
+from capplan.errors import ExtrapolationWarning, InputError, warn
 from capplan.fleet.catalog import own_prices, parse_prices
 from capplan.fleet.gpu import Gpu
 from capplan.fleet.price import GIVEN, Price
@@ -330,11 +329,10 @@ def _configuration(
             f"({missing}); measure one with capplan profile, or give --latency-ms",
         )
     if estimated and profile is not None:
-        warnings.warn(
+        warn(
             f"{llm.name} on {gpu.name}, TP {tp}: no profile was measured; planned "
             f"with an estimate ({profile.source})",
             ExtrapolationWarning,
-            stacklevel=2,
         )
     if profile is not None:
         profile = timed(settings, profile, llm)

@@ -1,7 +1,6 @@
 """Deployments as settings name them: pools, what moves between them, what changes."""
 
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
@@ -21,7 +20,7 @@ from capplan.deployment.changes import (
 from capplan.deployment.cold_start import ColdStart, parse_cold_start_s
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.pools import Deployment, Pool
-from capplan.errors import CapplanWarning, InputError
+from capplan.errors import InputError, warn
 from capplan.fleet.catalog import gpu, gpu_names
 from capplan.planning.configure.configuration import only_configuration
 from capplan.planning.money.cost import nodes_of
@@ -134,11 +133,7 @@ def simulated(
         deployment = changing(settings, deployment, trace, autoscaler, seed)
     alone = deployment.replica_count == 1 and not deployment.is_changing
     if settings.rebalancer and alone:
-        warnings.warn(
-            f"rebalancer {settings.rebalancer} has nothing to do on one replica",
-            CapplanWarning,
-            stacklevel=2,
-        )
+        warn(f"rebalancer {settings.rebalancer} has nothing to do on one replica")
     return deployment
 
 
@@ -246,12 +241,10 @@ def _warn_of_few(
     drawn = sum(change.kind == "fail" for change in lost)
     if expected >= _MANY_LOSSES:
         return
-    warnings.warn(
+    warn(
         f"--spot {spot}: {drawn} interruptions drawn where {expected:.3g} are to be "
         f"expected in {format_duration(lasts_s)}: too few to judge by; --outage 1@peak:"
-        f"{format_duration(_OUTAGE_S).replace(' ', '')} shows one at the worst time",
-        CapplanWarning,
-        stacklevel=2,
+        f"{format_duration(_OUTAGE_S).replace(' ', '')} shows one at the worst time"
     )
 
 

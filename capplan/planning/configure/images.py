@@ -1,11 +1,10 @@
 """Images of the settings, and how long the LLM's vision encoder takes for them."""
 
-import warnings
 from dataclasses import replace
 
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.images import Images
-from capplan.errors import CapplanWarning, InputError
+from capplan.errors import InputError, warn
 from capplan.fleet.gpu import Gpu
 from capplan.latency.vision import encode_times
 from capplan.llm.architecture import Architecture
@@ -62,12 +61,10 @@ def with_images(
     else:
         times = encode_times(llm.vision, gpu, tp, by_image=by_image)
         images = replace(images, **times._asdict())
-        warnings.warn(
+        warn(
             f"--image-encode-ms is not given: an image of 1,024 tokens is taken to be "
             f"encoded in {1e3 * images.alone_s(1024):.3g} ms on "
-            f"{gpu.name}, TP {tp}, by its data sheet and an encoder on H100-SXM",
-            CapplanWarning,
-            stacklevel=2,
+            f"{gpu.name}, TP {tp}, by its data sheet and an encoder on H100-SXM"
         )
     return replace(engine, images=images)
 

@@ -1,10 +1,9 @@
 """Iteration times of a configuration: its profile, the engine's own time, tables."""
 
-import warnings
 from pathlib import Path
 
 from capplan.deployment.engine import EngineSettings
-from capplan.errors import CapplanWarning, ProfileError
+from capplan.errors import ProfileError, warn
 from capplan.latency.catalog import known_profile, load_listed
 from capplan.latency.contract import LatencyTables, linear_tables
 from capplan.latency.engine_rows import parse_engine
@@ -59,12 +58,10 @@ def _warn_of_ranks(own: list[Path], llm: Architecture, gpu: str) -> None:
         str(profile.layout) for profile in own_rank_profiles(own, gpu=gpu, llm=llm.name)
     }
     if layouts:
-        warnings.warn(
+        warn(
             f"{own[0]}: the profiles of {', '.join(sorted(layouts))} of {llm.name} on "
             f"{gpu} are not taken: `plan` looks at them without --tp, or with "
-            "--data-parallel-size or --enable-expert-parallel",
-            CapplanWarning,
-            stacklevel=3,
+            "--data-parallel-size or --enable-expert-parallel"
         )
 
 
@@ -81,11 +78,9 @@ def quantile_of(settings: ConfigurationSettings, profile: Profile) -> float:
     """Return the quantile of the engines' times that the plan takes."""
     if settings.latency_quantile is not None:
         if not profile.has_spread:
-            warnings.warn(
+            warn(
                 f"{profile.name}: no error of its times is known; --latency-quantile "
-                "changes nothing",
-                CapplanWarning,
-                stacklevel=2,
+                "changes nothing"
             )
         return settings.latency_quantile
     return MEDIAN

@@ -1,10 +1,9 @@
 """Prefix caching of a configuration: on where requests share prefixes."""
 
-import warnings
 from dataclasses import replace
 
 from capplan.deployment.configuration import Configuration
-from capplan.errors import CapplanWarning
+from capplan.errors import warn
 from capplan.planning.configure.scheduling import is_vllm
 from capplan.planning.settings.fleet import MOVING, flag_given
 from capplan.planning.settings.plan import FleetSettings
@@ -63,4 +62,4 @@ def _warn_of_prefixes(configuration: Configuration, settings: FleetSettings) -> 
         )
     else:
         return
-    warnings.warn(text, CapplanWarning, stacklevel=3)
+    warn(text)

@@ -1,12 +1,11 @@
 """A replica as the settings of a plan and its profile size it."""
 
-import warnings
 from dataclasses import replace
 
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.engine_defaults import sglang_seats
 from capplan.deployment.replica import Replica, replica
-from capplan.errors import ExtrapolationWarning
+from capplan.errors import ExtrapolationWarning, warn
 from capplan.fleet.gpu import Gpu
 from capplan.latency.engine_rows import parse_engine
 from capplan.latency.profile import Profile
@@ -40,11 +39,10 @@ def sized_replica(
         kv_dtype = measured if ran else llm.kv_dtype
     if profile is not None and kv_dtype != measured:
         times = KV_BYTES[kv_dtype] / KV_BYTES[measured]
-        warnings.warn(
+        warn(
             f"{profile.name}: its times are of {measured} KV; attention to {kv_dtype} "
             f"KV is taken to cost {times:g} times that, as its bytes",
             ExtrapolationWarning,
-            stacklevel=2,
         )
     own = profile is not None and kv_dtype == measured and is_of(profile, name)
     own = own and engine.pipeline is None

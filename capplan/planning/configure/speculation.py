@@ -1,7 +1,6 @@
 """What the settings say of speculative decoding, checked and with its acceptance."""
 
 import json
-import warnings
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -16,7 +15,7 @@ from capplan.deployment.speculation import (
     check_rates,
     rates_of_length,
 )
-from capplan.errors import CapplanWarning, InputError
+from capplan.errors import InputError, warn
 from capplan.llm.acceptance import (
     Acceptance,
     draft_share,
@@ -239,13 +238,11 @@ def _lacks_mtp_layer(llm: Architecture) -> bool:
 def _warn_of_budget(engine: EngineSettings, speculation: Speculation) -> None:
     tokens = engine.max_num_seqs * speculation.verified_tokens
     if tokens > engine.max_num_batched_tokens:
-        warnings.warn(
+        warn(
             f"{engine.max_num_seqs} seats verify {tokens:,} tokens and "
             f"max_num_batched_tokens is {engine.max_num_batched_tokens:,}: in a full "
             "batch requests sit out; expected max_num_seqs of at most "
-            f"{engine.max_num_batched_tokens // speculation.verified_tokens:,}",
-            CapplanWarning,
-            stacklevel=2,
+            f"{engine.max_num_batched_tokens // speculation.verified_tokens:,}"
         )
 
 

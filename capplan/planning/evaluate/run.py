@@ -1,6 +1,5 @@
 """One deployment, simulated and judged: what every command reports of it."""
 
-import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -10,7 +9,7 @@ import numpy as np
 
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.pools import Deployment
-from capplan.errors import CapplanWarning, collected_warnings
+from capplan.errors import collected_warnings, warn
 from capplan.planning.configure.configuration import only_configuration
 from capplan.planning.configure.deployments import of_pools, simulated
 from capplan.planning.configure.launch import Launch, launch
@@ -308,9 +307,9 @@ def simulate_deployment(
         else:
             run = _kept(settings, of, slo, progress, stopped)
         if run.judgement.steadiness.filling:
-            warnings.warn(FILLING, CapplanWarning, stacklevel=2)
+            warn(FILLING)
         if run.judgement.unsteady:
-            warnings.warn(run.judgement.unsteady, CapplanWarning, stacklevel=2)
+            warn(run.judgement.unsteady)
     hand_off, pools = run.deployment.hand_off, run.deployment.pools
     started = [launch(pool.configuration, settings, hand_off) for pool in pools]
     return replace(
@@ -364,12 +363,10 @@ def _kept(
         )
         is False
     ):
-        warnings.warn(
+        warn(
             "the predicted answer lengths change nothing: with true ones every request "
             f"finishes at the same time (scheduler {of[-1].engine.scheduler}, "
-            f"router {deployment.placed_by})",
-            CapplanWarning,
-            stacklevel=2,
+            f"router {deployment.placed_by})"
         )
     with suppress(Interrupted):
         load, simulation = load.as_served(simulation, longer)

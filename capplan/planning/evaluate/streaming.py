@@ -1,11 +1,10 @@
 """Simulate a large CSV in chunks, in memory that does not grow."""
 
-import warnings
 from collections.abc import Callable, Sequence
 
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.pools import Deployment
-from capplan.errors import CapplanWarning
+from capplan.errors import warn
 from capplan.planning.configure.deployments import simulated
 from capplan.planning.configure.prefix_caching import with_caching_as_used
 from capplan.planning.load.traffic import STREAMED_BYTES, about_how_many, chunks
@@ -33,11 +32,9 @@ def streamed(
     path = str(settings.trace)
     columns = requests.columns_of(path, settings.columns).names
     if settings.stream is None:
-        warnings.warn(
+        warn(
             f"{path}: more than {STREAMED_BYTES / 2**20:.0f} MiB, read in chunks: "
-            f"percentiles within {RELATIVE_ERROR:.1%}; --no-stream reads it whole",
-            CapplanWarning,
-            stacklevel=2,
+            f"percentiles within {RELATIVE_ERROR:.1%}; --no-stream reads it whole"
         )
     about = about_how_many(path)
     shares = bool(settings.shared_prefix) or "prefix_tokens" in columns
@@ -58,11 +55,9 @@ def streamed(
     if slo is not None and slo.attain_in_s is None:
         lasts_s = simulation.totals.duration_s
         if FROM_THE_FIRST.judged_s(slo, lasts_s) is not None:
-            warnings.warn(
+            warn(
                 f"{path}: read in chunks, so judged in the mean of its "
                 f"{format_duration(lasts_s)}, not in every hour: --no-stream judges "
-                "its hours",
-                CapplanWarning,
-                stacklevel=2,
+                "its hours"
             )
     return deployment, simulation, warmup_s

@@ -2,7 +2,6 @@
 
 import logging
 import math
-import warnings
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
-from capplan.errors import CapplanWarning, HorizonWarning, InputError
+from capplan.errors import HorizonWarning, InputError, warn
 from capplan.input_file import has_more_than
 from capplan.planning.configure.images import seen
 from capplan.planning.configure.scheduling import widest_alone
@@ -117,13 +116,11 @@ def _rescaled(trace: Trace, rate_per_s: float) -> Trace:
     rescaled = rescale(trace, rate_per_s)
     before_s, after_s = trace.duration_s, rescaled.duration_s
     if before_s >= _HOUR_S and not math.isclose(before_s, after_s, rel_tol=0.01):
-        warnings.warn(
+        warn(
             f"{trace.source}: --rate {rate_per_s:g} scales the gaps of the trace: "
             f"{format_duration(before_s)} of its times become "
             f"{format_duration(after_s)}; --scale {before_s / after_s:.3g} has as many "
-            "requests a second and keeps its hours",
-            CapplanWarning,
-            stacklevel=2,
+            "requests a second and keeps its hours"
         )
     return rescaled
 
@@ -143,12 +140,10 @@ def asked(
     load = UserLoad(trace, str(users), seed=settings.seed, users=users)
     if load.falls_in_step:
         think = format_duration(users.mean_think_s)
-        warnings.warn(
+        warn(
             f"users who all think exactly {think} bunch over hours, as buses do, and "
             "then wait for one another; people's times vary: "
-            f"--think exp:{users.mean_think_s:g}s",
-            CapplanWarning,
-            stacklevel=2,
+            f"--think exp:{users.mean_think_s:g}s"
         )
     return load
 
@@ -251,18 +246,14 @@ def judged(
         count = load.request_count and max(load.request_count, wanted)
         load = replace(load, request_count=count, may_repeat=True)
     if slo is None and base_classes(base.class_names)[0] != base.class_names:
-        warnings.warn(
+        warn(
             f"{base.source}: the requests' own limits are not judged without an SLO; "
-            "give --slo trace, or with limits for the others --slo ttft=1s",
-            CapplanWarning,
-            stacklevel=2,
+            "give --slo trace, or with limits for the others --slo ttft=1s"
         )
     if isinstance(load, UserLoad) and load.asks_once:
-        warnings.warn(
+        warn(
             f"{base.source}: {load.users.count:,} users and {len(base):,} requests: "
-            "each user asks once at most",
-            CapplanWarning,
-            stacklevel=2,
+            "each user asks once at most"
         )
     load = load.warmed_up(stay_s)
     if settings.warm_up is not None:
@@ -311,12 +302,10 @@ def _long_enough(
         f"{slo.attainment:.4g} of them within the SLO takes {wanted:,} to judge"
     )
     if not may_extend:
-        warnings.warn(
-            f"{short}: read the attainment's interval", HorizonWarning, stacklevel=2
-        )
+        warn(f"{short}: read the attainment's interval", HorizonWarning)
         return load
     longer = extend(base, wanted, rng)
-    warnings.warn(f"{short}; extended by resampling", HorizonWarning, stacklevel=2)
+    warn(f"{short}; extended by resampling", HorizonWarning)
     return replace(load, base=replace(longer, source=base.source))
 
 
@@ -381,11 +370,7 @@ def chunks(settings: SimulateSettings, engine: EngineSettings) -> Iterator[Trace
         yield trace
     logging.getLogger(__name__).info("%s: %s", settings.trace, tally)
     if dropped:
-        warnings.warn(
-            f"{settings.trace}: {dropped:,} requests fit no replica; dropped",
-            CapplanWarning,
-            stacklevel=2,
-        )
+        warn(f"{settings.trace}: {dropped:,} requests fit no replica; dropped")
 
 
 def about_how_many(path: str) -> int | None:

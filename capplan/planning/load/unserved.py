@@ -1,12 +1,11 @@
 """Requests that no engine of a plan serves: named, and dropped where asked."""
 
-import warnings
 from dataclasses import replace
 
 import numpy as np
 
 from capplan.deployment.engine import EngineSettings
-from capplan.errors import CapplanWarning, InputError
+from capplan.errors import InputError, warn
 from capplan.simulator.checks import oversized, refusal, unserved
 from capplan.simulator.schedulers import parse_scheduler
 from capplan.workload.trace import Trace
@@ -27,7 +26,7 @@ def without_oversized(
         raise InputError(f"{problem}; {cut}drop them with --drop-oversized")
     if no_one.all():
         raise InputError(f"{problem}; none is left")
-    warnings.warn(f"{problem}; dropped", CapplanWarning, stacklevel=2)
+    warn(f"{problem}; dropped")
     return trace.select(np.flatnonzero(~no_one))
 
 

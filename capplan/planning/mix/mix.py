@@ -7,7 +7,6 @@ replicas are added and taken away until the SLO is met by no more than it takes.
 """
 
 import math
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
@@ -16,7 +15,7 @@ import numpy as np
 
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.split import Split, bands_of
-from capplan.errors import CapplanWarning
+from capplan.errors import warn
 from capplan.placement.mix import allocate_mix
 from capplan.planning.configure.excluded import Excluded
 from capplan.planning.evaluate.candidate import Candidate
@@ -167,7 +166,7 @@ class _Search:
             if self._found is None:
                 raise
             text = "interrupted: a mix that was not looked at may cost less"
-            warnings.warn(text, CapplanWarning, stacklevel=2)
+            warn(text)
         known = replace(known, simulated_count=self._simulated)
         if self._found is None:
             return replace(known, reason=self._reason)

@@ -1,13 +1,12 @@
 """Cost of a deployment by whole nodes, as lines: quantity × unit price = amount."""
 
 import math
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.pools import Pool
-from capplan.errors import InputError, PriceWarning
+from capplan.errors import InputError, PriceWarning, warn
 from capplan.fleet.bills import Bill, Replicas, bills, signed
 from capplan.fleet.nodes import nodes_for
 from capplan.fleet.price import Price
@@ -139,11 +138,10 @@ def warn_of_doubts(gpu: str, prices: Iterable[Price]) -> None:
     """Warn of prices that are paid and that are guesses, old or undated."""
     told = [price.told for price in prices if price.is_guess or price.is_stale]
     if told:
-        warnings.warn(
+        warn(
             f"the price of {gpu} is uncertain ({'; '.join(dict.fromkeys(told))}); give "
             f"your own with --price {gpu}=DOLLARS",
             PriceWarning,
-            stacklevel=3,
         )
 
 

@@ -1,12 +1,11 @@
 """GPUs that a plan may rent: those named, their links, their prices."""
 
-import warnings
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import date
 from pathlib import Path
 
-from capplan.errors import InputError, PriceWarning
+from capplan.errors import InputError, PriceWarning, warn
 from capplan.fleet.catalog import gpu as find_gpu
 from capplan.fleet.gpu import Gpu
 from capplan.fleet.nodes import nodes
@@ -88,10 +87,9 @@ def tell_newer(market: Market) -> None:
         for offer in market.newer
     )
     if newer:
-        warnings.warn(
+        warn(
             f"{market.file}: newer than {market.day}, not used: {', '.join(newer)}",
             PriceWarning,
-            stacklevel=3,
         )
 
 
@@ -122,11 +120,10 @@ def market_of(settings: PriceSettings, given: Mapping[str, float]) -> Market:
         if not market.wants(offer)
     )
     if unused:
-        warnings.warn(
+        warn(
             f"{settings.prices}{NOT_BOUGHT}{', '.join(unused)}; this plan buys "
             f"{market.bought()}",
             PriceWarning,
-            stacklevel=2,
         )
     return market
 
@@ -149,22 +146,20 @@ def price_of(
         wanted = offers(gpu.name, market)
         _, left_out = planned_offers(wanted, min(tp, gpu.max_gpus_per_node), day)
         if left_out:
-            warnings.warn(
+            warn(
                 f"no price of {gpu.name} at TP {tp} is planned with: "
                 f"{'; '.join(left_out)}: it is compared by GPUs alone and is never the "
                 f"cheapest; set one with --price {gpu.name}=DOLLARS",
                 PriceWarning,
-                stacklevel=2,
             )
             return None
         asked = "" if market.bought() == "on-demand" else f" {market.bought()}"
         first = since(market, gpu.name)
         then = f" by {market.day} (the first is of {first})" if first else ""
-        warnings.warn(
+        warn(
             f"no price is known for {gpu.name}{asked}{then}: it is compared by GPUs "
             f"alone and is never the cheapest; set one with --price {gpu.name}=DOLLARS",
             PriceWarning,
-            stacklevel=2,
         )
     return found
 

@@ -1,7 +1,6 @@
 """The placement problem of one heartbeat of a trace or snapshot, and its solution."""
 
 import time
-import warnings
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from capplan.deployment.configuration import Configuration
-from capplan.errors import CapplanWarning, HorizonWarning, InputError
+from capplan.errors import HorizonWarning, InputError, warn
 from capplan.placement.heuristics import HEURISTICS, heuristic
 from capplan.placement.integer_units import integer_units
 from capplan.placement.mip import solve
@@ -119,11 +118,9 @@ def _only_configuration(settings: PlaceSettings) -> Configuration:
 def _template(configuration: Configuration) -> PlacementReplica:
     engine = configuration.engine
     if engine.bounded_groups:
-        warnings.warn(
+        warn(
             "the placement counts the KV of layers with full attention; that of "
-            "windows and states comes on top",
-            CapplanWarning,
-            stacklevel=2,
+            "windows and states comes on top"
         )
     return replica_of_tables(
         configuration.tables,
@@ -170,11 +167,10 @@ def _heartbeat(
 def _warn_while_filling(trace: Trace, slo: RequestSlo, at_s: float) -> None:
     stay_s = slo.ttft_s + slo.mean_gap_s * float(trace.output_tokens.mean())
     if at_s < _FILLED * min(stay_s, slo.e2e_s) < np.inf:
-        warnings.warn(
+        warn(
             f"{at_s:g} s after the first request the fleet is still filling: "
             f"requests may stay {stay_s:.3g} s each, so a steady fleet needs more",
             HorizonWarning,
-            stacklevel=3,
         )
 
 

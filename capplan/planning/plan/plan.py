@@ -1,12 +1,11 @@
 """From requests, SLOs and GPUs to the fewest replicas, their cost and their proof."""
 
 import time
-import warnings
 from dataclasses import replace
 from typing import NamedTuple
 
 from capplan.deployment.configuration import Configuration
-from capplan.errors import CapplanWarning, collected_warnings
+from capplan.errors import collected_warnings, warn
 from capplan.input_file import named_sha256
 from capplan.planning.configure.excluded import Excluded
 from capplan.planning.configure.launch import launch
@@ -171,7 +170,7 @@ def planned(
             inputs = replace(inputs, to_beat=to_beat)
         candidates += disaggregated(inputs, tried, progress)
     for text in filter(None, map(uncertainty, candidates)):
-        warnings.warn(text, CapplanWarning, stacklevel=2)
+        warn(text)
     return _result(inputs, candidates, tried)
 
 
@@ -236,7 +235,7 @@ def _simulated(
             texts[str(tried)] = (*before_texts, *tuned.warnings)
             done[index] = tuned.candidate or _with_close(done[index], tuned.too_close)
     for warning in (text for each in texts.values() for text in each):
-        warnings.warn(warning, CapplanWarning, stacklevel=2)
+        warn(warning)
     # A reason names the count of another, which a smaller budget may have lowered.
     return done + [
         pruned(prospect, cannot_win(prospect, before + done) or reason)
@@ -312,11 +311,9 @@ def _result(
     served = best.simulation.totals if best is not None and trace.users else None
     interrupted = inputs.is_stopped()
     if interrupted:
-        warnings.warn(
+        warn(
             "interrupted: a configuration or a count that was not simulated may do "
-            "with fewer GPUs or less money",
-            CapplanWarning,
-            stacklevel=2,
+            "with fewer GPUs or less money"
         )
     none = "interrupted" if interrupted else "infeasible"
     return Plan(

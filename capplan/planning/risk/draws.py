@@ -1,13 +1,12 @@
 """Draws of what a plan rests on: days, the profile's error, lengths, prices, growth."""
 
 import math
-import warnings
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from capplan.deployment.configuration import Configuration
-from capplan.errors import CapplanWarning
+from capplan.errors import warn
 from capplan.latency.engine_time import between
 from capplan.planning.load.load import OpenLoad, scaled
 from capplan.planning.settings.risk import WEEKDAYS, RiskSettings
@@ -162,11 +161,7 @@ def draws_of(
     inputs = [] if days is None else [days[0]]
     block_s, strata = (0.0, ()) if days is None else days[1:]
     if settings.first_day is not None and block_s < load.day_s:
-        warnings.warn(
-            f"--first-day {settings.first_day} changes nothing: no days are drawn",
-            CapplanWarning,
-            stacklevel=2,
-        )
+        warn(f"--first-day {settings.first_day} changes nothing: no days are drawn")
     capacity = None
     if "profile" in asked:
         profile, capacity = _profile(configuration)

@@ -1,7 +1,6 @@
 """How many replicas other days, engines and lengths take: a plan's distribution."""
 
 import math
-import warnings
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -9,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from capplan.deployment.pools import Deployment
-from capplan.errors import CapplanWarning
+from capplan.errors import warn
 from capplan.planning.evaluate.candidate import Candidate
 from capplan.planning.evaluate.executors import Interrupted, executor
 from capplan.planning.evaluate.inputs import PlanInputs, Progress
@@ -49,19 +48,15 @@ def risk_of(
     found: list[tuple[DrawnPlan, int]] = []
     names = ", ".join(draws.drawn_names) or "nothing"
     if not draws.drawn_names:
-        warnings.warn(
+        warn(
             "--draws: nothing varies, so that one draw stands for all: "
-            + "; ".join(f"{each.name}: {each.how}" for each in draws.inputs),
-            CapplanWarning,
-            stacklevel=2,
+            + "; ".join(f"{each.name}: {each.how}" for each in draws.inputs)
         )
     elif not is_told(settings.quantile, settings.draws):
-        warnings.warn(
+        warn(
             f"--quantile {settings.quantile:g} of {settings.draws:,} draws is the "
             f"largest of them; {math.ceil(1 / (1 - settings.quantile) - 1e-9):,} draws "
-            "or more tell it",
-            CapplanWarning,
-            stacklevel=2,
+            "or more tell it"
         )
     asked = settings.draws if draws.drawn_names else 1
     try:
@@ -75,11 +70,9 @@ def risk_of(
             progress("changing one input at a time")
             told = swings(shared, rows, workers)
     except Interrupted:
-        warnings.warn(
+        warn(
             f"interrupted after {len(found):,} of {settings.draws:,} draws: the "
-            "distribution of replicas is left out",
-            CapplanWarning,
-            stacklevel=2,
+            "distribution of replicas is left out"
         )
         return None
     risk = _risk(shared, rows, sum(runs for _, runs in found) + told[1])

@@ -1,6 +1,5 @@
 """What given fleets serve within an SLO: the highest rate, and the most users."""
 
-import warnings
 from bisect import bisect_right
 from collections.abc import Callable
 from contextlib import suppress
@@ -12,10 +11,10 @@ import numpy as np
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.pools import Deployment, Pool
 from capplan.errors import (
-    CapplanWarning,
     HostFullError,
     InputError,
     collected_warnings,
+    warn,
 )
 from capplan.planning.configure.configuration import configurations, runnable
 from capplan.planning.configure.deployments import one_pool
@@ -125,7 +124,7 @@ def capacity(
             if not rows:
                 raise KeyboardInterrupt
             text = "interrupted: fleets that were not loaded by then are left out"
-            warnings.warn(text, CapplanWarning, stacklevel=2)
+            warn(text)
     return Capacity(
         settings.llm,
         tuple(rows),

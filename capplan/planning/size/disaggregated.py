@@ -1,12 +1,11 @@
 """Candidates with disaggregated prefill and decode: two pools, each sized by itself."""
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
 from capplan.deployment.configuration import Configuration
-from capplan.errors import CapplanWarning
+from capplan.errors import warn
 from capplan.planning.configure.excluded import Excluded
 from capplan.planning.configure.launch import launch
 from capplan.planning.configure.speculation import accepting
@@ -64,7 +63,7 @@ def disaggregated(
                 done.append(candidate)
                 simulated[str(pair)] = pair
                 for text in texts:
-                    warnings.warn(text, CapplanWarning, stacklevel=2)
+                    warn(text)
             pairs, left_out = _against(inputs, pairs, done)
             done += left_out
     progress("deciding what was too close to call")

@@ -1,12 +1,11 @@
 """Settings of another command from a plan.json: the same requests and replicas."""
 
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from capplan.bounds.certificate import MALFORMED
-from capplan.errors import CapplanWarning, InputError
+from capplan.errors import InputError, warn
 from capplan.llm.layout import parse_layout
 from capplan.planning.prove.proof import with_drafts_chosen
 from capplan.planning.settings.layouts import LayoutSettings
@@ -45,11 +44,7 @@ def planned_settings(
     except MALFORMED as problem:
         raise InputError(f"{path}: its best is malformed: {problem}") from None
     if lost := [name for name, value in settings.items() if name not in kept and value]:
-        warnings.warn(
-            f"{path}: {', '.join(lost)} of the plan: without effect on this command",
-            CapplanWarning,
-            stacklevel=2,
-        )
+        warn(f"{path}: {', '.join(lost)} of the plan: without effect on this command")
     return {**kept, **chosen}
 
 

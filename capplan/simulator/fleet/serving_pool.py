@@ -1,7 +1,6 @@
 """A pool of replicas as the core has it: its arrays, its policies, its log."""
 
 import math
-import warnings
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -10,7 +9,7 @@ import numpy as np
 
 from capplan.deployment.policy import Policy
 from capplan.deployment.pools import Pool
-from capplan.errors import CapplanWarning, HostFullError, InputError
+from capplan.errors import HostFullError, InputError, warn
 from capplan.simulator.drivers.open_loop import Arrivals, read_only, start
 from capplan.simulator.engine.adapters import adapters_policy, groups_by_adapter
 from capplan.simulator.engine.group_state import READ_SCHEDULERS, with_groups
@@ -248,11 +247,9 @@ class ServingPool:
         """Warn where the latency was continued beyond what it is given for."""
         most = int(self.state.counts[Count.MOST_TOKENS])
         if most > self._measured_tokens:
-            warnings.warn(
+            warn(
                 f"an iteration had {most} tokens; the latency is given up to "
-                f"{self._measured_tokens} and was continued in a straight line",
-                CapplanWarning,
-                stacklevel=2,
+                f"{self._measured_tokens} and was continued in a straight line"
             )
 
     def take_results(self) -> np.ndarray:

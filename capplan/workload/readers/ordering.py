@@ -1,6 +1,5 @@
 """Make a trace of columns, sorted by arrival."""
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from capplan.errors import InputError, TraceWarning
+from capplan.errors import warn as warn_of
 from capplan.workload.trace import Trace
 
 _YEAR_S = 365.25 * 86_400
@@ -26,7 +26,7 @@ class Notes:
         """Keep a note and, by default, warn of it."""
         self.texts.append(text)
         if warn:
-            warnings.warn(f"{self.path}: {text}", TraceWarning, stacklevel=3)
+            warn_of(f"{self.path}: {text}", TraceWarning)
 
 
 def say_left_out(notes: Notes, left_out: Mapping[str, int], of: int) -> None:
