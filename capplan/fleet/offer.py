@@ -28,22 +28,14 @@ OLD_KINDS = {"reserved-1y": ("reserved", "12"), "reserved-3y": ("reserved", "36"
 """Ways to pay with their months, as older files have them."""
 
 BASES = {
-    "list": "a price that the provider asks of anybody",
-    "observed": "a price that somebody saw or paid",
-    "best-effort": "without a promise to keep the node",
-    "starting-at": "the lowest of several",
-    "superseded": "replaced by a later one",
-    "guess": "asked by nobody",
+    "list": "list price",  # that the provider asks of anybody
+    "observed": "observed price",  # that somebody saw or paid
+    "best-effort": "best-effort price",  # without a promise to keep the node
+    "starting-at": "lowest price",  # of several
+    "superseded": "superseded price",  # replaced by a later one
+    "guess": "guess",  # asked by nobody
 }
 """What an offer rests on; of one provider the first two count before the others."""
-_SAID = {
-    "list": "list price",
-    "observed": "observed price",
-    "best-effort": "best-effort price",
-    "starting-at": "lowest price",
-    "superseded": "superseded price",
-    "guess": "guess",
-}
 _FIRM = ("list", "observed")
 
 _AT_LEAST = {
@@ -121,7 +113,7 @@ class Offer:
     @property
     def whose(self) -> str:
         """Whose price it is and what it rests on; the document is ``source``."""
-        return f"{self.provider} {_SAID[self.basis]}".strip()
+        return f"{self.provider} {BASES[self.basis]}".strip()
 
     @property
     def usd_per_node_h(self) -> float | None:
@@ -190,8 +182,7 @@ class Offer:
 
     def staleness(self, today: date) -> str:
         """Return that it is undated or old; empty when it is not."""
-        day = self.day()
-        if day is None:
+        if (day := self.day()) is None:
             return "it is undated"
         age_days = (today - day).days
         return f"it is {age_days} days old" if age_days > STALE_DAYS else ""

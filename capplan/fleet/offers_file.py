@@ -20,6 +20,7 @@ _LEAST, _MOST = 0.2, 5.0
 """Of the median of a GPU's known prices; others are taken for another unit."""
 
 _SIZES = {"gpus": "gpus_per_node", "nvlink_domain_gpus": "nvlink_domain_gpus"}
+"""Fields of an offer by the column, which is a field of a node too."""
 _WHOLE = ("term_months", "min_nodes", "min_months", "billing_step_s")
 _NUMBERS = (
     "upfront_share",
@@ -61,16 +62,17 @@ def read_offers(
     """
     placed: list[tuple[str, Offer]] = []
     discounted: Rows = []
-    for where, row in _rows(path, canonical):
+    for where, cells in _rows(path, canonical):
+        row = {_OLD_COLUMNS.get(name, name): cell for name, cell in cells.items()}
         if _PERCENT.fullmatch(str(_price_cell(where, row)[1])):
             discounted.append((where, row))
         else:
             offer = _told(where, row, canonical, path.name, currency)
             placed.append((where, offer))
     firm = [*(offer for _, offer in placed), *known]
-    for where, row in discounted:
+    for where, percent in discounted:
         # Before that day nothing may be known of the node: then it is a later one.
-        full = _resolve(where, row, in_force(firm, day), canonical, firm)
+        full = _resolve(where, percent, in_force(firm, day), canonical, firm)
         placed.append((where, _told(where, full, canonical, path.name, USD)))
     refuse_outliers(
         "usd_per_gpu_h", ((where, offer.usd_per_gpu_h) for where, offer in placed)
@@ -169,14 +171,11 @@ def _offer(
     file_name: str,
     currency: Currency,
 ) -> Offer:
-    cells = {_OLD_COLUMNS.get(name, name): value for name, value in row.items()}
-
     def text(column: str, otherwise: str = "") -> str:
-        value = cells.get(column)
+        value = row.get(column)
         return otherwise if value in (None, "") else str(value).strip()
 
     kind, term = OLD_KINDS.get(text("kind"), (text("kind", "on-demand"), ""))
-    cells["term_months"] = text("term_months") or term
     own = _currency(text("currency", DOLLAR), currency)
     node = None
     if text("node") and not text("gpus"):  # its own sizes go before the catalog's
@@ -194,9 +193,8 @@ def _offer(
         raise InputError(f"node {node.name} has {node.gpu}, not {gpu}")
     sizes = {name: _number(text(cell), name, int) for cell, name in _SIZES.items()}
     if node is not None:
-        sizes["gpus_per_node"] = node.gpus
-        sizes["nvlink_domain_gpus"] = node.nvlink_domain_gpus
-    asked = _dollars(text(priced_by), priced_by)
+        sizes = {name: getattr(node, cell) for cell, name in _SIZES.items()}
+    asked = _number(text(priced_by), priced_by, float, "a number of dollars")
     usd, note = own.dollars(asked), text("note")
     if own is not USD:
         note = "; ".join(filter(None, (f"{asked:g} {own}", note)))
@@ -208,9 +206,8 @@ def _offer(
             )
         usd /= sizes["gpus_per_node"]
     kinds = {**dict.fromkeys(_WHOLE, int), **dict.fromkeys(_NUMBERS, float)}
-    more = {
-        name: _number(text(name), name, of) for name, of in kinds.items() if text(name)
-    }
+    given = {name: text(name, term * (name == "term_months")) for name in kinds}
+    more = {x: _number(value, x, kinds[x]) for x, value in given.items() if value}
     if "min_usd_per_month" in more:
         more["min_usd_per_month"] = own.dollars(more["min_usd_per_month"])
     return Offer(
@@ -231,9 +228,7 @@ def _offer(
 
 def _currency(text: str, own: Currency) -> Currency:
     """Return the currency of a row: dollars, or the one whose rate was given."""
-    if text in ("$", DOLLAR):
-        return USD
-    code = parse_code(text)
+    code = DOLLAR if text == "$" else parse_code(text)
     if code == DOLLAR:
         return USD
     if code != own.code:
@@ -244,22 +239,16 @@ def _currency(text: str, own: Currency) -> Currency:
     return own
 
 
-def _dollars(value: str, column: str) -> float:
+def _number(
+    value: str, column: str, of: Callable[[str], Any], expected: str = ""
+) -> Any:
+    """Return a number; None where nothing is given and nothing else is expected."""
     try:
-        return float(value)
-    except ValueError:
-        raise InputError(
-            f"{column} is {value!r}; expected a number of dollars"
-        ) from None
-
-
-def _number(value: str, column: str, of: Callable[[str], Any]) -> Any:
-    try:
-        return of(value) if value else None
+        return of(value) if value or expected else None
     except ValueError:
         kind = "a whole number" if of is int else "a number"
         raise InputError(
-            f"{column} is {value!r}; expected {kind}, or nothing"
+            f"{column} is {value!r}; expected {expected or f'{kind}, or nothing'}"
         ) from None
 
 
@@ -271,25 +260,24 @@ def _resolve(
     otherwise: Sequence[Offer],
 ) -> Mapping[str, Any]:
     """Return a row with the dollars that its discount leaves of another offer."""
-    cells = {_OLD_COLUMNS.get(name, name): value for name, value in row.items()}
     name, cell = _price_cell(where, row)
     match = _PERCENT.fullmatch(str(cell))
     assert match is not None
     share = float(match[1]) / 100
-    kind = str(cells.get("discount_from") or "on-demand").strip()
+    kind = str(row.get("discount_from") or "on-demand").strip()
     node, provider, gpu = (
-        str(cells.get(key) or "").strip().lower() for key in ("node", "provider", "gpu")
+        str(row.get(key) or "").strip().lower() for key in ("node", "provider", "gpu")
     )
-    found: list[Offer] = []
-    for rows in (offers, otherwise):
-        found = found or [
-            offer
-            for offer in rows
-            if offer.kind == kind
+
+    def is_its(offer: Offer) -> bool:
+        return (
+            offer.kind == kind
             and (not node or offer.node.lower() == node)
             and (not provider or offer.provider.lower() == provider)
             and (not gpu or offer.gpu == canonical(gpu))
-        ]
+        )
+
+    found = [*filter(is_its, offers)] or [*filter(is_its, otherwise)]
     if not share < 1:
         raise InputError(f"{where}: {name} is {cell}; expected less than 100 % off")
     if not found:
@@ -299,28 +287,19 @@ def _resolve(
         )
     # Offers of one node: the newest counts.
     base = max(found, key=lambda offer: (str(offer.day() or ""), -offer.usd_per_gpu_h))
-    usd = base.usd_per_gpu_h * (1 - share)
-    sizes = {
-        "gpus": cells.get("gpus") or base.gpus_per_node or "",
-        "nvlink_domain_gpus": cells.get("nvlink_domain_gpus")
-        or base.nvlink_domain_gpus
-        or "",
-    }
+    said = f"{cell} of ${base.usd_per_gpu_h:g}", str(row.get("note") or "")
     return {
-        **cells,
-        **sizes,
+        **row,
+        "gpus": row.get("gpus") or base.gpus_per_node,
+        "nvlink_domain_gpus": row.get("nvlink_domain_gpus") or base.nvlink_domain_gpus,
         "gpu": base.gpu,
         "node": base.node,
         "provider": base.provider,
         "usd_per_node_h": "",
-        "usd_per_gpu_h": usd,
+        "usd_per_gpu_h": base.usd_per_gpu_h * (1 - share),
         "currency": "",
-        "as_of": cells.get("as_of") or base.as_of,
-        "note": "; ".join(
-            str(text)
-            for text in (f"{cell} of ${base.usd_per_gpu_h:g}", cells.get("note"))
-            if text
-        ),
+        "as_of": row.get("as_of") or base.as_of,
+        "note": "; ".join(filter(None, said)),
     }
 
 
