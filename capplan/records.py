@@ -130,7 +130,6 @@ def _beginnings(names: Collection[str]) -> set[str]:
 
 
 def _json(path: str | Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the objects of a file with their places."""
     head = read_head(path, _HEAD_BYTES).removeprefix(b"\xef\xbb\xbf").lstrip()
     values = _array(path) if head.startswith(b"[") else _lines(path)
     for place, value in values:

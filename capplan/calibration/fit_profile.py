@@ -109,7 +109,6 @@ def _offer_onto(path: Path, settings: FitSettings) -> None:
 
 
 def _fit_kernels(settings: FitSettings) -> PointsFit | RanksFit:
-    """Fit sums of measured kernels; the profile is marked as such."""
     source = parse_source(settings.measurements)
     tp = settings.tp or 1
     gpu = settings.gpu or source.system
@@ -126,7 +125,6 @@ def _fit_kernels(settings: FitSettings) -> PointsFit | RanksFit:
 def _fit_ranks(
     source: Source, tp: int, known: Mapping[str, str], settings: FitSettings
 ) -> RanksFit:
-    """Fit the parts of ranks that step together."""
     layout = Layout(tp, source.dp, source.ep)
     llm = find_llm(known["llm"])
     layout.check(llm)

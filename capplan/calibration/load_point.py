@@ -102,7 +102,6 @@ class PointReader:
         return self._whole(name, row.get(name))
 
     def _time_s(self, name: str) -> float | None:
-        """Return a time that is stated in s or in ms."""
         in_ms = self.row.get(f"{name}_ms")
         return in_ms / 1e3 if in_ms is not None else self.row.get(f"{name}_s")
 

@@ -155,7 +155,6 @@ def _run(
 
 
 def _count(point: SweepPoint) -> int:
-    """Return how many requests are simulated."""
     if point.rate_per_s is not None:
         return min(point.requests or REQUESTS_AT_A_RATE, MOST_REQUESTS)
     users = point.concurrency or 1

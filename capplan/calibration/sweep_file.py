@@ -133,7 +133,6 @@ def read_sweep(
 
 
 def _too_few(path: Path, points: int, told: _Told, where: dict[str, str]) -> InputError:
-    """Return that fewer than two loads are there to use, and what to run."""
     chosen = f" with {where}" if where else ""
     said = f"{path}: holds {'one' if points else 'no'} load test to use{chosen}"
     said = "; ".join([said, *_sentences(told)])
@@ -333,7 +332,6 @@ def _runs(tests: Sequence[Test]) -> list[list[Test]]:
 
 
 def _mean(runs: Sequence[Test]) -> SweepPoint:
-    """Return one test of several runs."""
     points = [run.point for run in runs]
 
     def mean(name: str) -> Any:
@@ -351,7 +349,6 @@ def _notes(
     groups: Sequence[Sequence[Test]],
     told: _Told,
 ) -> Iterator[str]:
-    """Yield what was read, in sentences."""
     used = [test for runs in groups for test in runs]
     tools = " and ".join(dict.fromkeys(test.kind.tool for test in used))
     runs = f", each the mean of {len(used) / len(groups):.3g} runs"
@@ -368,7 +365,6 @@ def _notes(
 
 
 def _system(stated: Stated) -> str:
-    """Return what the files state of the system that was measured."""
     asked = ("llm", "gpu", "tp", "precision", "speculation", "engine", "engine_version")
     said = [
         f"{aspect.replace('_', ' ')} {stated[aspect][1]} ({stated[aspect][0]})"
@@ -383,7 +379,6 @@ def _system(stated: Stated) -> str:
 
 
 def _joined(reasons: Sequence[tuple[str, str]]) -> str:
-    """Return reasons with the places of each; of many places the first."""
     places: dict[str, list[str]] = {}
     for place, reason in reasons:
         places.setdefault(reason, []).append(place)

@@ -164,7 +164,6 @@ def _together(rows: Sequence[Row]) -> list[Row]:
 
 
 def _of_one_size(each: Replicas, menu: _Menu) -> list[Row]:
-    """Return the cheapest nodes for replicas of one size."""
     sold = [ask for ask in menu.values() if ask.gpus_per_node is None]
     by_size = _by_size(menu)
     if not by_size:

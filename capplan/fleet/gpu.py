@@ -45,7 +45,6 @@ class Gpu:
     network: str = ""  # its kind, such as InfiniBand 400 Gb/s
 
     def __post_init__(self) -> None:
-        """Refuse values that no hardware has."""
         for name in _POSITIVE:
             value = getattr(self, name)
             if not (value is None or value > 0):

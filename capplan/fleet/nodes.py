@@ -33,7 +33,6 @@ class Node:
         return holds(self.gpus, self.nvlink_domain_gpus, tp)
 
     def __post_init__(self) -> None:
-        """Refuse a node without GPUs."""
         for name in ("gpus", "nvlink_domain_gpus"):
             count = getattr(self, name)
             if count is not None and count < 1:

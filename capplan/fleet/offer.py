@@ -80,7 +80,6 @@ class Offer:
     basis: str = "list"  # of BASES
 
     def __post_init__(self) -> None:
-        """Refuse an offer that nobody can make."""
         if not (math.isfinite(self.usd_per_gpu_h) and self.usd_per_gpu_h > 0):
             raise InputError(
                 f"usd_per_gpu_h is {self.usd_per_gpu_h}; expected more than 0"

@@ -31,7 +31,6 @@ class Price:
     left_out: tuple[str, ...] = ()  # providers that are not bought of, and why
 
     def __post_init__(self) -> None:
-        """Refuse a price that is not positive."""
         if not (math.isfinite(self.usd_per_gpu_h) and self.usd_per_gpu_h > 0):
             raise InputError(
                 f"price is {self.usd_per_gpu_h} $/h ({self.source}); "

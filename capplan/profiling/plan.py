@@ -229,7 +229,6 @@ def _ladder(
 def _climb(
     facts: EngineFacts, how: Density, context: int, most: int, turn: int
 ) -> Ladder:
-    """Return the ladder from ``most`` requests down to one."""
     rungs: list[Rung] = []
     for batch in batch_sizes(most, facts.graph_batches, how):
         level = batch.bit_length() + turn

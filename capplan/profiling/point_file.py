@@ -40,7 +40,6 @@ class PointFile:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Close the file."""
         self._file.close()
 
     def append(self, *rows: Row) -> None:

@@ -21,7 +21,6 @@ class Point(NamedTuple):
     context: int  # cached per prompt; KV with new token per decoding request [tokens]
 
     def __str__(self) -> str:
-        """Describe the point."""
         if self.phase == "prefill":
             after = f" after {self.context}" if self.context else ""
             return f"prefill of {self.batch} x {self.new_tokens // self.batch}{after}"
@@ -39,7 +38,6 @@ class Prompts:
     repeats: int  # sets measured in a row, after one to warm up
 
     def __str__(self) -> str:
-        """Describe the scene."""
         return f"prefill of {self.count} x {self.prompt_tokens}"
 
     def points(self, budget_tokens: int) -> tuple[Point, ...]:
@@ -75,7 +73,6 @@ class Ladder:
     repeats: int  # decode iterations measured on each rung
 
     def __str__(self) -> str:
-        """Describe the scene."""
         return f"decode of {self.rungs[0].batch} and fewer at {self.context}"
 
     def _length(self, rung: Rung) -> int:

@@ -148,7 +148,6 @@ class ArrivalProcess:
     parameters: Parameters = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse unknown processes and missing or non-positive parameters."""
         if self.name not in ARRIVALS:
             raise InputError(
                 f"unknown arrivals {self.name!r}; expected {', '.join(ARRIVALS)}"

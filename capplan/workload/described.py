@@ -61,7 +61,6 @@ class Tally:
             self.hours.update(dict(zip(*found, strict=True)))
 
     def __str__(self) -> str:
-        """Return it in a line."""
         prompt, output = (count / max(self.requests, 1) for count in self.tokens)
         count = f"{self.requests:,} request{'s' * (self.requests != 1)}"
         parts = [f"{count} {self._times()} of {prompt:,.0f}/{output:,.0f} tokens"]

@@ -92,7 +92,6 @@ def _read(
 
 
 def _name(where: str, fields: dict[str, Any], default: str, names: str) -> str:
-    """Return the type that a mapping names, one of some."""
     value = fields.get("type", default)
     if value not in names.split():
         known = ", ".join(names.split())

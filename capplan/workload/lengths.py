@@ -52,7 +52,6 @@ class Lengths:
     parameters: Mapping[str, float]
 
     def __post_init__(self) -> None:
-        """Refuse unknown distributions and parameters missing or out of range."""
         if self.name not in LENGTHS:
             raise InputError(
                 f"unknown lengths {self.name!r}; expected {', '.join(LENGTHS)}"

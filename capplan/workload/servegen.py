@@ -94,7 +94,6 @@ def _windows(path: Path, start_s: float, end_s: float) -> list[_Window]:
 
 
 def _process(name: str, shape: float) -> ArrivalProcess:
-    """Return the process that a window's pattern names."""
     if name == "Gamma":
         return ArrivalProcess("gamma", {"cv": (min(max(shape**-0.5, 0.01), 100.0),)})
     return ArrivalProcess({"Weibull": "weibull"}[name], {"shape": (shape,)})

@@ -36,7 +36,6 @@ class RequestSlo:
     e2e_s: float = float("inf")  # arrival to last token
 
     def __post_init__(self) -> None:
-        """Refuse limits that no request can meet."""
         for name in LIMITS:
             if not self.limit_s(name) > 0:
                 raise InputError(
@@ -84,7 +83,6 @@ class Slo:
     attain_in_s: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a share out of range."""
         for share in (self.attainment, *self.targets.values()):
             if not 0 < share <= 1:
                 raise InputError(

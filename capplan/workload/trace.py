@@ -179,7 +179,6 @@ class Trace:
         )
 
     def __len__(self) -> int:
-        """Return the number of requests."""
         return len(self.prompt_tokens)
 
     def is_default(self, name: str) -> bool:

@@ -23,7 +23,6 @@ class Users:
     is_exponential: bool = False  # distributed so; else every user thinks as long
 
     def __post_init__(self) -> None:
-        """Refuse users that cannot be."""
         if not 1 <= self.count <= MOST_USERS:
             raise InputError(f"users is {self.count}; expected 1 to {MOST_USERS:,}")
 

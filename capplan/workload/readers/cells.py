@@ -120,7 +120,6 @@ def parsed(cells: "pd.Series", *, whole: bool = False) -> "pd.Series":
 
 
 def _forms(text: str) -> list[str]:
-    """Return the forms that a date may have."""
     found = []
     for form in _FORMS:
         with suppress(ValueError):

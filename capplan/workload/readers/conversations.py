@@ -213,7 +213,6 @@ def _conversations(
 
 
 def _lists(fields: Mapping[str, Any]) -> list[list[Any]]:
-    """Return the lists of messages in a row."""
     return [
         value
         for name, value in fields.items()
@@ -280,6 +279,5 @@ def _text(said: dict[str, Any], tally: Counter[str]) -> str:
 
 
 def _answered(messages: list[Message], index: int) -> bool:
-    """Return whether a message is a question and the next one answers it."""
     roles = [message.role for message in messages[index : index + 2]]
     return len(roles) == 2 and roles[0] in _ASKS and roles[1] in _ANSWERS

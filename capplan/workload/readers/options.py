@@ -30,7 +30,6 @@ class ReadOptions:
     columns: Mapping[str, str] = field(default_factory=dict)  # names in a log
 
     def __post_init__(self) -> None:
-        """Refuse an unknown rule."""
         if self.sharegpt_rule not in SHAREGPT_RULES:
             raise InputError(
                 f"{self.sharegpt_rule!r} is no rule for ShareGPT; "

@@ -98,7 +98,6 @@ def of_table(
 def _trace(
     table: Table, columns: Columns, notes: Notes, known: "Format", seed: int
 ) -> Trace:
-    """Return the requests of a table."""
     class_names, request_class = classes(table, columns)
     is_known = bool(known.columns)
     note = columns.guesses if is_known else columns.note

@@ -110,7 +110,6 @@ def by_unit(stamps: np.ndarray) -> tuple[float, str]:
 
 
 def _question(value: float, name: str, unit: str) -> str:
-    """Return what was expected of a stamp since 1970 in another unit."""
     year = 1970 + value / PER_S[unit] / (365.25 * 86_400)
     shown = f"{year:,.0f}" if year < 1e9 else f"{year:.3g}"
     asked = ""

@@ -65,7 +65,6 @@ class Table:
     frame: "pd.DataFrame"
 
     def __len__(self) -> int:
-        """Return the number of rows."""
         return len(self.frame)
 
     def tokens(self, column: str, least: int = 1) -> np.ndarray:
@@ -122,7 +121,6 @@ class Table:
 
 
 def _text(value: Any) -> str:
-    """Return a cell as a short text."""
     text = value if isinstance(value, str) else _SHOWN.repr(value)
     return " ".join(text.split())[:60]
 
@@ -284,7 +282,6 @@ def table_of(
 
 
 def _value(value: Any, dtype: Any) -> Any:
-    """Return a value of a record as a cell of a column."""
     if dtype == "category":
         return None if value in (None, "") else str(value)
     return None if isinstance(value, str) and value in _MISSING else value

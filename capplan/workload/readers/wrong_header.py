@@ -169,7 +169,6 @@ def _opens_texts(first: Mapping[str, Any]) -> str:
 
 
 def _texts(value: Any, levels: int = 9) -> Iterator[str]:
-    """Yield the texts in a nest."""
     if isinstance(value, str):
         yield value
     elif isinstance(value, dict | list) and levels:
