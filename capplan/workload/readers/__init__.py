@@ -5,7 +5,6 @@ holds texts is a module with ``knows(first)``, whether the first row of a file i
 its format, and ``read(path, options)``, which returns the trace.
 """
 
-from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -58,25 +57,19 @@ def first_row(path: str | Path) -> dict[str, Any]:
 
 
 def read_trace(
-    path: str | Path,
-    *,
-    reader_name: str | None = None,
-    sharegpt_rule: str = "first",
-    tokenizer: str | Path | None = None,
-    salvage: bool = False,
-    seed: int = 0,
-    columns: Mapping[str, str] | None = None,
+    path: str | Path, *, reader_name: str | None = None, **given: Any
 ) -> Trace:
-    """Return the requests of a file, plain or gzipped; see :class:`ReadOptions`.
+    """Return the requests of a file, plain or gzipped.
 
-    The format is detected unless ``reader_name`` is one of ``READERS``.
+    The format is detected unless ``reader_name`` is one of ``READERS``; the others
+    given are fields of :class:`ReadOptions`.
     """
     refuse_folder(Path(path))
-    options = ReadOptions(sharegpt_rule, tokenizer, salvage, seed, columns or {})
+    options = ReadOptions(**given)
     name = reader_name or sniffed(path)
     counted = {"prompt_tokens", "output_tokens"} & options.columns.keys()
     has_texts = not hasattr(reader(name), "columns")
-    if not reader_name and columns and (counted or not has_texts):
+    if not reader_name and options.columns and (counted or not has_texts):
         name = PLAIN
     elif counted and has_texts:
         raise InputError(

@@ -34,7 +34,7 @@ from capplan.workload.readers.table import (
 )
 from capplan.workload.request_limits import limited_classes
 from capplan.workload.slo import LIMITS
-from capplan.workload.trace import MOST_ADAPTERS, Trace
+from capplan.workload.trace import MAX_TOKENS, MOST_ADAPTERS, Trace
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,6 +43,14 @@ if TYPE_CHECKING:
 
 _TEXTS = ("class", "session", "adapter", "status", "error", "kind", "cache_hit")
 """Columns that are read as texts."""
+_WHOLE = {
+    "predicted_output_tokens": (1, MAX_TOKENS, ""),
+    "prefix_tokens": (0, MAX_TOKENS, ""),
+    "prefix_group": (-1, np.inf, "a whole number from -1"),
+    "priority": (-(2**31) + 1, 2**31 - 1, "a whole number, lower first"),
+    "max_new_tokens": (0, MAX_TOKENS, ""),
+}
+"""Columns of whole numbers: the least, the most, and what else is expected."""
 _FEW = 5
 _MAX_CLASS_CHARACTERS = 200
 _GUESSED_CLASSES = 20
@@ -233,34 +241,17 @@ def counts(
         "prompt_tokens": prompts(table, columns),
         "output_tokens": outputs(table, columns),
     }
-    if "predicted_output_tokens" in names:
-        given["predicted_output_tokens"] = table.tokens(
-            names["predicted_output_tokens"]
-        )
-    if "prefix_tokens" in names:
-        prefix = table.tokens(names["prefix_tokens"], least=0)
-        table.require(
-            prefix <= given["prompt_tokens"],
-            names["prefix_tokens"],
-            "at most the tokens of the prompt",
-        )
-        given["prefix_tokens"] = prefix
-    if "prefix_group" in names:
-        given["prefix_group"] = table.whole(
-            names["prefix_group"], -1, np.inf, "a whole number from -1"
-        )
-    if "priority" in names:
-        given["priority"] = table.whole(
-            names["priority"], -(2**31) + 1, 2**31 - 1, "a whole number, lower first"
-        )
-    if "max_new_tokens" in names:
-        limit = table.tokens(names["max_new_tokens"], least=0)
-        table.require(
-            (limit == 0) | (limit >= given["output_tokens"]),
-            names["max_new_tokens"],
-            "at least the tokens of the output, or 0 for as many",
-        )
-        given["max_new_tokens"] = limit
+    for name, (least, most, expected) in _WHOLE.items():
+        if name in names:
+            given[name] = table.whole(names[name], least, most, expected)
+    if (prefix := given.get("prefix_tokens")) is not None:
+        expected = "at most the tokens of the prompt"
+        right = prefix <= given["prompt_tokens"]
+        table.require(right, names["prefix_tokens"], expected)
+    if (limit := given.get("max_new_tokens")) is not None:
+        expected = "at least the tokens of the output, or 0 for as many"
+        right = (limit == 0) | (limit >= given["output_tokens"])
+        table.require(right, names["max_new_tokens"], expected)
     given |= _images(table, columns, given["prompt_tokens"])
     if "session" in names:
         given["session"] = column_sessions(table.frame[names["session"]], sessions)

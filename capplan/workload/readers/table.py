@@ -69,13 +69,13 @@ class Table:
 
     def tokens(self, column: str, least: int = 1) -> np.ndarray:
         """Return a column of token counts, shape (n,), int64. [tokens]"""
-        expected = f"a whole number from {least} to {MAX_TOKENS}"
-        return self.whole(column, least, MAX_TOKENS, expected)
+        return self.whole(column, least, MAX_TOKENS)
 
     def whole(
-        self, column: str, least: float, most: float, expected: str
+        self, column: str, least: float, most: float, expected: str = ""
     ) -> np.ndarray:
         """Return a column of whole numbers in a range, shape (n,), int64."""
+        expected = expected or f"a whole number from {least} to {most}"
         values = parsed(self.frame[column], whole=True).to_numpy()
         right = np.isfinite(values) & (values >= least) & (values <= most)
         self.require(right & (values == np.floor(values)), column, expected)
