@@ -7,13 +7,13 @@ requests of a window cost at least, over its length, is below the price of every
 that serves them. ``docs/bounds.md`` has the proof.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from capplan.bounds.bound_check import COLUMNS
-from capplan.bounds.lower_bound import Pricing, checked_requests, droppable_requests
+from capplan.bounds.asked import Asked
+from capplan.bounds.lower_bound import Pricing
 from capplan.bounds.prices import IterationPrices
 from capplan.bounds.window import busiest_window
 from capplan.deployment.engine import EngineSettings
@@ -49,40 +49,30 @@ class CostBound:
 
 
 def cost_bound(
-    columns: dict[str, np.ndarray],
+    columns: Mapping[str, np.ndarray],
     attainment: Sequence[float],
     priced: Sequence[Priced],
 ) -> CostBound:
     """Return a lower bound on the cost of any mix that meets the SLO.
 
-    ``columns`` are those of :func:`capplan.bounds.lower_bound.lower_bound`, with the
-    cached tokens and the group of each request. Infinite where too many requests miss
-    their SLO even alone on a replica of any configuration.
+    ``columns`` and ``attainment`` are those of :class:`Asked`. Infinite where too many
+    requests miss their SLO even alone on a replica of any configuration.
     """
-    group = np.asarray(columns["group"], np.int64)
-    targets = np.asarray(attainment, np.float64)
-    counts = np.bincount(group, minlength=len(targets))
-    droppable = np.array([*map(droppable_requests, counts.tolist(), targets.tolist())])
-    names = [name for name in COLUMNS if name != "group"]
-    handed = np.zeros(len(group))
     usd, release_s, deadline_s = [], [], []
     for each in priced:
-        requests = checked_requests(
-            (*(columns[name] for name in names), handed), each.tables.request_s
-        )
-        work = each.pricing.work(requests, each.engine)
+        asked = Asked.of(columns, attainment, each.tables.request_s)
+        work = each.pricing.work(asked.requests, each.engine)
         usd.append(np.where(work.possible, each.usd_per_h * work.work_s, np.inf))
-        release_s.append(requests.release_s)
+        release_s.append(asked.requests.release_s)
         deadline_s.append(work.deadline_s)
-    least = np.min(usd, axis=0)
-    impossible = np.bincount(group[np.isinf(least)], minlength=len(targets))
-    if (impossible > droppable).any():
+    droppable, least = asked.droppable, np.min(usd, axis=0)
+    if (asked.by_group(np.isinf(least)) > droppable).any():
         return CostBound(np.inf)
     # Those that none serves are among the costliest, which are left out.
     least = np.where(np.isinf(least), _NEVER_USD, least)
     # Of all configurations the earliest start and the latest end.
     release, deadline = np.min(release_s, axis=0), np.max(deadline_s, axis=0)
-    best = busiest_window(release, deadline, least, droppable, group=group)
+    best = busiest_window(release, deadline, least, droppable, group=asked.group)
     if best is None:
         return CostBound(0.0)
     inside = (release >= best.start_s) & (deadline <= best.end_s)

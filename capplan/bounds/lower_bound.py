@@ -4,12 +4,13 @@
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from capplan.bounds.asked import Asked
 from capplan.bounds.prices import (
     EngineBounds,
     IterationPrices,
@@ -20,7 +21,6 @@ from capplan.bounds.prices import (
 from capplan.bounds.window import Window, busiest_window
 from capplan.bounds.work import Requests, Work, request_work
 from capplan.deployment.engine import EngineSettings
-from capplan.errors import InputError
 from capplan.latency.contract import LatencyTables
 
 # Shares x, y, z of the fixed time, and what then limits how many share it.
@@ -116,66 +116,30 @@ class Bound:
 
 
 def lower_bound(
-    arrival_s: np.ndarray,
-    prompt_tokens: np.ndarray,
-    output_tokens: np.ndarray,
-    ttft_s: np.ndarray,
-    tpot_s: np.ndarray,
-    e2e_s: np.ndarray,
+    columns: Mapping[str, np.ndarray],
     attainment: float | Sequence[float],
     tables: LatencyTables,
     engine: EngineSettings,
     *,
-    cached_tokens: np.ndarray | None = None,
-    group: np.ndarray | None = None,
-    handed: np.ndarray | None = None,
     all_by_s: float | None = None,
     thorough: bool = False,
 ) -> Bound:
     """Return a lower bound on the replicas that any scheduler needs.
 
     With fewer than ``replica_count`` replicas, less than ``attainment`` of the requests
-    meet their limits, whatever the routing, batching, chunking and preemption. Leave
-    out a warm-up: it can only add work.
-
-    Parameters
-    ----------
-    arrival_s, prompt_tokens, output_tokens
-        Of each request, shape (n,).
-    ttft_s, tpot_s, e2e_s
-        Its limits, infinite where there is none, shape (n,). [s]
-    tables, engine
-        Iteration time and settings of a replica.
-    attainment
-        Share of requests that must meet their limits, or of each group.
-    cached_tokens, group, handed
-        Of each request, shape (n,): what a prefix cache could save at most (default
-        nothing), its group (default one): then one at least misses its share, and 1
-        where other replicas compute its prompt (default 0).
-    all_by_s
-        When those that miss their SLO are finished; default: they are turned away. [s]
-    thorough
-        Try more prices: about 2 % closer, ten times slower.
+    (of one group at least: see :class:`Asked`) meet their limits, whatever the routing,
+    batching, chunking and preemption. Leave out a warm-up: it can only add work.
+    ``all_by_s`` is when those that miss their SLO are finished; by default they are
+    turned away [s]. ``thorough`` tries more prices: about 2 % closer, ten times slower.
     """
-    none = np.zeros(len(prompt_tokens))
-    cached, handed = (none if x is None else x for x in (cached_tokens, handed))
-    columns = (arrival_s, prompt_tokens, output_tokens, cached, ttft_s, tpot_s, e2e_s)
-    requests = checked_requests((*columns, handed), tables.request_s)
-    targets = np.atleast_1d(np.asarray(attainment, np.float64))
-    if not ((targets > 0) & (targets <= 1)).all():
-        raise InputError(f"attainment is {attainment}; expected more than 0, at most 1")
+    asked = Asked.of(columns, attainment, tables.request_s)
+    requests, droppable = asked.requests, asked.droppable
     tables.check(engine.max_num_seqs, engine.max_num_batched_tokens)
-    group = np.asarray(none if group is None else group, np.int64)
-    counts = np.bincount(group, minlength=len(targets))
-    droppable = np.array([*map(droppable_requests, counts.tolist(), targets.tolist())])
     effort = THOROUGH if thorough else QUICK
     best: tuple[Window, Pricing, str] | None = None
-    # Prices for several mixes of iterations are ranked by what they are worth, as they
-    # come from a sample of iterations; only the best are proven for all, which is slow.
-    for pricing in ranked_pricings(requests, tables, engine, effort)[: effort.proofs]:
-        pricing = pricing.proven(tables, engine, effort)
+    for pricing in proven_pricings(requests, tables, engine, effort, effort.proofs):
         work = pricing.work(requests, engine)
-        impossible = np.bincount(group[~work.possible], minlength=len(targets))
+        impossible = asked.by_group(~work.possible)
         if (impossible > droppable).any():
             return _unreachable(impossible, droppable)
         # Work that must be done within a window, over its length, are replicas.
@@ -185,7 +149,7 @@ def lower_bound(
                 work.deadline_s,
                 work.work_s,
                 droppable,
-                group=group,
+                group=asked.group,
             )
         }
         if all_by_s is not None:
@@ -197,7 +161,7 @@ def lower_bound(
                 work.work_s - work.base_s,
                 droppable,
                 work.base_s,
-                group,
+                asked.group,
             )
         for method, window in windows.items():
             if window and (best is None or window.replicas > best[0].replicas * _MORE):
@@ -207,42 +171,20 @@ def lower_bound(
     return _bound(*best, int(droppable.sum()))
 
 
-def droppable_requests(request_count: int, attainment: float) -> int:
-    """Return how many requests may miss their SLO.
+def proven_pricings(
+    requests: Requests,
+    tables: LatencyTables,
+    engine: EngineSettings,
+    effort: SearchEffort,
+    most: int,
+) -> Iterator[Pricing]:
+    """Yield pricings that are proven for all iterations, the best first.
 
-    Examples
-    --------
-    >>> droppable_requests(100, 0.99), droppable_requests(150, 0.99)
-    (1, 1)
+    Prices for several mixes of iterations are ranked by what they are worth, as they
+    come from a sample of iterations; only the best are proven, which is slow.
     """
-    # In doubles the product may be just above the whole number that it is.
-    return request_count - math.ceil(attainment * request_count * (1 - 1e-12))
-
-
-def checked_requests(columns: tuple[np.ndarray, ...], request_s: float) -> Requests:
-    """Return checked columns, with times and limits from release."""
-    arrays = [np.asarray(column, np.float64) for column in columns]
-    n = len(arrays[0])
-    if n == 0:
-        raise InputError("no requests; expected at least one")
-    for name, array in zip(Requests._fields, arrays, strict=False):
-        if array.shape != (n,) or np.isnan(array).any():
-            raise InputError(
-                f"{name} has shape {array.shape}; expected ({n},) and no NaN"
-            )
-    arrival_s, prompt, output, cached, ttft_s, tpot_s, e2e_s, handed = arrays
-    # The time before the engine sees a request counts in TTFT and e2e, not in TPOT. A
-    # hit of the whole prompt still computes its last token.
-    return Requests(
-        release_s=arrival_s + request_s,
-        prompt_tokens=prompt,
-        output_tokens=output,
-        cached_tokens=np.clip(cached, 0, prompt - 1),
-        ttft_s=ttft_s - request_s,
-        tpot_s=tpot_s,
-        e2e_s=e2e_s - request_s,
-        handed=handed,
-    )
+    for pricing in ranked_pricings(requests, tables, engine, effort)[:most]:
+        yield pricing.proven(tables, engine, effort)
 
 
 def prefill_prices_s(

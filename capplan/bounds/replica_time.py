@@ -4,19 +4,18 @@ A fleet that grows and shrinks is held to the work of all its requests, not to t
 its busiest window. ``docs/bounds.md`` has the proof.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
+from capplan.bounds.asked import Asked
 from capplan.bounds.lower_bound import (
     QUICK,
     Pricing,
-    checked_requests,
-    droppable_requests,
     prefill_prices_s,
-    ranked_pricings,
+    proven_pricings,
 )
 from capplan.bounds.prices import engine_bounds, fit_prices, prove_prefill_price
 from capplan.bounds.standing import standing_s
@@ -58,36 +57,21 @@ class _Priced(NamedTuple):
 
 
 def replica_time(
-    arrival_s: np.ndarray,
-    prompt_tokens: np.ndarray,
-    output_tokens: np.ndarray,
-    ttft_s: np.ndarray,
-    tpot_s: np.ndarray,
-    e2e_s: np.ndarray,
+    columns: Mapping[str, np.ndarray],
     attainment: float | Sequence[float],
     tables: LatencyTables,
     engine: EngineSettings,
-    *,
-    cached_tokens: np.ndarray,
-    group: np.ndarray,
     cold_start_s: float = 0.0,
 ) -> ReplicaTime:
     """Return a lower bound on the time of all replicas that attain a target. [s]
 
     Whoever decides when there are how many: with less, fewer than ``attainment`` of the
     requests of a group meet their limits, or some are not answered. Those of the first
-    arrival aside, a replica serves ``cold_start_s`` after its time begins. The other
-    parameters are those of :func:`capplan.bounds.lower_bound.lower_bound`.
+    arrival aside, a replica serves ``cold_start_s`` after its time begins. ``columns``
+    and ``attainment`` are those of :class:`Asked`.
     """
-    handed = np.zeros(len(prompt_tokens))
-    columns = (arrival_s, prompt_tokens, output_tokens, cached_tokens)
-    requests = checked_requests(
-        (*columns, ttft_s, tpot_s, e2e_s, handed), tables.request_s
-    )
-    group = np.asarray(group, np.int64)
-    targets = np.atleast_1d(np.asarray(attainment, np.float64)).tolist()
-    counts = np.bincount(group, minlength=len(targets)).tolist()
-    may_miss = [*map(droppable_requests, counts, targets)]
+    asked = Asked.of(columns, attainment, tables.request_s)
+    requests, group, may_miss = asked.requests, asked.group, asked.droppable.tolist()
     due_s = _due_s(requests)
     priced = _proven(requests, tables, engine, due_s)
     windows = _windows(requests, due_s, priced, group, cold_start_s)
@@ -160,13 +144,10 @@ def _proven(
     shared = 1.0 / np.minimum(
         at_once(requests.release_s, due_s), engine_bounds(engine).batch
     )
-    by_tpot = ranked_pricings(requests, tables, engine, QUICK)[:_BY_TPOT]
+    by_tpot = proven_pricings(requests, tables, engine, QUICK, _BY_TPOT)
     by_overlap = _by_overlap(requests, tables, engine, shared)
-    found = []
-    for pricing in (*by_tpot, *by_overlap):
-        proven = pricing.proven(tables, engine, QUICK)
-        found.append(_priced(proven, requests, engine, shared))
-    return found
+    proven = *by_tpot, *(each.proven(tables, engine, QUICK) for each in by_overlap)
+    return [_priced(pricing, requests, engine, shared) for pricing in proven]
 
 
 def _by_overlap(

@@ -24,7 +24,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from capplan.bounds.lower_bound import droppable_requests, lower_bound
+from capplan.bounds.asked import droppable_requests
+from capplan.bounds.lower_bound import lower_bound
 from capplan.bounds.prices import IterationPrices
 from capplan.bounds.work import Requests, request_work
 from capplan.deployment.configuration import Configuration
@@ -83,7 +84,9 @@ def row(
     n = len(trace)
     slo = (np.full(n, ttft_s), np.full(n, tpot_s), np.full(n, np.inf))
     columns = (trace.arrival_s, trace.prompt_tokens, trace.output_tokens)
-    bound = lower_bound(*columns, *slo, ATTAINMENT, tables, engine, thorough=True)
+    names = ("arrival_s", "prompt_tokens", "output_tokens", "ttft_s", "tpot_s", "e2e_s")
+    asked = dict(zip(names, (*columns, *slo), strict=True))
+    bound = lower_bound(asked, ATTAINMENT, tables, engine, thorough=True)
 
     def run(budget: int, replicas: int) -> RequestTimes:
         tuned = replace(
@@ -107,8 +110,7 @@ def row(
     best = min(fewest_of.values())
     budget = next(budget for budget in BUDGETS if fewest_of[budget] == best)
     answered = lower_bound(
-        *columns,
-        *slo,
+        asked,
         ATTAINMENT,
         tables,
         engine,

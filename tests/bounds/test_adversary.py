@@ -72,10 +72,10 @@ def check_bound_and_certificate(seed):
     columns = dict(zip(COLUMNS, (*requests[:-1], group), strict=True))
 
     bound = lower_bound(
-        **columns,
-        attainment=[1.0, 1.0],
-        tables=case.tables,
-        engine=case.engine,
+        columns,
+        [1.0, 1.0],
+        case.tables,
+        case.engine,
         all_by_s=busy_s if generator.random() < 0.3 else None,
     )
 
@@ -132,9 +132,15 @@ def bound_of_one_replica(output, e2e_s, tables, engine):
     """Return the bound for prompts of one token that arrive at time 0."""
     n, none = len(output), np.full(len(output), np.inf)
     limit_s = np.full(n, e2e_s)
-    return lower_bound(
-        np.zeros(n), np.ones(n), output, none, none, limit_s, 1.0, tables, engine
-    )
+    columns = {
+        "arrival_s": np.zeros(n),
+        "prompt_tokens": np.ones(n),
+        "output_tokens": output,
+        "ttft_s": none,
+        "tpot_s": none,
+        "e2e_s": limit_s,
+    }
+    return lower_bound(columns, 1.0, tables, engine)
 
 
 def test_recomputing_instead_of_decoding_serves_ten_requests_with_one_replica():

@@ -56,9 +56,7 @@ def sealed_plan(
         )
     )
     tables = tables or kinked_tables()
-    bound = lower_bound(
-        **columns, attainment=[0.995, 0.95], tables=tables, engine=engine, **options
-    )
+    bound = lower_bound(columns, [0.995, 0.95], tables, engine, **options)
     inputs = Inputs(columns, tables._asdict(), engine.document())
     block = certificate(
         asdict(bound),

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from capplan.bounds.asked import Asked
 from capplan.bounds.cost_bound import Priced, cost_bound
-from capplan.bounds.lower_bound import QUICK, checked_requests, ranked_pricings
+from capplan.bounds.lower_bound import QUICK, proven_pricings
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.pools import Deployment, Pool
@@ -43,11 +44,8 @@ def columns_of(prompt, *, output=1, arrival_s=None, ttft_s=1.0, tpot_s=np.inf):
 
 
 def priced(name, usd_per_h, tables, columns, engine=ENGINE):
-    names = [key for key in columns if key != "group"]
-    rows = (*(columns[key] for key in names), np.zeros(len(columns["group"])))
-    requests = checked_requests(rows, tables.request_s)
-    pricing = ranked_pricings(requests, tables, engine, QUICK)[0]
-    proven = pricing.proven(tables, engine, QUICK)
+    requests = Asked.of(columns, 1.0, tables.request_s).requests
+    proven = next(proven_pricings(requests, tables, engine, QUICK, 1))
     return Priced(name, usd_per_h, tables, engine, proven)
 
 

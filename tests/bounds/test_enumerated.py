@@ -169,18 +169,16 @@ def check_every_schedule(seed):
     attained = best_attained(case, arrival_s, ttft_s, tpot_s)
 
     for wanted in range(1, attained + 1):
-        bound = lower_bound(
-            np.array(arrival_s),
-            case.prompt,
-            case.output,
-            np.full(n, ttft_s),
-            np.full(n, tpot_s),
-            np.full(n, np.inf),
-            wanted / n,
-            case.tables,
-            case.engine,
-            cached_tokens=case.cached,
-        )
+        columns = {
+            "arrival_s": np.array(arrival_s),
+            "prompt_tokens": case.prompt,
+            "output_tokens": case.output,
+            "cached_tokens": case.cached,
+            "ttft_s": np.full(n, ttft_s),
+            "tpot_s": np.full(n, tpot_s),
+            "e2e_s": np.full(n, np.inf),
+        }
+        bound = lower_bound(columns, wanted / n, case.tables, case.engine)
 
         assert bound.reachable
         assert bound.replica_count == 1
@@ -209,18 +207,16 @@ def check_least_makespan(seed):
     none = np.full(len(case.prompt), np.inf)
     makespan_s = least_makespan_s(case)
 
-    bound = lower_bound(
-        np.zeros(len(none)),
-        case.prompt,
-        case.output,
-        none,
-        none,
-        np.full(len(none), makespan_s),
-        1.0,
-        case.tables,
-        case.engine,
-        cached_tokens=case.cached,
-    )
+    columns = {
+        "arrival_s": np.zeros(len(none)),
+        "prompt_tokens": case.prompt,
+        "output_tokens": case.output,
+        "cached_tokens": case.cached,
+        "ttft_s": none,
+        "tpot_s": none,
+        "e2e_s": np.full(len(none), makespan_s),
+    }
+    bound = lower_bound(columns, 1.0, case.tables, case.engine)
 
     assert bound.reachable
     assert bound.replica_count == 1

@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from capplan.bounds.lower_bound import droppable_requests, lower_bound
+from capplan.bounds.asked import droppable_requests
+from capplan.bounds.lower_bound import lower_bound
 from capplan.deployment.engine import EngineSettings
 from capplan.errors import InputError
 from capplan.latency.contract import linear_tables
@@ -31,17 +32,14 @@ def bound(arrival_s, prompt, output, tables, *, engine=LIMITS, **options):
     attainment = slo.pop("attainment", 1.0)
     all_by_s = slo.pop("all_by_s", None)
     group = slo.pop("group", None)
-    return lower_bound(
-        np.asarray(arrival_s, float),
-        np.broadcast_to(prompt, n),
-        np.broadcast_to(output, n),
-        *(np.full(n, slo[name]) for name in ("ttft_s", "tpot_s", "e2e_s")),
-        attainment,
-        tables,
-        engine,
-        all_by_s=all_by_s,
-        group=group,
-    )
+    columns = {
+        "arrival_s": np.asarray(arrival_s, float),
+        "prompt_tokens": np.broadcast_to(prompt, n),
+        "output_tokens": np.broadcast_to(output, n),
+        "group": np.zeros(n) if group is None else group,
+        **{name: np.full(n, slo[name]) for name in ("ttft_s", "tpot_s", "e2e_s")},
+    }
+    return lower_bound(columns, attainment, tables, engine, all_by_s=all_by_s)
 
 
 def test_prompts_that_fill_a_second_three_times_over_need_three_replicas():

@@ -4,9 +4,9 @@ from dataclasses import asdict, replace
 
 import numpy as np
 import pytest
-from test_simulated import random_case
+from test_simulated import columns_of, random_case
 
-from capplan.bounds.bound_check import COLUMNS, Inputs, check_bound, inputs_digest
+from capplan.bounds.bound_check import Inputs, check_bound, inputs_digest
 from capplan.bounds.lower_bound import lower_bound
 from capplan.bounds.pools_certificate import pool_block
 from capplan.deployment.configuration import Configuration
@@ -23,22 +23,9 @@ from capplan.workload.trace import Trace
 HAND_OFFS = ["nixl:block=0.1ms", "distserve:block=0.1ms", "nixl:block=1ms,threshold=20"]
 
 
-def columns_of(trace, slo):
-    """Return the columns of a bound's requests, of which none may hit a prefix."""
-    n = len(trace)
-    endless = [np.full(n, limit) for limit in slo]
-    none = np.zeros(n, np.int64)
-    rest = (trace.arrival_s, trace.prompt_tokens, trace.output_tokens, none)
-    return dict(zip(COLUMNS, (*rest, *endless, none), strict=True))
-
-
 def bound_of(trace, tables, engine, slo, attainment, part):
-    return lower_bound(
-        **part.of(columns_of(trace, slo)),
-        attainment=attainment,
-        tables=tables,
-        engine=part.widest(engine),
-    )
+    columns = part.of(columns_of(trace, slo))
+    return lower_bound(columns, attainment, tables, part.widest(engine))
 
 
 def attained(trace, tables, engine, slo, counts, hand_off):
@@ -103,10 +90,10 @@ def test_no_two_pools_whose_requests_verify_drafts_do_with_fewer(seed, rates):
                 part = Part(role, HAND_OFFS[0])
                 if share > 0:
                     bound = lower_bound(
-                        **part.of(columns),
-                        attainment=share,
-                        tables=speculation.tables(tables),
-                        engine=part.widest(engine),
+                        part.of(columns),
+                        share,
+                        speculation.tables(tables),
+                        part.widest(engine),
                     )
                     assert bound.reachable
                     assert bound.replica_count <= count

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_simulated import random_case
+from test_simulated import columns_of, random_case
 
 from capplan.bounds.replica_time import STANDING, WORK, at_once, replica_time
 from capplan.bounds.standing import standing_s
@@ -32,18 +32,13 @@ TABLES = linear_tables(0.01, 0, 0, 0, 0, max_batch=8, max_tokens=256)
 def bound_of(arrival_s, output_tokens, target=1.0, cold_start_s=0.0, **limits_s):
     n = len(arrival_s)
     limits = {"ttft_s": np.inf, "tpot_s": np.inf, "e2e_s": np.inf, **limits_s}
-    return replica_time(
-        np.asarray(arrival_s, float),
-        np.full(n, 10),
-        np.full(n, output_tokens),
+    columns = {
+        "arrival_s": np.asarray(arrival_s, float),
+        "prompt_tokens": np.full(n, 10),
+        "output_tokens": np.full(n, output_tokens),
         **{name: np.full(n, limit_s) for name, limit_s in limits.items()},
-        attainment=target,
-        tables=TABLES,
-        engine=ENGINE,
-        cached_tokens=np.zeros(n),
-        group=np.zeros(n, int),
-        cold_start_s=cold_start_s,
-    )
+    }
+    return replica_time(columns, target, TABLES, ENGINE, cold_start_s)
 
 
 def test_requests_that_never_meet_share_no_iteration():
@@ -122,23 +117,13 @@ def check(seed, autoscaler, cold_start_s):
     fleet = replace(fleet, autoscaler=autoscaler, cold_start_s=cold_start_s)
     limits = Slo(RequestSlo(slo[0], slo[1], e2e_s=slo[2]))
     run = simulate(trace, fleet, slo=limits)
-    times, n = run.times, len(trace)
+    times = run.times
     met = (times.ttft_s <= slo[0]) & ~(times.tpot_s > slo[1]) & (times.e2e_s <= slo[2])
     if not met.any():
         return 0.0
 
-    bound = replica_time(
-        trace.arrival_s,
-        trace.prompt_tokens,
-        trace.output_tokens,
-        *(np.full(n, limit) for limit in slo),
-        float(met.mean()),
-        tables,
-        engine,
-        cached_tokens=np.zeros(n),
-        group=np.zeros(n, int),
-        cold_start_s=cold_start_s,
-    )
+    columns, target = columns_of(trace, slo), float(met.mean())
+    bound = replica_time(columns, target, tables, engine, cold_start_s)
 
     paid_s = fleet.replica_count * run.totals.makespan_s
     if autoscaler:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from capplan.bounds.bound_check import COLUMNS
 from capplan.bounds.lower_bound import lower_bound
 from capplan.bounds.prices import (
     IterationPrices,
@@ -101,6 +102,15 @@ def random_case_of(name, seed):
     return trace, tables, engine, slo
 
 
+def columns_of(trace, slo):
+    """Return the columns of a bound's requests, of which none may hit a prefix."""
+    n = len(trace)
+    endless = [np.full(n, limit) for limit in slo]
+    none = np.zeros(n, np.int64)
+    rest = (trace.arrival_s, trace.prompt_tokens, trace.output_tokens, none)
+    return dict(zip(COLUMNS, (*rest, *endless, none), strict=True))
+
+
 def attained(trace, tables, engine, replicas, slo):
     # A limit on each gap changes the order of some schedulers, and no bound.
     limits = RequestSlo(slo[0], slo[1], tbt_s=3 * slo[1], e2e_s=slo[2])
@@ -138,15 +148,7 @@ def check_that_fewer_fail(trace, tables, engine, slo, attainment):
         engine = replace(engine, kv_blocks=400)
     n = len(trace)
 
-    bound = lower_bound(
-        trace.arrival_s,
-        trace.prompt_tokens,
-        trace.output_tokens,
-        *(np.full(n, limit) for limit in slo),
-        attainment,
-        tables,
-        engine,
-    )
+    bound = lower_bound(columns_of(trace, slo), attainment, tables, engine)
 
     fewer = range(1, bound.replica_count if bound.reachable else n)
     for replicas in [*fewer][-3:]:
@@ -244,7 +246,6 @@ def check_bound_of_simulated(seed):
 
 
 def check_bound_of(trace, tables, engine, slo):
-    n = len(trace)
     # The simulator continues the tables in the same way; those of stages are less.
     unlimited, widest = widest_iterations(engine, tables)
     timed = widest if engine.pipeline is None else tables
@@ -255,16 +256,8 @@ def check_bound_of(trace, tables, engine, slo):
     for replicas in (1, 2, 4):
         share, end_s = attained(trace, timed, engine, replicas, slo)
         for all_by_s in (None, end_s) if share > 0 else ():
-            bound = lower_bound(
-                trace.arrival_s,
-                trace.prompt_tokens,
-                trace.output_tokens,
-                *(np.full(n, limit) for limit in limits),
-                share,
-                widest,
-                unlimited,
-                all_by_s=all_by_s,
-            )
+            columns = columns_of(trace, limits)
+            bound = lower_bound(columns, share, widest, unlimited, all_by_s=all_by_s)
             assert bound.reachable
             assert bound.replica_count <= replicas
 

@@ -121,15 +121,13 @@ def test_the_lower_bound_stays_valid_behind_a_front_end(seed, api_request_s, tok
         times = simulate(trace, fleet_of(tables, ENGINE, replicas)).table
         limit_s = np.full(n, float(np.quantile(times.ttft_s, 0.9)))
         share = float((times.ttft_s <= limit_s).mean())
-        bound = lower_bound(
-            trace.arrival_s,
-            trace.prompt_tokens,
-            trace.output_tokens,
-            limit_s,
-            np.full(n, np.inf),
-            np.full(n, np.inf),
-            share,
-            tables,
-            ENGINE,
-        )
+        columns = {
+            "arrival_s": trace.arrival_s,
+            "prompt_tokens": trace.prompt_tokens,
+            "output_tokens": trace.output_tokens,
+            "ttft_s": limit_s,
+            "tpot_s": np.full(n, np.inf),
+            "e2e_s": np.full(n, np.inf),
+        }
+        bound = lower_bound(columns, share, tables, ENGINE)
         assert bound.replica_count <= replicas

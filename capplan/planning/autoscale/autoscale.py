@@ -157,16 +157,15 @@ class _Work:
 
     def _bound(self) -> None:
         self._show("bounding the GPU-hours")
-        columns = dict(bound_inputs(self._inputs, self._configuration).columns)
         engine, tables = widest_iterations(
             self._configuration.engine, self._configuration.tables
         )
         bound = replica_time(
-            **columns,
-            attainment=group_targets(self._inputs),
-            tables=tables,
-            engine=engine,
-            cold_start_s=self._cold_start_s,
+            bound_inputs(self._inputs, self._configuration).columns,
+            group_targets(self._inputs),
+            tables,
+            engine,
+            self._cold_start_s,
         )
         self._found = replace(self._found, bound=bound)
 

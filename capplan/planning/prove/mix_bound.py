@@ -4,13 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from capplan.bounds.asked import Asked
 from capplan.bounds.cost_bound import CostBound, Priced, cost_bound, pricing_of
-from capplan.bounds.lower_bound import (
-    QUICK,
-    Pricing,
-    checked_requests,
-    ranked_pricings,
-)
+from capplan.bounds.lower_bound import QUICK, Pricing, proven_pricings
 from capplan.deployment.configuration import Configuration
 from capplan.planning.configure.scheduling import widest_of_replica
 from capplan.planning.evaluate.candidate import Candidate
@@ -74,11 +70,7 @@ def _priced(
 
 
 def _proven(inputs: PlanInputs, kind: Configuration) -> Pricing:
-    columns = bound_inputs(inputs, kind).columns
     engine, tables = widest_of_replica(kind)
-    names = [name for name in columns if name not in ("group", "handed")]
-    rows = (*(columns[name] for name in names), 0 * columns["group"])
-    requests = checked_requests(rows, tables.request_s)
-    return ranked_pricings(requests, tables, engine, QUICK)[0].proven(
-        tables, engine, QUICK
-    )
+    columns = bound_inputs(inputs, kind).columns
+    asked = Asked.of(columns, group_targets(inputs), tables.request_s)
+    return next(proven_pricings(asked.requests, tables, engine, QUICK, 1))

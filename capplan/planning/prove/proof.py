@@ -157,13 +157,8 @@ def sample_bound(
         return Bound(1, 0.0, 0.0, 0.0, 0, "none", note)
     engine, tables = widest = widest_of_replica(configuration)
     bounded = bound_inputs(inputs, configuration, sample, part, widest)
-    columns: dict[str, Any] = dict(bounded.columns)
-    bound = lower_bound(
-        **columns,
-        attainment=group_targets(inputs, sample),
-        tables=tables,
-        engine=part.widest(engine),
-    )
+    targets = group_targets(inputs, sample)
+    bound = lower_bound(bounded.columns, targets, tables, part.widest(engine))
     if not inputs.load.is_open:
         return replace(bound, note="users ask less of a slow fleet: none is known")
     if sample != MIX:

@@ -277,17 +277,15 @@ def test_no_schedule_needs_fewer_replicas_than_the_bound(seed):
         return
 
     # The schedule attains its own share: so many replicas are enough for it.
-    bound = lower_bound(
-        trace.arrival_s,
-        trace.prompt_tokens,
-        outputs,
-        np.full(n, slo.ttft_s),
-        gaps_s,
-        endless,
-        float(met.mean()),
-        tables,
-        widest,
-    )
+    columns = {
+        "arrival_s": trace.arrival_s,
+        "prompt_tokens": trace.prompt_tokens,
+        "output_tokens": outputs,
+        "ttft_s": np.full(n, slo.ttft_s),
+        "tpot_s": gaps_s,
+        "e2e_s": endless,
+    }
+    bound = lower_bound(columns, float(met.mean()), tables, widest)
 
     assert bound.replica_count <= replicas
 

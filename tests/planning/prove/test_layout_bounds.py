@@ -33,19 +33,16 @@ def bound_at(case, limits, share, *, all_by_s=None):
     cached = np.where(trace.prefix_group < 0, 0, cached)
     ttft_s, tpot_s, e2e_s = limits
     steps, gap_s = _as_iterations(engine, trace.output_tokens, tpot_s)
-    return lower_bound(
-        trace.arrival_s,
-        trace.prompt_tokens,
-        steps,
-        ttft_s,
-        gap_s,
-        e2e_s,
-        share,
-        tables,
-        engine,
-        cached_tokens=cached,
-        all_by_s=all_by_s,
-    )
+    columns = {
+        "arrival_s": trace.arrival_s,
+        "prompt_tokens": trace.prompt_tokens,
+        "output_tokens": steps,
+        "cached_tokens": cached,
+        "ttft_s": ttft_s,
+        "tpot_s": gap_s,
+        "e2e_s": e2e_s,
+    }
+    return lower_bound(columns, share, tables, engine, all_by_s=all_by_s)
 
 
 @pytest.mark.thorough
@@ -93,10 +90,10 @@ def test_no_pools_of_ranks_have_fewer_replicas_than_their_bounds(case, quantile)
         columns = (trace.arrival_s, trace.prompt_tokens, steps, 0 * steps)
         columns += (np.full(n, limits[0]), gap_s, np.full(n, limits[2]), 0 * steps)
         bound = lower_bound(
-            **part.of(dict(zip(COLUMNS, columns, strict=True))),
-            attainment=float(met.mean()),
-            tables=tables,
-            engine=part.widest(engine),
+            part.of(dict(zip(COLUMNS, columns, strict=True))),
+            float(met.mean()),
+            tables,
+            part.widest(engine),
         )
 
         assert bound.reachable
