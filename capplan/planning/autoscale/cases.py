@@ -11,6 +11,7 @@ from capplan.fleet.bills import signed
 from capplan.planning.autoscale.settings import AutoscaleSettings
 from capplan.planning.configure.deployments import changing
 from capplan.planning.count_ladder import fewest_that
+from capplan.planning.evaluate.judging import Judging
 from capplan.planning.evaluate.replica_hours import Hours, ReplicaHours
 from capplan.planning.evaluate.run import Run, judged_run
 from capplan.planning.load.load import OpenLoad
@@ -154,14 +155,9 @@ class Cases:
 
     def run(self, deployment: Deployment) -> Run:
         """Simulate and judge a deployment; raise Interrupted when that is to stop."""
-        return judged_run(
-            self.load,
-            self.slo,
-            deployment,
-            seed=self.settings.seed,
-            metrics=("ttft_s", "tpot_s", "e2e_s"),
-            stopped=self.stopped,
-        )
+        metrics = ("ttft_s", "tpot_s", "e2e_s")
+        how = Judging(self.settings.seed, metrics, stopped=self.stopped)
+        return judged_run(self.load, self.slo, deployment, how)
 
     def as_good_as(self, other: Outcome) -> Outcome | None:
         """Return the smallest fixed fleet that attains as much as another, or None.

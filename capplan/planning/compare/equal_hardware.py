@@ -14,12 +14,9 @@ from capplan.planning.evaluate.binding_setting import binding_setting
 from capplan.planning.evaluate.executors import Interrupted
 from capplan.planning.evaluate.highest_rate import highest_decided, highest_rate
 from capplan.planning.evaluate.judgement import PERCENTILES
+from capplan.planning.evaluate.judging import BUDGET_REQUESTS, Judging
 from capplan.planning.evaluate.predictions import predictions_matter
-from capplan.planning.evaluate.run import (
-    BUDGET_REQUESTS,
-    Run,
-    judged_run,
-)
+from capplan.planning.evaluate.run import Run, judged_run
 from capplan.planning.settings.plan import PlanSettings
 from capplan.simulator.checks import refusal
 from capplan.simulator.fleet.fleet import Stopped
@@ -309,13 +306,7 @@ def _run(
     told: tuple[str, ...] = METRICS,
 ) -> Run:
     """Return a run with the distributions of the times that are told of."""
-    return judged_run(
-        entrant.requests.at(amount),
-        entrant.requests.slo,
-        hardware.deployment(entrant),
-        seed=hardware.seed,
-        metrics=told,
-        budget_requests=BUDGET_REQUESTS,
-        first_only=first_only,
-        stopped=hardware.stopped,
-    )
+    requests, stopped = entrant.requests, hardware.stopped
+    how = Judging(hardware.seed, told, BUDGET_REQUESTS, first_only, stopped=stopped)
+    deployment = hardware.deployment(entrant)
+    return judged_run(requests.at(amount), requests.slo, deployment, how)

@@ -19,6 +19,7 @@ from capplan.planning.configure.prefix_caching import (
     with_caching_as_used,
     without_states,
 )
+from capplan.planning.evaluate.judging import Judging
 from capplan.planning.evaluate.known_runs import Simulate
 from capplan.planning.load.load import Load
 from capplan.planning.load.traffic import judged_traffic
@@ -81,6 +82,10 @@ class PlanInputs:
     likely: tuple[str, str] | None = None
     simulate_with: Simulate = simulate  # may know simulations of other plans
     bounds: dict[Any, Any] = field(default_factory=dict, repr=False)  # see ``bound_of``
+
+    def judging(self, **how: Any) -> Judging:
+        """Return how a fleet is judged: with the plan's seed, until it is to stop."""
+        return Judging(self.settings.seed, **{"stopped": self.stopped, **how})
 
     def is_stopped(self) -> bool:
         """Return whether to answer with what is known."""

@@ -12,6 +12,7 @@ from capplan.errors import collected_warnings
 from capplan.planning.evaluate.executors import Interrupted
 from capplan.planning.evaluate.highest_rate import highest_rate
 from capplan.planning.evaluate.inputs import PlanInputs, Progress
+from capplan.planning.evaluate.judging import Judging
 from capplan.planning.evaluate.run import Run, judged_run
 from capplan.planning.evaluate.saturation import saturation
 from capplan.planning.load.load import OpenLoad, Saturations, scaled
@@ -101,19 +102,13 @@ def replica_load(
     found = saturation(read, configuration, slo)
     first_per_s = 1.0 if found is None else _OF_SATURATION * found.rate_per_s * count
 
+    alone, metrics = replace(slo, attain_in_s=None), ("e2e_s",)
+    how = Judging(settings.seed, metrics, first_only=True, stopped=stopped)
+
     @cache
     def run_at(rate_per_s: float) -> Run:
         load = at_rate(read, drawn, slo, configuration, rate_per_s, least_requests)
-        run = judged_run(
-            load,
-            replace(slo, attain_in_s=None),
-            deployment,
-            seed=settings.seed,
-            metrics=("e2e_s",),
-            first_only=True,
-            stopped=stopped,
-        )
-        return run.without_requests()
+        return judged_run(load, alone, deployment, how).without_requests()
 
     most = None if deployment.is_changing else found
 

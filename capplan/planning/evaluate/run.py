@@ -23,7 +23,12 @@ from capplan.planning.evaluate.judgement import (
     judge,
     verdict,
 )
-from capplan.planning.evaluate.known_runs import Simulate
+from capplan.planning.evaluate.judging import (
+    BUDGET_REQUESTS,
+    OF_FEW,
+    THOROUGH,
+    Judging,
+)
 from capplan.planning.evaluate.predictions import predictions_matter
 from capplan.planning.evaluate.replica_hours import ReplicaHours, replica_hours
 from capplan.planning.evaluate.replications import (
@@ -42,7 +47,6 @@ from capplan.planning.money.cost import Cost, cost
 from capplan.planning.settings.plan import SimulateSettings
 from capplan.planning.shown import Shown
 from capplan.simulator.fleet.fleet import Stopped
-from capplan.simulator.results.request_times import METRICS
 from capplan.simulator.results.sample import Sample, sample_of
 from capplan.simulator.results.sketches import Finished
 from capplan.simulator.results.table import finished_part
@@ -50,13 +54,6 @@ from capplan.simulator.results.times import Simulation
 from capplan.simulator.simulate import simulate
 from capplan.workload.slo import Slo
 from capplan.workload.trace import Trace
-
-BUDGET_REQUESTS = 200_000
-"""Requests simulated for one replica count of several configurations."""
-OF_FEW = 10
-"""Times as many where there are few configurations."""
-THOROUGH = 40
-"""Times as many for the best configuration, and for a count by itself."""
 
 FILLING = (
     "the trace ends while the fleet is still filling with long requests; steady "
@@ -190,34 +187,23 @@ def judged_run(
     load: Load,
     slo: Slo | None,
     deployment: Deployment,
-    *,
-    seed: int,
-    metrics: tuple[str, ...] = METRICS,
+    how: Judging,
     first: Simulation | None = None,
-    budget_requests: int = THOROUGH * BUDGET_REQUESTS,
-    first_only: bool = False,
-    stopped: Stopped | None = None,
-    by_then: bool = False,
-    only_whether: bool = False,
-    simulate_with: Simulate = simulate,
 ) -> Run:
     """Simulate a deployment and judge it.
 
     Drawn arrivals are judged by :func:`replicated`; where the first sample attains less
-    than half of the target, or with ``first_only``, by that alone, and where a few of
+    than half of the target, or only it is asked for, by that alone, and where a few of
     its length that start empty decide that the SLO is missed, by these. ``first`` is
-    the first sample where it was simulated already. When ``stopped`` says so,
-    Interrupted is raised; with ``by_then`` only before there is a sample, else the
-    samples simulated by then are judged. With ``only_whether`` the run is of no use
-    where the SLO is missed: then it has no utilisation.
-    ``simulate_with`` may know simulations of other plans.
+    the first sample where it was simulated already.
     """
+    simulate_with, metrics = how.simulate_with, how.metrics
     if deployment.split is not None:
         simulate_with = split_simulation(simulate_with)
 
     def simulated(trace: Trace) -> Simulation:
         simulation = simulate_with(
-            trace, deployment, slo=slo, seed=seed, stopped=stopped
+            trace, deployment, slo=slo, seed=how.seed, stopped=how.stopped
         )
         if simulation.interrupted:
             raise Interrupted
@@ -231,11 +217,13 @@ def judged_run(
     judgement: Judgement | None = None
     if deployment.is_changing:  # what it does now is not what it will do
         steadiness = Steadiness()
-    elif only_whether and slo is not None and _misses(load, alone, slo, names):
+    elif how.only_whether and slo is not None and _misses(load, alone, slo, names):
         steadiness = Steadiness(drawn=load.is_resampled)
     elif slo is not None and load.is_resampled and not first.interrupted:
         steadiness = drawn_steadiness(load, deployment, slo)
-        short = first_only or steadiness.overloaded or is_hopeless(alone, slo, names)
+        short = (
+            how.first_only or steadiness.overloaded or is_hopeless(alone, slo, names)
+        )
         with suppress(Interrupted):
             if not short:
                 looks = first_looks(simulated, load, slo, alone, metrics)
@@ -249,13 +237,13 @@ def judged_run(
                     deployment,
                     steadiness,
                     metrics=metrics,
-                    budget_requests=budget_requests,
+                    budget_requests=how.budget_requests,
                 )
     else:
         steadiness = given_steadiness(load, deployment, slo, first)
     if judgement is None:
         judgement = judge([alone], slo, names, load.warmup_s, steadiness)
-    if not by_then and stopped is not None and stopped():
+    if not how.by_then and how.stopped is not None and how.stopped():
         raise Interrupted
     varies = load.process is None or deployment.is_changing
     if slo is not None and varies and len(first.table):
@@ -370,15 +358,8 @@ def _kept(
         )
     with suppress(Interrupted):
         load, simulation = load.as_served(simulation, longer)
-    return judged_run(
-        load,
-        slo,
-        deployment,
-        seed=settings.seed,
-        first=simulation,
-        stopped=stopped,
-        by_then=True,
-    )
+    how = Judging(settings.seed, stopped=stopped, by_then=True)
+    return judged_run(load, slo, deployment, how, simulation)
 
 
 def run_of(
@@ -395,14 +376,10 @@ def run_of(
     Interrupted when the plan is to stop.
     """
     few = OF_FEW if inputs.candidate_count <= 2 else 1
-    return judged_run(
-        inputs.load,
-        inputs.slo,
-        deployment,
-        seed=inputs.settings.seed,
+    how = inputs.judging(
         metrics=metrics,
         budget_requests=BUDGET_REQUESTS * (THOROUGH if thorough else few),
-        stopped=inputs.stopped,
         only_whether=only_whether or inputs.only_price,
         simulate_with=inputs.simulate_with,
     )
+    return judged_run(inputs.load, inputs.slo, deployment, how)

@@ -156,10 +156,7 @@ class _Pool:
             self._part,
             inputs.slo,
             one_pool(inputs.settings, self._kind, count),
-            seed=inputs.settings.seed,
-            metrics=(),
-            first_only=True,
-            stopped=inputs.stopped,
+            inputs.judging(metrics=(), first_only=True),
         )
         judged, times = run.judgement, run.simulation.table
         if not judged.stable or judged.steadiness.utilisation >= 1:

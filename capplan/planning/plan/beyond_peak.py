@@ -85,10 +85,7 @@ def beyond_peak_of(told: Told) -> BeyondPeak | None:
             load,
             slo,
             run.deployment,
-            seed=settings.seed,
-            metrics=(),
-            first_only=True,
-            stopped=inputs.stopped,
+            inputs.judging(metrics=(), first_only=True),
         )
         judgement = more.judgement
         assert judgement.attainment is not None

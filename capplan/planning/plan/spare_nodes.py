@@ -10,7 +10,8 @@ from capplan.deployment.pools import Deployment
 from capplan.errors import InputError
 from capplan.planning.evaluate.candidate import Candidate
 from capplan.planning.evaluate.inputs import PlanInputs, Progress
-from capplan.planning.evaluate.run import BUDGET_REQUESTS, judged_run
+from capplan.planning.evaluate.judging import BUDGET_REQUESTS, Judging
+from capplan.planning.evaluate.run import judged_run
 from capplan.planning.money.cost import HOURS_PER_MONTH
 from capplan.planning.money.spares import failures_per_node_day, spares_at
 from capplan.simulator.checks import check_deployment
@@ -146,14 +147,8 @@ def _attainment(
     arrival_s = load.trace.arrival_s
     smaller = deployment.with_replicas(deployment.replica_count - lost)
     if found.busiest_s is None or arrival_s is None:
-        attainment = judged_run(
-            load,
-            slo,
-            smaller,
-            seed=inputs.settings.seed,
-            metrics=(),
-            budget_requests=BUDGET_REQUESTS,
-        ).judgement.attainment
+        how = Judging(inputs.settings.seed, (), BUDGET_REQUESTS)
+        attainment = judged_run(load, slo, smaller, how).judgement.attainment
         return 0.0 if attainment is None else attainment.share
     begin_s = busiest_s(arrival_s, found.busiest_s)
     losing = smaller if found.is_gone_throughout else deployment
@@ -162,7 +157,7 @@ def _attainment(
         absence = Absence(lost, since_s, _HOUR_S * found.repair_h)
         changes = outage(absence, arrival_s, comes_back=True)
         losing = replace(deployment, changes=changes)
-    run = judged_run(load, slo, losing, seed=inputs.settings.seed, metrics=())
+    run = judged_run(load, slo, losing, Judging(inputs.settings.seed, ()))
     times, names = run.simulation.table, run.simulation.class_names
     met = np.logical_and.reduce(times.met(slo.columns(times.request_class, names)))
     rows = (times.arrival_s >= begin_s) & (times.arrival_s < begin_s + found.busiest_s)

@@ -8,7 +8,8 @@ from capplan.deployment.pools import Deployment, Pool
 from capplan.errors import HostFullError
 from capplan.planning.count_ladder import fewest_near
 from capplan.planning.evaluate.inputs import PlanInputs
-from capplan.planning.evaluate.run import BUDGET_REQUESTS, judged_run
+from capplan.planning.evaluate.judging import BUDGET_REQUESTS
+from capplan.planning.evaluate.run import judged_run
 from capplan.planning.load.load import OpenLoad
 from capplan.planning.money import cost
 from capplan.planning.risk.draws import Draw, Draws
@@ -62,10 +63,7 @@ def _attains(
             load,
             inputs.slo,
             deployment,
-            seed=inputs.settings.seed,
-            metrics=(),
-            budget_requests=BUDGET_REQUESTS,
-            stopped=inputs.stopped,
+            inputs.judging(metrics=(), budget_requests=BUDGET_REQUESTS),
         )
     except HostFullError:
         return False, 0.0

@@ -24,7 +24,8 @@ from capplan.planning.evaluate.executors import Interrupted
 from capplan.planning.evaluate.highest_rate import STEP, highest_decided, highest_rate
 from capplan.planning.evaluate.inputs import PlanInputs, Progress, unseen
 from capplan.planning.evaluate.judgement import Judgement
-from capplan.planning.evaluate.run import BUDGET_REQUESTS, OF_FEW, Run, judged_run
+from capplan.planning.evaluate.judging import BUDGET_REQUESTS, OF_FEW, Judging
+from capplan.planning.evaluate.run import Run, judged_run
 from capplan.planning.evaluate.saturation import saturation
 from capplan.planning.load.load import Load, OpenLoad, scaled
 from capplan.planning.load.traffic import arriving, asked, judged, read_requests
@@ -316,17 +317,12 @@ class _Search:
         first_only: bool = False,
         metrics: tuple[str, ...] = _METRICS,
     ) -> Run | None:
+        budget = OF_FEW * BUDGET_REQUESTS
+        how = Judging(
+            self._settings.seed, metrics, budget, first_only, stopped=self._stopped
+        )
         try:
-            return judged_run(
-                load,
-                self.slo,
-                self.deployment,
-                seed=self._settings.seed,
-                metrics=metrics,
-                budget_requests=OF_FEW * BUDGET_REQUESTS,
-                first_only=first_only,
-                stopped=self._stopped,
-            )
+            return judged_run(load, self.slo, self.deployment, how)
         except HostFullError:
             return None
 

@@ -10,6 +10,7 @@ from capplan.planning.configure.deployments import one_pool
 from capplan.planning.evaluate import saturation
 from capplan.planning.evaluate.highest_rate import highest_rate
 from capplan.planning.evaluate.inputs import plan_inputs, unseen
+from capplan.planning.evaluate.judging import Judging
 from capplan.planning.evaluate.replica_load import (
     _LEAST_REQUESTS,
     ReplicaLoad,
@@ -93,8 +94,8 @@ def test_rates_that_replicas_cannot_complete_are_not_simulated(monkeypatch):
 
     def held(rate_per_s):
         load = at_rate(read, drawn, slo, configuration, rate_per_s)
-        how = {"seed": settings.seed, "metrics": (), "first_only": True}
-        return judged(load, slo, fleet, **how).judgement.seems_held
+        how = Judging(settings.seed, metrics=(), first_only=True)
+        return judged(load, slo, fleet, how).judgement.seems_held
 
     assert found.rate_per_s == highest_rate(held, first_per_s) / 2
     assert len(runs) > simulated

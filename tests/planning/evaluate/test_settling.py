@@ -9,6 +9,7 @@ from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.pools import Deployment
 from capplan.latency.contract import linear_tables
+from capplan.planning.evaluate.judging import Judging
 from capplan.planning.evaluate.run import judged_run, simulate_deployment
 from capplan.planning.evaluate.saturation import fleet_saturation, saturation
 from capplan.planning.evaluate.settling import full_batch, requests_in_system, settle
@@ -138,8 +139,8 @@ def test_the_memory_of_a_series_is_its_integrated_autocorrelation():
 def test_a_fleet_is_judged_where_it_has_settled_and_an_overloaded_one_is_not():
     drawn = traffic(30.0)
 
-    held = judged_run(drawn, SLO, Deployment.of(CONFIGURATION, 2), seed=0).judgement
-    over = judged_run(drawn, SLO, Deployment.of(CONFIGURATION, 1), seed=0).judgement
+    held = judged_run(drawn, SLO, Deployment.of(CONFIGURATION, 2), Judging(0)).judgement
+    over = judged_run(drawn, SLO, Deployment.of(CONFIGURATION, 1), Judging(0)).judgement
 
     assert (held.meets, held.steadiness.settled) == (True, True)
     assert held.steadiness.utilisation == pytest.approx(30 / 38.1, rel=0.03)
@@ -166,8 +167,7 @@ def test_an_slo_met_with_little_room_takes_64_windows(
         traffic(30.0),
         slo,
         Deployment.of(CONFIGURATION, 2),
-        seed=0,
-        budget_requests=budget,
+        Judging(0, budget_requests=budget),
     ).judgement
 
     assert (judgement.meets, judgement.spent) == (meets, spent)
@@ -178,7 +178,7 @@ def test_a_target_of_1_takes_no_more_requests_whatever_the_budget():
     slo = Slo(RequestSlo(e2e_s=5.0), attainment=1.0)
 
     judgement = judged_run(
-        traffic(30.0), slo, Deployment.of(CONFIGURATION, 2), seed=0
+        traffic(30.0), slo, Deployment.of(CONFIGURATION, 2), Judging(0)
     ).judgement
 
     assert judgement.no_miss
