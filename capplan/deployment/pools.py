@@ -10,6 +10,24 @@ from capplan.errors import InputError, check_at_least
 PREFILL, DECODE = "prefill", "decode"
 """Roles of two pools."""
 
+Counts = tuple[int, ...]
+"""Replicas of each pool."""
+
+
+def one_fewer(counts: Counts) -> list[Counts]:
+    """Return counts with one replica fewer of a pool, where one is left.
+
+    Examples
+    --------
+    >>> one_fewer((1, 4)), one_fewer((2,))
+    ([(1, 3)], [(1,)])
+    """
+    return [
+        (*counts[:pool], count - 1, *counts[pool + 1 :])
+        for pool, count in enumerate(counts)
+        if count > 1
+    ]
+
 
 @dataclass(frozen=True)
 class Pool:
@@ -142,6 +160,11 @@ class Deployment:
     def replica_count(self) -> int:
         """Replicas of all pools."""
         return sum(pool.replica_count for pool in self.pools)
+
+    @property
+    def counts(self) -> Counts:
+        """Replicas of each pool."""
+        return tuple(pool.replica_count for pool in self.pools)
 
     @property
     def roles(self) -> tuple[str, ...]:

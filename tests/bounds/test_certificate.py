@@ -12,6 +12,7 @@ from capplan.bounds.certificate import (
     Reproduction,
     certificate,
     check_document,
+    pool_proof,
     seal,
 )
 from capplan.bounds.lower_bound import lower_bound
@@ -58,21 +59,13 @@ def sealed_plan(
     tables = tables or kinked_tables()
     bound = lower_bound(columns, [0.995, 0.95], tables, engine, **options)
     inputs = Inputs(columns, tables._asdict(), engine.document())
-    block = certificate(
-        asdict(bound),
-        inputs,
-        0.99,
-        [0.995, 0.95],
-        replica_count=max(3, bound.replica_count),
-        passing=0.995,
-        failing=0.4,
-        gpu="H100-SXM",
-        tp=1,
-    )
+    count = max(3, bound.replica_count)
+    kind = {"gpu": "H100-SXM", "tp": 1, "replica_count": count}
+    proof = pool_proof(asdict(bound), inputs, [0.995, 0.95], **kind)
+    block = certificate([proof], 0.99, 0.995, {(count - 1,): 0.4})
     document = {"schema": "capplan.plan/1", "gpu_count": 3, "certificate": block}
-    count = block["replica_count"]
-    attained = {count: 0.995, count - 1: 0.4}
-    return seal(document), lambda _: Reproduction(inputs, attained)
+    attained = {(count,): 0.995, (count - 1,): 0.4}
+    return seal(document), lambda _: Reproduction([inputs], attained)
 
 
 def test_a_certificate_is_accepted_as_made():
@@ -119,7 +112,7 @@ def test_a_single_time_below_its_price_is_found(tokens):
     tables = straight_tables().reaching(300)
     engine = replace(LIMITS, max_num_batched_tokens=300)
     document, reproduce = sealed_plan(tables, engine)
-    inputs = reproduce(document).inputs
+    (inputs,) = reproduce(document).inputs
     fused_s = tables.fused_s.copy()
     fused_s[tokens] *= 0.5
 
@@ -167,7 +160,7 @@ def test_more_work_than_the_window_holds_is_refused():
 
     more = changed(document, work_s=bound["work_s"] * 2)["certificate"]
 
-    reasons = check_bound(more, reproduce(document).inputs)
+    reasons = check_bound(more, reproduce(document).inputs[0])
     assert "s of work" in reasons[0]
 
 
@@ -183,7 +176,7 @@ def test_prices_above_an_iteration_time_are_refused(price, message, tables):
 
     block = changed(document, prices=prices)["certificate"]
 
-    reasons = check_bound(block, reproduce(document).inputs)
+    reasons = check_bound(block, reproduce(document).inputs[0])
     assert message in reasons[0]
 
 
@@ -211,10 +204,7 @@ def test_a_fixed_time_charged_to_prompts_and_to_steps_is_refused():
         "droppable": 0,
     }
 
-    block = certificate(
-        bound, inputs, 1.0, [1.0], replica_count=2, passing=1, failing=0
-    )
-    reasons = check_bound(block, inputs)
+    reasons = check_bound(pool_proof(bound, inputs, [1.0]), inputs)
 
     assert "0 decoding requests beside 1 prompt tokens are below" in reasons[0]
 
@@ -261,7 +251,9 @@ def test_other_requests_tables_or_attainments_are_refused():
     tables = check_document(document, other)
     attained = check_document(
         document,
-        lambda plan: reproduce(plan)._replace(attained={count: 0.995, count - 1: 0.5}),
+        lambda plan: reproduce(plan)._replace(
+            attained={(count,): 0.995, (count - 1,): 0.5}
+        ),
     )
 
     assert "not those of the plan" in tables[0]
@@ -280,6 +272,6 @@ def test_a_group_without_a_target_is_refused():
     document, reproduce = sealed_plan()
     block = {**document["certificate"], "group_targets": [0.995]}
 
-    reasons = check_bound(block, reproduce(document).inputs)
+    reasons = check_bound(block, reproduce(document).inputs[0])
 
     assert reasons == ["a request belongs to no group that has a target"]

@@ -7,8 +7,8 @@ import pytest
 from test_simulated import columns_of, random_case
 
 from capplan.bounds.bound_check import Inputs, check_bound, inputs_digest
+from capplan.bounds.certificate import pool_proof
 from capplan.bounds.lower_bound import lower_bound
-from capplan.bounds.pools_certificate import pool_block
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.pools import DECODE, PREFILL, Deployment, Pool
@@ -176,7 +176,7 @@ def test_the_check_accepts_a_bound_of_a_pool_and_refuses_more_work(role):
         part.widest(engine).document(),
     )
     bound = bound_of(trace, tables, engine, slo, attainment, part)
-    block = pool_block(asdict(bound), inputs, [attainment], role=role)
+    block = pool_proof(asdict(bound), inputs, [attainment], role=role)
 
     accepted = check_bound(block, inputs)
     block["bound"]["work_s"] *= 1.01

@@ -19,7 +19,7 @@ from capplan.deployment.changes import (
 )
 from capplan.deployment.cold_start import ColdStart, parse_cold_start_s
 from capplan.deployment.configuration import Configuration
-from capplan.deployment.pools import Deployment, Pool
+from capplan.deployment.pools import Counts, Deployment, Pool
 from capplan.errors import InputError, warn
 from capplan.fleet.catalog import gpu, gpu_names
 from capplan.planning.configure.configuration import only_configuration
@@ -100,7 +100,7 @@ def of_prompts(settings: Apart) -> Apart:
 def two_pools(
     settings: SimulateSettings | PlanSettings,
     of: Sequence[Configuration],
-    replica_counts: tuple[int, ...],
+    replica_counts: Counts,
     router: str = "",
 ) -> Deployment:
     """Return a deployment of replicas for prompts and for decoding.
@@ -115,6 +115,18 @@ def two_pools(
         hand_off=settings.hand_off or DEFAULT_HAND_OFF,
         link_gb_per_s=link_gb_per_s(settings, of),
     )
+
+
+def of_counts(
+    settings: SimulateSettings | PlanSettings,
+    of: Sequence[Configuration],
+    counts: Counts,
+    router: str = "",
+) -> Deployment:
+    """Return a deployment of so many replicas: one pool, or those of two."""
+    if len(counts) > 1:
+        return two_pools(settings, of, counts, router)
+    return one_pool(settings, of[0], counts[0], router)
 
 
 def simulated(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from capplan.bounds.lower_bound import Bound
 from capplan.deployment.configuration import Configuration, is_too_wide
-from capplan.deployment.pools import Deployment
+from capplan.deployment.pools import Counts, Deployment
 from capplan.fleet.price import Price
 from capplan.llm.layout import Layout
 from capplan.planning.configure.launch import Launch
@@ -25,7 +25,7 @@ def degrees(layout: Layout) -> Degrees:
 class PoolPlan:
     """One of two pools of a candidate: replicas for prompts, or for decoding."""
 
-    role: str  # PREFILL or DECODE
+    role: str  # PREFILL or DECODE; empty: both
     configuration: Configuration
     bound: Bound  # on its replicas, by its part of the work alone
     bound_sample: int = 0  # as of a candidate
@@ -91,8 +91,8 @@ class Candidate:
     # replicas with times that nine of ten engines stay within; None: not in doubt
     cautious_count: int | None = None
     cautious_fails: bool = False  # none does with these times
-    # smaller counts that the samples do not tell from the target
-    too_close: tuple[int, ...] = ()
+    # smaller counts, of each pool, that the samples do not tell from the target
+    close: tuple[Counts, ...] = ()
     # keeps it from being smaller: "TTFT", "TPOT", "E2E", "KV" or "none"; None unless
     # feasible
     binding: str | None = None
@@ -108,8 +108,6 @@ class Candidate:
     # how to start a replica; None unless feasible, or where no LLM is named
     launch: Launch | None = None
     pools: tuple[PoolPlan, ...] = ()  # for prompts and for decoding; none: one pool
-    # cheaper counts of two pools that the samples do not tell from the target
-    pools_too_close: tuple[tuple[int, ...], ...] = ()
     layout: Layout | None = None  # None: TP alone
 
     @classmethod
@@ -130,6 +128,19 @@ class Candidate:
             prefill, decode = (pool.layout.text for pool in self.pools)
             return f"{self.gpu} × prefill {prefill}, decode {decode}"
         return f"{self.gpu} × {self.layout_text}"
+
+    @property
+    def all_pools(self) -> tuple[PoolPlan, ...]:
+        """Its pools; of one pool that one."""
+        if self.pools or self.configuration is None or self.bound is None:
+            return self.pools
+        of = self.configuration, self.bound, self.bound_sample, self.replica_count
+        return (PoolPlan("", *of),)
+
+    @property
+    def too_close(self) -> tuple[int, ...]:
+        """Smaller counts that the samples do not tell from the target; of one pool."""
+        return () if self.pools else tuple(count for (count,) in self.close)
 
     @property
     def layout_text(self) -> str:

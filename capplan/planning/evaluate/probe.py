@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 
+from capplan.deployment.pools import Counts
 from capplan.planning.evaluate.classes import ClassResult, few
 from capplan.planning.evaluate.run import Run
 from capplan.planning.load.worst_windows import TimeWindow
@@ -31,6 +32,11 @@ class Probe:
     pool_replica_counts: tuple[int, ...] = ()  # of each pool, where there are two
 
     @property
+    def counts(self) -> Counts:
+        """Replicas of each pool."""
+        return self.pool_replica_counts or (self.replica_count,)
+
+    @property
     def attained(self) -> str:
         """Share of the requests that meet the SLO, where a window misses of that."""
         for row in self.windows:
@@ -41,7 +47,7 @@ class Probe:
     @classmethod
     def of(cls, run: Run) -> "Probe":
         """Return the row of a judged run."""
-        judgement, pools = run.judgement, run.deployment.pools
+        judgement, counts = run.judgement, run.deployment.counts
         assert judgement.attainment is not None
         told = few(judgement.classes) or few(
             tuple(x for x in judgement.classes if x.class_name in judgement.missing)
@@ -61,7 +67,5 @@ class Probe:
             sustained_utilisation=judgement.steadiness.known_sustained,
             classes=tuple(replace(row, tails_s={}) for row in told),
             windows=judgement.in_windows.worst,
-            pool_replica_counts=tuple(pool.replica_count for pool in pools)
-            if len(pools) > 1
-            else (),
+            pool_replica_counts=counts if len(counts) > 1 else (),
         )

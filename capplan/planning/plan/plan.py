@@ -267,7 +267,7 @@ def _with_close(candidate: Candidate, count: int | None) -> Candidate:
     """Return a candidate of which one more count is too close to call."""
     if count is None or candidate.status != "feasible":
         return candidate
-    return replace(candidate, too_close=tuple(sorted({*candidate.too_close, count})))
+    return replace(candidate, close=tuple(sorted({*candidate.close, (count,)})))
 
 
 def _bound_held(

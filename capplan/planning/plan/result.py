@@ -30,7 +30,6 @@ from capplan.planning.plan.speculation_worth import (
 )
 from capplan.planning.plan.throughput import Throughput, throughput
 from capplan.planning.plan.told import Told, part
-from capplan.planning.prove.pool_proof import pools_certificate_of
 from capplan.planning.prove.proof import certificate_of
 from capplan.planning.risk.result import Risk
 from capplan.planning.risk.risk import risk_of
@@ -53,8 +52,6 @@ def _last_replica(told: Told) -> LastReplica | None:
 
 
 def _certificate(told: Told) -> dict[str, Any]:
-    if told.best.pools:
-        return pools_certificate_of(told.inputs, told.best)
     return certificate_of(told.inputs, told.best, told.tried)
 
 

@@ -10,9 +10,6 @@ from capplan.deployment.engine import EngineSettings
 from capplan.deployment.pools import DECODE, PREFILL
 from capplan.simulator.hand_offs import MIXING, parse_hand_off
 
-Counts = tuple[int, ...]
-"""Replicas for prompts, and for decoding."""
-
 Columns = Mapping[str, np.ndarray]
 """Those of ``bound_check.COLUMNS``, one row per request."""
 
@@ -55,10 +52,3 @@ class Part:
 
 
 WHOLE = Part()
-
-
-def one_fewer(counts: Counts) -> list[Counts]:
-    """Return counts with one replica fewer of either pool, where one is left."""
-    prompts, decoding = counts
-    fewer: list[Counts] = [(prompts - 1, decoding), (prompts, decoding - 1)]
-    return [each for each in fewer if min(each) > 0]

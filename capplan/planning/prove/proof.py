@@ -8,19 +8,30 @@ from typing import Any
 import numpy as np
 
 from capplan.bounds.bound_check import COLUMNS, Inputs
-from capplan.bounds.certificate import Reproduction, certificate
+from capplan.bounds.certificate import (
+    Reproduction,
+    certificate,
+    pool_proof,
+    pools_of,
+)
 from capplan.bounds.lower_bound import Bound, lower_bound
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
+from capplan.deployment.pools import DECODE, PREFILL, one_fewer
 from capplan.errors import CapplanWarning
 from capplan.latency.contract import LatencyTables
 from capplan.llm.layout import Layout
-from capplan.planning.configure.deployments import one_pool
+from capplan.planning.configure.deployments import of_counts
 from capplan.planning.configure.excluded import Excluded
 from capplan.planning.configure.scheduling import widest_alone, widest_of_replica
 from capplan.planning.configure.speculation import Drafting, is_searched, with_drafts
 from capplan.planning.evaluate.candidate import Candidate
-from capplan.planning.evaluate.inputs import PlanInputs, configuration_of, plan_inputs
+from capplan.planning.evaluate.inputs import (
+    PlanInputs,
+    configuration_of,
+    plan_inputs,
+    prefilling,
+)
 from capplan.planning.evaluate.run import run_of
 from capplan.planning.load.unbatched import unbatched
 from capplan.planning.prove.pool_parts import WHOLE, Columns, Part
@@ -207,23 +218,36 @@ def certificate_of(
     inputs: PlanInputs, best: Candidate, tried: list[Configuration | Excluded]
 ) -> dict[str, Any]:
     """Return the certificate of the best candidate."""
-    configuration = configuration_of(tried, best.key)
-    shares = {probe.replica_count: probe.slo_attainment for probe in best.probes}
-    assert best.bound is not None
     assert best.run is not None
+    deployment, blocks = best.run.deployment, []
+    for pool, run_of_it in zip(best.all_pools, deployment.pools, strict=True):
+        sample, configuration = pool.bound_sample, pool.configuration
+        if not best.pools:  # its bound holds whatever token budget it was tuned to
+            configuration = configuration_of(tried, best.key)
+        part = Part(pool.role, deployment.hand_off)
+        blocks.append(
+            pool_proof(
+                asdict(pool.bound),
+                bound_inputs(inputs, configuration, sample, part),
+                group_targets(inputs, sample),
+                **{"role": pool.role} if pool.role else {},
+                gpu=pool.gpu,
+                **layout_of(configuration),
+                replica_count=pool.replica_count,
+                engine=run_of_it.configuration.engine.document(),
+                sample=sample,
+            )
+        )
+    joined = ("decode_router", "hand_off", "link_gb_per_s") if best.pools else ()
+    shares = {probe.counts: probe.slo_attainment for probe in best.probes}
+    counts = deployment.counts
     return certificate(
-        asdict(best.bound),
-        bound_inputs(inputs, configuration, best.bound_sample),
-        target_of(inputs, best.bound_sample),
-        group_targets(inputs, best.bound_sample),
-        replica_count=best.run.replica_count,
-        passing=shares[best.run.replica_count],
-        failing=shares.get(best.run.replica_count - 1),
-        gpu=best.gpu,
-        **layout_of(configuration),
-        router=best.run.deployment.router,
-        engine=best.run.configuration.engine.document(),
-        sample=best.bound_sample,
+        blocks,
+        target_of(inputs, 0 if best.pools else best.bound_sample),
+        shares[counts],
+        {fewer: shares[fewer] for fewer in one_fewer(counts) if fewer in shares},
+        router=deployment.router,
+        **{name: getattr(deployment, name) for name in joined},
     )
 
 
@@ -256,20 +280,22 @@ def checked_count(block: Mapping[str, Any]) -> int:
     return count
 
 
-def _tuned(engine: EngineSettings, given: Mapping[str, Any]) -> EngineSettings:
-    """Return a configuration's engine as a certificate says that it was tuned.
+def _as_proven(
+    engine: EngineSettings, given: Mapping[str, Any], *, tuned: bool
+) -> EngineSettings:
+    """Return a configuration's engine as a certificate says that it was ``tuned``.
 
     Only budget and seats may differ, and only below: the tables hold no more.
     """
-    names = ("max_num_batched_tokens", "max_num_seqs")
-    tuned = replace(engine, **{name: given[name] for name in names})
+    names = ("max_num_batched_tokens", "max_num_seqs") if tuned else ()
+    found = replace(engine, **{name: given[name] for name in names})
     for name in names:
         most = getattr(engine, name)
         if type(given[name]) is not int or given[name] > most:
             raise ValueError(f"{name} is {given[name]!r}; expected at most {most}")
-    if dict(given) != tuned.document():
+    if dict(given) != found.document():
         raise ValueError("its engine is not that of the configuration")
-    return tuned
+    return found
 
 
 def layout_of(configuration: Configuration) -> dict[str, Any]:
@@ -300,24 +326,32 @@ def with_drafts_chosen(settings: Drafting, document: Mapping[str, Any]) -> Draft
 
 
 def reproduce(document: Mapping[str, Any]) -> Reproduction:
-    """Return the inputs of a plan's bound, and its replica counts simulated again."""
+    """Return the inputs of a plan's bounds, and its counts simulated again."""
     block = document["certificate"]
-    count = checked_count(block)
+    pools = pools_of(block)
+    counts = tuple(map(checked_count, pools))
+    hand_off = block.get("hand_off", "")
+    roles = (PREFILL, DECODE) if len(pools) > 1 else ("",)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", CapplanWarning)
         inputs, tried = plan_inputs(settings_of(document))
-        configuration = configuration_of(tried, key_of(block))
-        if block["sample"] == MIX and not inputs.load.is_resampled:
-            raise ValueError("its bound is that of a mix, and the arrivals are given")
-        bounded = bound_inputs(inputs, configuration, block["sample"])
-    engine = _tuned(configuration.engine, block["engine"])
-    configuration = replace(configuration, engine=engine)
+        able = [row for row in tried if isinstance(row, Configuration)]
+        chosen, bounded = [], []
+        for pool, role in zip(pools, roles, strict=True):
+            if pool.get("role", "") != role:
+                raise ValueError(f"its role is {pool['role']!r}; expected {role!r}")
+            if pool["sample"] == MIX and not inputs.load.is_resampled:
+                raise ValueError("its bound is that of a mix, and arrivals are given")
+            rows = prefilling(inputs, able) if role == PREFILL else able
+            configuration = configuration_of([*rows], key_of(pool))
+            sample, part = pool["sample"], Part(role, hand_off)
+            bounded.append(bound_inputs(inputs, configuration, sample, part))
+            engine = _as_proven(configuration.engine, pool["engine"], tuned=not role)
+            chosen.append(replace(configuration, engine=engine))
     shares = {}
-    for replicas in (count, count - 1):
-        if replicas > 0:
-            router = block["router"]
-            deployment = one_pool(inputs.settings, configuration, replicas, router)
-            run = run_of(inputs, deployment, thorough=True)
-            assert run.judgement.attainment is not None
-            shares[replicas] = run.judgement.attainment.share
+    for each in (counts, *one_fewer(counts)):
+        deployment = of_counts(inputs.settings, chosen, each, block["router"])
+        run = run_of(inputs, deployment, thorough=True)
+        assert run.judgement.attainment is not None
+        shares[each] = run.judgement.attainment.share
     return Reproduction(bounded, shares)

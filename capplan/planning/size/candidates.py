@@ -92,7 +92,7 @@ def evaluate(
             best, chosen = better, router
     if best.run is None and inputs.best_only and not best.interrupted:
         reason = f"needs more than {prospect.max_replicas} replicas"
-        return replace(pruned(prospect, reason), too_close=best.too_close), ()
+        return replace(pruned(prospect, reason), close=best.close), ()
     return _candidate(inputs, prospect, chosen, best)
 
 
@@ -180,7 +180,7 @@ def insisted(inputs: PlanInputs, candidate: Candidate) -> Candidate:
         run=chosen,
         cost=chosen.cost,
         decided=decided and count - 1 not in close,
-        too_close=tuple(sorted(close)),
+        close=tuple((count,) for count in sorted(close)),
         probes=tuple(probes[replicas] for replicas in sorted(probes)),
     )
 
@@ -299,7 +299,7 @@ def _candidate(
         decided=fewest.decided and run.replica_count - 1 not in fewest.too_close,
         coarse=fewest.coarse,
         cut_short=fewest.interrupted,
-        too_close=fewest.too_close,
+        close=fewest.close,
         binding=binding_limit(below[-1] if below else None),
         probes=probes,
         **({} if fewest.interrupted else _cautious(inputs, run, router)),

@@ -20,8 +20,8 @@ def uncertainty(candidate: Candidate) -> str:
         return f"{name}, {count:,} replicas: not decided: {run.judgement.open}"
     if run.judgement.steadiness.filling:
         return f"{name}, {count:,} replicas: {FILLING}"
-    if candidate.pools_too_close:
-        counts = "; ".join(" + ".join(map(str, c)) for c in candidate.pools_too_close)
+    if candidate.pools and candidate.close:
+        counts = "; ".join(" + ".join(map(str, each)) for each in candidate.close)
         return (
             f"{name}: {counts} replicas for prompts and decoding are too close to the "
             "target to call"

@@ -5,6 +5,7 @@ from dataclasses import replace
 from functools import partial
 
 from capplan.deployment.configuration import Configuration
+from capplan.deployment.pools import Counts, one_fewer
 from capplan.errors import warn
 from capplan.planning.configure.excluded import Excluded
 from capplan.planning.configure.launch import launch
@@ -14,7 +15,7 @@ from capplan.planning.evaluate.executors import Interrupted, executor
 from capplan.planning.evaluate.inputs import PlanInputs, Progress
 from capplan.planning.evaluate.probe import Probe
 from capplan.planning.evaluate.run import Run, run_of
-from capplan.planning.prove.pool_parts import Counts, Part, one_fewer
+from capplan.planning.prove.pool_parts import Part
 from capplan.planning.prove.proof import bound_held
 from capplan.planning.size.cautions import extrapolations
 from capplan.planning.size.fewest_pools import FewestPools, attained, fewest_pools
@@ -80,10 +81,10 @@ def _decided(
         best = rows[str(best)] = insisted(inputs, simulated[str(best)], best)
     for name, pair in simulated.items():
         row = rows[name]
-        if row is best or not row.pools_too_close:
+        if row is best or not row.close:
             continue
         limit = None if best is None else price_of(best)
-        if limit is None or min(map(pair.price_of, row.pools_too_close)) < limit:
+        if limit is None or min(map(pair.price_of, row.close)) < limit:
             row = rows[name] = insisted(inputs, pair, row)
             if row.run is not None and (limit is None or price_of(row) < limit):
                 best = row
@@ -153,7 +154,7 @@ def evaluate(inputs: PlanInputs, pair: Pair) -> tuple[Candidate, tuple[str, ...]
         decided=found.decided,
         cut_short=found.interrupted,
         probes=probes,
-        pools_too_close=found.too_close,
+        close=found.too_close,
     )
     texts = extrapolations(found.run)
     if found.interrupted:
@@ -167,11 +168,6 @@ def _run_with(
     return run_of(inputs, pair.deployment(counts), thorough=thorough)
 
 
-def _counts(run: Run) -> Counts:
-    first, second = run.deployment.pools
-    return first.replica_count, second.replica_count
-
-
 def _with_run(pair: Pair, run: Run, runs: Sequence[Run]) -> Candidate:
     """Return the feasible candidate of a pair, with its cost and what binds it."""
     used = zip(run.deployment.pools, run.simulation.pools, strict=True)
@@ -183,7 +179,8 @@ def _with_run(pair: Pair, run: Run, runs: Sequence[Run]) -> Candidate:
         )
         for planned, (pool, use) in zip(pair.candidate("").pools, used, strict=True)
     )
-    fewer = [each for each in runs if _counts(each) in one_fewer(_counts(run))]
+    below = one_fewer(run.deployment.counts)
+    fewer = [each for each in runs if each.deployment.counts in below]
     fewer = [each for each in fewer if each.judgement.meets is not True]
     least = min(fewer, key=attained, default=None)
     return replace(
@@ -209,10 +206,10 @@ def _without_run(
             pair.candidate("pruned"),
             pruned_reason=reason,
             probes=probes,
-            pools_too_close=found.too_close,
+            close=found.too_close,
         )
     last = found.runs[-1]
-    first, second = _counts(last)
+    first, second = last.deployment.counts
     reason = (
         f"{first:,} replicas for prompts and {second:,} for decoding attain "
         f"{attained(last):.2%} with router {last.deployment.router}, and many more are "
@@ -235,7 +232,7 @@ def insisted(inputs: PlanInputs, pair: Pair, candidate: Candidate) -> Candidate:
     if run is not None and run.judgement.meets and not candidate.decided:
         return candidate  # somewhat larger pools miss the target
     runs: dict[Counts, Run] = {}
-    probes = {probe.pool_replica_counts: probe for probe in candidate.probes}
+    probes = {probe.counts: probe for probe in candidate.probes}
 
     def met(counts: Counts) -> bool:
         runs[counts] = _run_with(inputs, pair, counts, thorough=True)
@@ -247,14 +244,14 @@ def insisted(inputs: PlanInputs, pair: Pair, candidate: Candidate) -> Candidate:
             return False
         return counts not in probes or probes[counts].meets is None
 
-    counts: Counts | None = None if run is None else _counts(run)
+    counts: Counts | None = None if run is None else run.deployment.counts
     decided = run is not None and run.judgement.meets is True
     try:
         if counts is not None and run is not None and run.judgement.spent:
             decided = met(counts)
         while decided or counts is None:
             below = [] if counts is None else one_fewer(counts)
-            tried = sorted({*candidate.pools_too_close, *below}, key=pair.price_of)
+            tried = sorted({*candidate.close, *below}, key=pair.price_of)
             if counts is not None:
                 price = pair.price_of(counts)
                 tried = [each for each in tried if pair.price_of(each) < price]
@@ -283,7 +280,7 @@ def insisted(inputs: PlanInputs, pair: Pair, candidate: Candidate) -> Candidate:
         for each in ordered
         if probes[each].meets is None and pair.price_of(each) < price
     ]
-    return replace(candidate, decided=decided, pools_too_close=tuple(close))
+    return replace(candidate, decided=decided, close=tuple(close))
 
 
 def pools_accepting(inputs: PlanInputs, best: Candidate, times: float) -> int | None:

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
+from capplan.deployment.pools import Counts, one_fewer
 from capplan.planning.evaluate.executors import Interrupted
 from capplan.planning.evaluate.run import Run
-from capplan.planning.prove.pool_parts import Counts, one_fewer
 from capplan.planning.settings.groups import MOST_REPLICAS
 from capplan.planning.size.fewest_replicas import BAND_ABOVE
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from capplan.deployment.pools import Counts
 from capplan.errors import HostFullError
 from capplan.planning.evaluate.executors import Interrupted
 from capplan.planning.evaluate.run import Run
@@ -35,10 +36,15 @@ class Fewest:
     run: Run | None
     runs: tuple[Run, ...] = ()  # by ascending count
     decided: bool = False  # by the samples, and by somewhat larger counts
-    # smaller counts that the samples do not tell from the target
+    # smaller counts that the samples do not tell from the target; see ``close``
     too_close: tuple[int, ...] = ()
     coarse: bool = False  # found to 10 %, and decided in this sense
     interrupted: bool = False  # then the run is the fewest decided until then
+
+    @property
+    def close(self) -> tuple[Counts, ...]:
+        """Those counts, of each pool."""
+        return tuple((count,) for count in self.too_close)
 
 
 def fewest_replicas(

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 
 from capplan.deployment.configuration import Configuration
-from capplan.deployment.pools import DECODE, PREFILL, Deployment, Pool
+from capplan.deployment.pools import DECODE, PREFILL, Counts, Deployment, Pool
 from capplan.errors import InputError
 from capplan.planning.configure.deployments import link_gb_per_s, two_pools
 from capplan.planning.configure.excluded import Excluded
@@ -19,7 +19,7 @@ from capplan.planning.evaluate.inputs import PlanInputs, _of_prefill_tp, prefill
 from capplan.planning.evaluate.saturation import replica_saturations
 from capplan.planning.evaluate.too_slow import too_slow
 from capplan.planning.load.unbatched import Unbatched, unbatched
-from capplan.planning.prove.pool_parts import Counts, Part
+from capplan.planning.prove.pool_parts import Part
 from capplan.planning.prove.proof import bound_of
 from capplan.planning.settings.fleet import DEFAULT_HAND_OFF
 from capplan.planning.settings.plan import PlanSettings

@@ -3,9 +3,9 @@
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from capplan.deployment.pools import one_fewer as counts_below
 from capplan.planning.evaluate.candidate import Candidate
 from capplan.planning.plan.result import Plan
-from capplan.planning.prove.pool_parts import one_fewer as counts_below
 from capplan.report import sentences
 from capplan.report.charts.motion import pool_figures
 from capplan.report.columns import (
@@ -125,8 +125,8 @@ def one_fewer(disaggregated: Candidate) -> str:
         for fewer in counts_below(counts)
         if fewer in probes
     ]
-    if disaggregated.pools_too_close:
-        close = "; ".join(_replicas(each) for each in disaggregated.pools_too_close)
+    if disaggregated.close:
+        close = "; ".join(_replicas(each) for each in disaggregated.close)
         texts.append(f"Too close to the target to call: {close}.")
     return " ".join(texts)
 

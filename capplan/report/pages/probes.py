@@ -25,8 +25,7 @@ def _result(probe: Probe) -> str:
 
 
 def _counts_of(probe: Probe) -> str:
-    counts = probe.pool_replica_counts or (probe.replica_count,)
-    return " + ".join(map(format_count, counts))
+    return " + ".join(map(format_count, probe.counts))
 
 
 _PROBES = (

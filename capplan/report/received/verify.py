@@ -7,9 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from capplan.bounds.certificate import check_document
-from capplan.bounds.pools_certificate import POOLS_SCHEMA
 from capplan.planning.plan.plan import plan
-from capplan.planning.prove.pool_proof import reproduce_pools
 from capplan.planning.prove.proof import reproduce
 from capplan.planning.settings.plan import PlanSettings
 from capplan.report.pages.plan import plan_values
@@ -49,8 +47,7 @@ def verify(path: Path, *, simulate: bool, **taken: Any) -> list[str]:
         if reasons := check_document(document):
             return reasons
         rebuilt = {**document, "settings": settings}
-        again_of = reproduce_pools if _is_disaggregated(document) else reproduce
-        reasons = check_document(document, lambda _: again_of(rebuilt))
+        reasons = check_document(document, lambda _: reproduce(rebuilt))
     elif document.get("best") is not None:
         return ["the plan has no certificate"]
     has_load = document.get("replica_load") is not None
@@ -94,12 +91,6 @@ def _renamed(value: Any, named: Mapping[str, str]) -> Any:
     for now, then in named.items() if isinstance(value, str) else ():
         value = value.replace(now, then)
     return value
-
-
-def _is_disaggregated(document: dict[str, Any]) -> bool:
-    """Return whether a plan's certificate is of disaggregated prefill and decode."""
-    block = document["certificate"]
-    return isinstance(block, dict) and block.get("schema") == POOLS_SCHEMA
 
 
 def _differences(

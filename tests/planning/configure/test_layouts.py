@@ -410,7 +410,7 @@ def test_a_plan_of_ranks_is_proven_and_made_again():
     block = made.certificate
     assert (block["layout"], block["gpus_per_replica"]) == (best.key[1], 8)
     again = reproduce({"certificate": block, "settings": made.settings})
-    assert again.attained[best.replica_count] == best.run.judgement.attainment.share
+    assert again.attained[best.replica_count,] == best.run.judgement.attainment.share
     assert any("holds up the decodes of all" in text for text in made.warnings)
 
 

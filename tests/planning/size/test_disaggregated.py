@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from capplan.bounds.certificate import check_document, seal
+from capplan.deployment.pools import one_fewer
 from capplan.errors import InputError
 from capplan.planning.configure.configuration import only_configuration
 from capplan.planning.configure.deployments import of_pools
@@ -16,8 +17,7 @@ from capplan.planning.evaluate.inputs import plan_inputs
 from capplan.planning.evaluate.run import run_of
 from capplan.planning.money.cost import Cost
 from capplan.planning.plan.plan import plan
-from capplan.planning.prove.pool_parts import one_fewer
-from capplan.planning.prove.pool_proof import reproduce_pools
+from capplan.planning.prove.proof import reproduce
 from capplan.planning.settings.plan import PlanSettings, SimulateSettings
 from capplan.planning.size.disaggregated import worth
 from capplan.planning.size.pairs import pairs_of
@@ -308,7 +308,7 @@ def test_a_gpu_without_a_known_network_needs_a_link():
 
 def test_a_certificate_of_two_pools_is_accepted_and_made_again(document):
     assert check_document(document) == []
-    assert check_document(document, reproduce_pools) == []
+    assert check_document(document, reproduce) == []
 
 
 def forged(document, change):
@@ -359,7 +359,7 @@ def _passing(document):
     [_fewer, _bound, _certified_bound, _role, _without_proof, _cheaper, _passing],
 )
 def test_a_forged_certificate_of_two_pools_is_refused(document, change):
-    assert check_document(forged(document, change), reproduce_pools) != []
+    assert check_document(forged(document, change), reproduce) != []
 
 
 @pytest.mark.thorough

@@ -5,8 +5,8 @@ from types import SimpleNamespace
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from capplan.deployment.pools import one_fewer
 from capplan.planning.evaluate.executors import Interrupted
-from capplan.planning.prove.pool_parts import one_fewer
 from capplan.planning.size.fewest_pools import fewest_pools
 
 
