@@ -53,9 +53,14 @@ def fewest_that(
     return fewest_between(low, high, holds)
 
 
-def fewest_between(low: int, high: int, holds: Callable[[int], bool]) -> int:
-    """Return the fewest that holds, by bisection; ``low`` does not, ``high`` does."""
-    while high - low > 1:
+def fewest_between(
+    low: int, high: int, holds: Callable[[int], bool], precision: float = 0.0
+) -> int:
+    """Return the fewest that holds, by bisection; ``low`` does not, ``high`` does.
+
+    Or one that is above a count that does not by a share of ``precision`` at most.
+    """
+    while high - low > max(1, precision * high):
         middle = (low + high) // 2
         if holds(middle):
             high = middle

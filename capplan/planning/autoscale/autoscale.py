@@ -137,7 +137,9 @@ class _Work:
         self._show("bounding the fixed fleet")
         at_least = sample_bound(self._inputs, self._configuration, 0).replica_count
         self._show("finding the smallest fixed fleet")
-        fewest = fewest_replicas(self._cases.fixed_run, at_least, MOST_REPLICAS)
+        fewest = fewest_replicas(
+            lambda counts: self._cases.fixed_run(*counts), at_least, MOST_REPLICAS
+        )
         if fewest.interrupted:
             raise Interrupted
         if fewest.run is None:

@@ -1,15 +1,15 @@
 """One configuration at a time: bounded, pruned or simulated, and priced."""
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 from capplan.deployment.configuration import Configuration
+from capplan.deployment.pools import Counts
 from capplan.errors import HostFullError
 from capplan.planning.configure.configuration import with_budget
-from capplan.planning.configure.deployments import one_pool
+from capplan.planning.configure.deployments import of_counts
 from capplan.planning.configure.scheduling import is_vllm, widest_alone
 from capplan.planning.evaluate.candidate import Candidate
 from capplan.planning.evaluate.executors import Interrupted
@@ -24,9 +24,8 @@ from capplan.planning.load.unbatched import unbatched
 from capplan.planning.money.quota import over_quota
 from capplan.planning.settings.groups import BUDGETS
 from capplan.planning.size.cautions import extrapolations
+from capplan.planning.size.counts import BAND_ABOVE, Fewest, RunWith
 from capplan.planning.size.fewest_replicas import (
-    BAND_ABOVE,
-    Fewest,
     about_fewest,
     binding_limit,
     fewest_replicas,
@@ -60,9 +59,13 @@ def pruned(prospect: Prospect, reason: str) -> Candidate:
 
 
 def _run_with(
-    inputs: PlanInputs, configuration: Configuration, router: str, count: int, **of: Any
+    inputs: PlanInputs,
+    configuration: Configuration,
+    router: str,
+    counts: Counts,
+    **of: Any,
 ) -> Run:
-    deployment = one_pool(inputs.settings, configuration, count, router)
+    deployment = of_counts(inputs.settings, [configuration], counts, router)
     return run_of(inputs, deployment, **of)
 
 
@@ -96,9 +99,7 @@ def evaluate(
     return _candidate(inputs, prospect, chosen, best)
 
 
-def _first(
-    inputs: PlanInputs, prospect: Prospect, run_with: Callable[[int], Run]
-) -> Fewest:
+def _first(inputs: PlanInputs, prospect: Prospect, run_with: RunWith) -> Fewest:
     """Return the fewest replicas with the first router that serves."""
     at_least, max_replicas = prospect.at_least, prospect.max_replicas
     settled_by = 2 * prospect.held or None
@@ -107,16 +108,16 @@ def _first(
     within = Fewest(None)
     if max_replicas >= at_least:
         within = _up_to(run_with, at_least, max_replicas, told=not inputs.best_only)
-    if within.too_close and inputs.likely is not None:
+    if within.close and inputs.likely is not None:
         within = _above(run_with, within, max_replicas)
     if within.run is not None or within.interrupted or inputs.best_only:
         return within
     begin = max(at_least, max_replicas + 1)
     above = about_fewest(run_with, begin, MOST_REPLICAS, settled_by)
-    return replace(above, runs=(*within.runs, *above.runs), too_close=within.too_close)
+    return replace(above, runs=(*within.runs, *above.runs), close=within.close)
 
 
-def _above(run_with: Callable[[int], Run], within: Fewest, max_replicas: int) -> Fewest:
+def _above(run_with: RunWith, within: Fewest, max_replicas: int) -> Fewest:
     """Return what a limit leaves open as closed, where more replicas meet the SLO.
 
     Then the fewest decided to meet it are above the limit, as a search that begins
@@ -124,8 +125,8 @@ def _above(run_with: Callable[[int], Run], within: Fewest, max_replicas: int) ->
     """
     for times in _SURER:
         try:
-            if run_with(math.ceil(times * max_replicas)).judgement.meets:
-                return replace(within, too_close=())
+            if run_with((math.ceil(times * max_replicas),)).judgement.meets:
+                return replace(within, close=())
         except Interrupted:
             return replace(within, interrupted=True)
         except HostFullError:
@@ -245,7 +246,7 @@ def tune(inputs: PlanInputs, tuning: Tuning) -> Tuned:
             max_replicas = better.run.replica_count - 1
             tuned = replace(prospect, configuration=configuration)
             found = Tuned(*_candidate(inputs, tuned, tuning.router, better))
-        elif better.too_close and found.candidate is None:
+        elif better.close and found.candidate is None:
             text = (
                 f"{prospect}: {max_replicas:,} replicas with "
                 f"--max-num-batched-tokens {budget} are too close to the target to call"
@@ -255,14 +256,14 @@ def tune(inputs: PlanInputs, tuning: Tuning) -> Tuned:
 
 
 def _up_to(
-    run_with: Callable[..., Run], at_least: int, max_replicas: int, *, told: bool
+    run_with: RunWith, at_least: int, max_replicas: int, *, told: bool
 ) -> Fewest:
     """Return the fewest replicas up to a count; no run where it is not decided.
 
     Where that count misses the SLO, its figures are complete if they are ``told``.
     """
     try:
-        run = run_with(max_replicas, only_whether=not told)
+        run = run_with((max_replicas,), only_whether=not told)
     except Interrupted:
         return Fewest(None, interrupted=True)
     except HostFullError:
@@ -270,13 +271,13 @@ def _up_to(
     meets = run.judgement.meets
     if meets:  # the search comes to this count again
         fewest = fewest_replicas(
-            lambda count: run if count == max_replicas else run_with(count),
+            lambda counts: run if counts == (max_replicas,) else run_with(counts),
             at_least,
             max_replicas,
         )
         if fewest.decided:
             return fewest
-    return Fewest(None, (run,), too_close=() if meets is False else (max_replicas,))
+    return Fewest(None, (run,), close=() if meets is False else ((max_replicas,),))
 
 
 def _candidate(
@@ -296,7 +297,7 @@ def _candidate(
         prospect.candidate("feasible"),
         run=run.without_requests(),
         cost=run.cost,
-        decided=fewest.decided and run.replica_count - 1 not in fewest.too_close,
+        decided=fewest.decided and (run.replica_count - 1,) not in fewest.close,
         coarse=fewest.coarse,
         cut_short=fewest.interrupted,
         close=fewest.close,

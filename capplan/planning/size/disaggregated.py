@@ -18,7 +18,8 @@ from capplan.planning.evaluate.run import Run, run_of
 from capplan.planning.prove.pool_parts import Part
 from capplan.planning.prove.proof import bound_held
 from capplan.planning.size.cautions import extrapolations
-from capplan.planning.size.fewest_pools import FewestPools, attained, fewest_pools
+from capplan.planning.size.counts import Fewest
+from capplan.planning.size.fewest_pools import attained, fewest_pools
 from capplan.planning.size.fewest_replicas import binding_limit
 from capplan.planning.size.pairs import Pair, pairs_of
 from capplan.planning.size.prospects import CENTS, Prospect, feasible_of, price_of
@@ -154,7 +155,7 @@ def evaluate(inputs: PlanInputs, pair: Pair) -> tuple[Candidate, tuple[str, ...]
         decided=found.decided,
         cut_short=found.interrupted,
         probes=probes,
-        close=found.too_close,
+        close=found.close,
     )
     texts = extrapolations(found.run)
     if found.interrupted:
@@ -193,7 +194,7 @@ def _with_run(pair: Pair, run: Run, runs: Sequence[Run]) -> Candidate:
 
 
 def _without_run(
-    inputs: PlanInputs, pair: Pair, found: FewestPools, probes: tuple[Probe, ...]
+    inputs: PlanInputs, pair: Pair, found: Fewest, probes: tuple[Probe, ...]
 ) -> Candidate:
     """Return the candidate of a pair of which no counts were found."""
     if found.interrupted:
@@ -206,7 +207,7 @@ def _without_run(
             pair.candidate("pruned"),
             pruned_reason=reason,
             probes=probes,
-            close=found.too_close,
+            close=found.close,
         )
     last = found.runs[-1]
     first, second = last.deployment.counts
