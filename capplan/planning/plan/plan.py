@@ -31,13 +31,13 @@ from capplan.planning.settings.plan import PlanSettings
 from capplan.planning.size.bounded import bounded, with_bounds
 from capplan.planning.size.candidates import (
     evaluate,
-    insisted,
     is_tuned,
     pruned,
     tune,
 )
 from capplan.planning.size.cautions import uncertainty
 from capplan.planning.size.disaggregated import disaggregated, started, worth
+from capplan.planning.size.insisted import insisted
 from capplan.planning.size.pairs import check_pools
 from capplan.planning.size.prospects import (
     Prospect,

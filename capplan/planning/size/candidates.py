@@ -24,7 +24,7 @@ from capplan.planning.load.unbatched import unbatched
 from capplan.planning.money.quota import over_quota
 from capplan.planning.settings.groups import BUDGETS
 from capplan.planning.size.cautions import extrapolations
-from capplan.planning.size.counts import BAND_ABOVE, Fewest, RunWith
+from capplan.planning.size.counts import Fewest, RunWith
 from capplan.planning.size.fewest_replicas import (
     about_fewest,
     binding_limit,
@@ -132,69 +132,6 @@ def _above(run_with: RunWith, within: Fewest, max_replicas: int) -> Fewest:
         except HostFullError:
             break
     return within
-
-
-def insisted(inputs: PlanInputs, candidate: Candidate) -> Candidate:
-    """Return the best candidate with what more samples decide of it.
-
-    Each count of the search got fewer samples. Those of its own count and of the one
-    below are added where more were wanted.
-    """
-    run = candidate.run
-    if run is None or run.judgement.no_miss or _misses_above(candidate):
-        return candidate
-    runs: dict[int, Run] = {}
-    count = run.replica_count
-    probes = {probe.replica_count: probe for probe in candidate.probes}
-
-    def met(replicas: int) -> bool:
-        try:
-            deployment = run.deployment.with_replicas(replicas)
-            runs[replicas] = run_of(inputs, deployment, thorough=True)
-        except HostFullError:
-            return False
-        return runs[replicas].judgement.meets is True
-
-    def is_open(replicas: int) -> bool:
-        """Return whether more samples may decide; of what does not settle one is."""
-        if replicas not in probes:
-            return replicas > 0 and not candidate.coarse
-        return probes[replicas].meets is None and probes[replicas].sample_count > 1
-
-    try:
-        decided = run.judgement.meets is True
-        if run.judgement.spent:
-            decided = met(count)
-        while decided and is_open(count - 1) and met(count - 1):
-            count -= 1
-    except Interrupted:
-        return candidate
-    probes |= {replicas: Probe.of(more) for replicas, more in runs.items()}
-    close = {
-        fewer
-        for fewer, probe in probes.items()
-        if fewer < count and probe.meets is None
-    }
-    chosen = runs.get(count, run).without_requests()
-    return replace(
-        candidate,
-        run=chosen,
-        cost=chosen.cost,
-        decided=decided and count - 1 not in close,
-        close=tuple((count,) for count in sorted(close)),
-        probes=tuple(probes[replicas] for replicas in sorted(probes)),
-    )
-
-
-def _misses_above(candidate: Candidate) -> bool:
-    """Return whether somewhat larger counts miss the target that the count attains."""
-    count = candidate.replica_count or 0
-    reach = count + math.ceil(BAND_ABOVE * count)
-    return any(
-        probe.meets is False or (probe.meets is None and probe.missing)
-        for probe in candidate.probes
-        if count < probe.replica_count <= reach
-    )
 
 
 class Tuning(NamedTuple):

@@ -18,6 +18,8 @@ BAND_ABOVE = 0.05
 ENOUGH = 5
 """Counts in a row that miss the SLO, or save nothing, after which no more are tried."""
 
+Price = tuple[float, int]
+"""$/h, infinite without a price, and GPUs."""
 RunWith = Callable[..., Run]
 """Simulates and judges counts."""
 
@@ -132,3 +134,9 @@ class Search:
     def ordered(self) -> tuple[Run, ...]:
         """Return their runs."""
         return tuple(self.runs[counts] for counts in self.known())
+
+
+def attained(run: Run) -> float:
+    """Return the share of requests that meet the SLO; 0 where none counts."""
+    attainment = run.judgement.attainment
+    return 0.0 if attainment is None else attainment.share

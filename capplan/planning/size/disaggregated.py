@@ -5,22 +5,22 @@ from dataclasses import replace
 from functools import partial
 
 from capplan.deployment.configuration import Configuration
-from capplan.deployment.pools import Counts, one_fewer
+from capplan.deployment.pools import Counts
 from capplan.errors import warn
 from capplan.planning.configure.excluded import Excluded
 from capplan.planning.configure.launch import launch
 from capplan.planning.configure.speculation import accepting
 from capplan.planning.evaluate.candidate import Candidate, Disaggregation
-from capplan.planning.evaluate.executors import Interrupted, executor
+from capplan.planning.evaluate.executors import executor
 from capplan.planning.evaluate.inputs import PlanInputs, Progress
 from capplan.planning.evaluate.probe import Probe
 from capplan.planning.evaluate.run import Run, run_of
 from capplan.planning.prove.pool_parts import Part
 from capplan.planning.prove.proof import bound_held
 from capplan.planning.size.cautions import extrapolations
-from capplan.planning.size.counts import Fewest
-from capplan.planning.size.fewest_pools import attained, fewest_pools
-from capplan.planning.size.fewest_replicas import binding_limit
+from capplan.planning.size.counts import Fewest, attained
+from capplan.planning.size.fewest_pools import fewest_pools
+from capplan.planning.size.insisted import insisted, with_run
 from capplan.planning.size.pairs import Pair, pairs_of
 from capplan.planning.size.prospects import CENTS, Prospect, feasible_of, price_of
 
@@ -79,14 +79,16 @@ def _decided(
     rows = {str(row): row for row in done}
     best = min(feasible_of(done), key=price_of, default=None)
     if best is not None:
-        best = rows[str(best)] = insisted(inputs, simulated[str(best)], best)
+        best = rows[str(best)] = insisted(
+            inputs, best, simulated[str(best)].deployment((1, 1))
+        )
     for name, pair in simulated.items():
         row = rows[name]
         if row is best or not row.close:
             continue
         limit = None if best is None else price_of(best)
         if limit is None or min(map(pair.price_of, row.close)) < limit:
-            row = rows[name] = insisted(inputs, pair, row)
+            row = rows[name] = insisted(inputs, row, pair.deployment((1, 1)))
             if row.run is not None and (limit is None or price_of(row) < limit):
                 best = row
     return [_bound_held(inputs, row) for row in rows.values()]
@@ -151,7 +153,7 @@ def evaluate(inputs: PlanInputs, pair: Pair) -> tuple[Candidate, tuple[str, ...]
     if found.run is None:
         return _without_run(inputs, pair, found, probes), ()
     candidate = replace(
-        _with_run(pair, found.run, found.runs),
+        with_run(pair.candidate("feasible"), found.run, found.runs),
         decided=found.decided,
         cut_short=found.interrupted,
         probes=probes,
@@ -167,30 +169,6 @@ def _run_with(
     inputs: PlanInputs, pair: Pair, counts: Counts, *, thorough: bool = False
 ) -> Run:
     return run_of(inputs, pair.deployment(counts), thorough=thorough)
-
-
-def _with_run(pair: Pair, run: Run, runs: Sequence[Run]) -> Candidate:
-    """Return the feasible candidate of a pair, with its cost and what binds it."""
-    used = zip(run.deployment.pools, run.simulation.pools, strict=True)
-    pools = tuple(
-        replace(
-            planned,
-            replica_count=pool.replica_count,
-            busy_share=float(use.series.busy_share.mean()),
-        )
-        for planned, (pool, use) in zip(pair.candidate("").pools, used, strict=True)
-    )
-    below = one_fewer(run.deployment.counts)
-    fewer = [each for each in runs if each.deployment.counts in below]
-    fewer = [each for each in fewer if each.judgement.meets is not True]
-    least = min(fewer, key=attained, default=None)
-    return replace(
-        pair.candidate("feasible"),
-        pools=pools,
-        run=run.without_requests(),
-        cost=run.cost,
-        binding=binding_limit(least),
-    )
 
 
 def _without_run(
@@ -218,70 +196,6 @@ def _without_run(
     )
     candidate = pair.candidate("infeasible")
     return replace(candidate, infeasible_reason=reason, probes=probes)
-
-
-def insisted(inputs: PlanInputs, pair: Pair, candidate: Candidate) -> Candidate:
-    """Return a pair with what more samples decide of it.
-
-    Each count of the search got fewer samples. Those of its own counts are added where
-    more were wanted, and those of cheaper counts that are too close to call, or were
-    not simulated and are one replica fewer.
-    """
-    run = candidate.run
-    if run is not None and run.judgement.no_miss:
-        return candidate
-    if run is not None and run.judgement.meets and not candidate.decided:
-        return candidate  # somewhat larger pools miss the target
-    runs: dict[Counts, Run] = {}
-    probes = {probe.counts: probe for probe in candidate.probes}
-
-    def met(counts: Counts) -> bool:
-        runs[counts] = _run_with(inputs, pair, counts, thorough=True)
-        return runs[counts].judgement.meets is True
-
-    def is_open(counts: Counts) -> bool:
-        """Return whether more samples may decide."""
-        if counts in runs:
-            return False
-        return counts not in probes or probes[counts].meets is None
-
-    counts: Counts | None = None if run is None else run.deployment.counts
-    decided = run is not None and run.judgement.meets is True
-    try:
-        if counts is not None and run is not None and run.judgement.spent:
-            decided = met(counts)
-        while decided or counts is None:
-            below = [] if counts is None else one_fewer(counts)
-            tried = sorted({*candidate.close, *below}, key=pair.price_of)
-            if counts is not None:
-                price = pair.price_of(counts)
-                tried = [each for each in tried if pair.price_of(each) < price]
-            found = next((each for each in tried if is_open(each) and met(each)), None)
-            if found is None:
-                break
-            counts, decided = found, True
-    except Interrupted:
-        return candidate
-    probes |= {each: Probe.of(more) for each, more in runs.items()}
-    ordered = sorted(probes, key=lambda each: (pair.price_of(each), each))
-    candidate = replace(candidate, probes=tuple(probes[each] for each in ordered))
-    if counts is None:
-        return candidate
-    chosen = runs.get(counts, run)
-    assert chosen is not None
-    if counts in runs:
-        candidate = replace(
-            _with_run(pair, chosen, list(runs.values())),
-            probes=candidate.probes,
-            cut_short=candidate.cut_short,
-        )
-    price = pair.price_of(counts)
-    close = [
-        each
-        for each in ordered
-        if probes[each].meets is None and pair.price_of(each) < price
-    ]
-    return replace(candidate, decided=decided, close=tuple(close))
 
 
 def pools_accepting(inputs: PlanInputs, best: Candidate, times: float) -> int | None:

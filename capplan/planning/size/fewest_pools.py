@@ -5,19 +5,17 @@ from bisect import bisect_left
 from collections.abc import Callable
 
 from capplan.deployment.pools import Counts
-from capplan.planning.evaluate.run import Run
 from capplan.planning.settings.groups import MOST_REPLICAS
 from capplan.planning.size.counts import (
     BAND_ABOVE,
     ENOUGH,
     GROWTH,
     Fewest,
+    Price,
     RunWith,
     Search,
+    attained,
 )
-
-Price = tuple[float, int]
-"""$/h, infinite without a price, and GPUs."""
 
 _FACTORS = (1.0, *(GROWTH[0] * GROWTH[1] ** k for k in range(8)))
 """Times the least counts that are simulated until they meet the SLO."""
@@ -208,12 +206,6 @@ class _TwoPools(Search):
             if self.meets(more) and self._holds(more):
                 self._best = more
                 return
-
-
-def attained(run: Run) -> float:
-    """Return the share of requests that meet the SLO; 0 where none counts."""
-    attainment = run.judgement.attainment
-    return 0.0 if attainment is None else attainment.share
 
 
 def _above(counts: Counts) -> list[Counts]:

@@ -23,7 +23,7 @@ from capplan.planning.prove.pool_parts import Part
 from capplan.planning.prove.proof import bound_of
 from capplan.planning.settings.fleet import DEFAULT_HAND_OFF
 from capplan.planning.settings.plan import PlanSettings
-from capplan.planning.size.fewest_pools import Price
+from capplan.planning.size.counts import Price
 from capplan.planning.size.prospects import Prospect, price_of_pools
 from capplan.simulator.checks import oversized
 from capplan.simulator.engine.group_state import no_disaggregated_ranks

@@ -18,10 +18,10 @@ from capplan.planning.size.candidates import (
     Tuning,
     cannot_serve,
     evaluate,
-    insisted,
     pruned,
     tune,
 )
+from capplan.planning.size.insisted import insisted
 from capplan.planning.size.prospects import (
     MOST_REPLICAS,
     Prospect,
