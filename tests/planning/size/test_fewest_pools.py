@@ -123,7 +123,7 @@ def test_counts_that_stay_too_close_are_told_and_not_taken_for_an_answer():
     found, _ = search(verdict)
 
     assert sorted(counts_of(found)) == [2, 3]
-    assert found.too_close == ((2, 2),)
+    assert found.close == ((2, 2),)
 
 
 def test_where_none_is_decided_the_cheapest_at_the_target_is_taken_with_one_fewer():

@@ -15,12 +15,20 @@ from capplan.planning.size.fewest_replicas import (
 )
 
 
+class Judged(SimpleNamespace):
+    """A verdict of which the search sees whether it holds."""
+
+    @property
+    def holds(self):
+        return self.meets is True or self.no_miss
+
+
 def run(count, share, target=0.99, iterations=None, close=0.0):
     """A run of which the search sees its count, its verdict and its iterations."""
     meets = None if abs(share - target) < close else share >= target
     return SimpleNamespace(
         replica_count=count,
-        judgement=SimpleNamespace(
+        judgement=Judged(
             meets=meets,
             missing=("all",) if share < target else (),
             no_miss=False,
@@ -33,6 +41,11 @@ def run(count, share, target=0.99, iterations=None, close=0.0):
     )
 
 
+def fewest_of(run_with, *asked, **also):
+    """Return the fewest by runs of one count."""
+    return fewest_replicas(lambda counts: run_with(*counts), *asked, **also)
+
+
 def search(shares, at_least=1, most=4096, close=0.0):
     """Search among counts whose share is ``shares(count)``; return what was tried."""
     tried = []
@@ -41,7 +54,7 @@ def search(shares, at_least=1, most=4096, close=0.0):
         tried.append(count)
         return run(count, shares(count), close=close)
 
-    return fewest_replicas(run_with, at_least, most), tried
+    return fewest_of(run_with, at_least, most), tried
 
 
 def test_the_bound_itself_may_pass():
@@ -136,7 +149,7 @@ def test_counts_too_close_to_call_are_named_and_not_taken():
 
     assert fewest.run.replica_count == 6
     assert fewest.decided
-    assert fewest.too_close == (4, 5)
+    assert fewest.close == ((4,), (5,))
 
 
 def test_where_nothing_is_decided_the_fewest_at_the_target_is_taken():
@@ -163,7 +176,7 @@ def test_the_search_gives_up_where_more_replicas_change_nothing():
         tried.append(count)
         return run(count, 0.5, iterations=777)
 
-    fewest = fewest_replicas(run_with, 10, 4096)
+    fewest = fewest_of(run_with, 10, 4096)
 
     assert fewest.run is None
     assert tried == [10, 13]
@@ -176,7 +189,7 @@ def test_a_rising_attainment_is_found_exactly(first, at_least):
     fewest, _ = search(lambda count: 1.0 if count >= first else 0.0, at_least)
 
     assert fewest.run.replica_count == first
-    assert fewest.too_close == ()
+    assert fewest.close == ()
     if first > 1:
         assert first - 1 in [each.replica_count for each in fewest.runs]
 
@@ -193,10 +206,10 @@ def test_counts_above_one_that_does_not_settle_are_tried():
     def run_with(count):
         return unsettled(count) if count < 5 else run(count, 1.0)
 
-    fewest = fewest_replicas(run_with, 3, 4096, settled_by=6)
+    fewest = fewest_of(run_with, 3, 4096, settled_by=6)
 
     assert (fewest.run.replica_count, fewest.decided) == (5, True)
-    assert fewest.too_close == (3, 4)
+    assert fewest.close == ((3,), (4,))
 
 
 def test_what_does_not_settle_with_twice_the_replicas_is_not_decided():
@@ -206,7 +219,7 @@ def test_what_does_not_settle_with_twice_the_replicas_is_not_decided():
         tried.append(count)
         return unsettled(count)
 
-    fewest = fewest_replicas(run_with, 3, 4096, settled_by=6)
+    fewest = fewest_of(run_with, 3, 4096, settled_by=6)
 
     assert not fewest.decided
     assert fewest.run.replica_count == max(tried)
@@ -223,7 +236,7 @@ def test_a_target_of_1_takes_the_fewest_without_a_miss_and_looks_no_further():
             found.judgement.meets, found.judgement.no_miss = None, True
         return found
 
-    fewest = fewest_replicas(run_with, 4, 4096)
+    fewest = fewest_of(run_with, 4, 4096)
 
     assert (fewest.run.replica_count, fewest.decided) == (4, False)
     assert max(tried) == 4
@@ -234,7 +247,7 @@ def test_a_count_found_coarsely_is_within_a_tenth(needed):
     def run_with(count):
         return run(count, 1.0 if count >= needed else 0.5)
 
-    fewest = about_fewest(run_with, 1, 4096)
+    fewest = about_fewest(lambda counts: run_with(*counts), 1, 4096)
 
     assert fewest.coarse
     assert needed <= fewest.run.replica_count <= max(1.1 * needed, needed + 1)
@@ -282,7 +295,7 @@ def test_replicas_that_stay_idle_end_the_look_above():
         share = 1.0 if count == 4 else 0.9
         return run(count, share, iterations=1000 + min(count, 5))
 
-    fewest = fewest_replicas(run_with, 3, 4096)
+    fewest = fewest_of(run_with, 3, 4096)
 
     assert (fewest.run.replica_count, fewest.decided) == (4, False)
     assert max(tried) <= 7
@@ -294,7 +307,7 @@ def test_a_count_that_fills_the_host_does_not_do():
             raise HostFullError("full")
         return run(count, 0.5 if count < 7 else 1.0)
 
-    fewest = fewest_replicas(run_with, 1, 4096)
+    fewest = fewest_of(run_with, 1, 4096)
 
     assert fewest.run.replica_count == 7
     assert [each.replica_count for each in fewest.runs if each.replica_count < 5] == []
@@ -305,4 +318,4 @@ def test_where_every_count_fills_the_host_this_is_said():
         raise HostFullError("full")
 
     with pytest.raises(HostFullError, match="full"):
-        fewest_replicas(run_with, 1, 8)
+        fewest_of(run_with, 1, 8)
