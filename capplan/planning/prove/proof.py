@@ -341,7 +341,8 @@ def reproduce(document: Mapping[str, Any]) -> Reproduction:
             if pool.get("role", "") != role:
                 raise ValueError(f"its role is {pool['role']!r}; expected {role!r}")
             if pool["sample"] == MIX and not inputs.load.is_resampled:
-                raise ValueError("its bound is that of a mix, and the arrivals are given")
+                reason = "its bound is that of a mix, and the arrivals are given"
+                raise ValueError(reason)
             rows = prefilling(inputs, able) if role == PREFILL else able
             configuration = configuration_of([*rows], key_of(pool))
             sample, part = pool["sample"], Part(role, hand_off)
