@@ -4,6 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from capplan.llm.memory import memory_budget
 
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings, default_engine_settings
@@ -14,7 +15,6 @@ from capplan.errors import InputError
 from capplan.fleet.catalog import gpu
 from capplan.latency.contract import linear_tables
 from capplan.llm.catalog import llm
-from capplan.llm.memory import memory_budget
 
 MEMORY = Path(__file__).parents[2] / "shared/data/iteration_times/memory.csv"
 

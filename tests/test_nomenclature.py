@@ -3,6 +3,7 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
+from capplan.llm.memory import MemoryBudget
 
 import capplan
 from capplan.bounds.cost_bound import CostBound
@@ -18,7 +19,6 @@ from capplan.fleet.price import Price
 from capplan.latency.contract import LatencyTables
 from capplan.llm.architecture import Architecture
 from capplan.llm.layout import Layout
-from capplan.llm.memory import MemoryBudget
 from capplan.planning.evaluate.candidate import Candidate
 from capplan.planning.evaluate.classes import ClassResult
 from capplan.planning.evaluate.probe import Probe

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 from capplan.calibration.load_records import stated_by_means
 from capplan.calibration.settings import FitSettings
 from capplan.calibration.target import Target, named_llm
+from capplan.engines.catalog import engine_in
 from capplan.errors import CapplanWarning, InputError, warn
 from capplan.fleet.catalog import gpu as find_gpu
 from capplan.latency.aiconfigurator import (
@@ -24,7 +25,6 @@ from capplan.latency.fit import Fit, fit
 from capplan.latency.fitted_profile import Identity, profile_of
 from capplan.latency.importers import ImportOptions, read_measurements
 from capplan.latency.importers.identity import (
-    engine_in,
     identity_in,
     identity_of_place,
     stated_in_file,

@@ -10,6 +10,8 @@ from capplan.errors import InputError, warn
 from capplan.fleet.catalog import gpu as find_gpu
 from capplan.latency.fitted_profile import Identity
 from capplan.llm.catalog import llm as find_llm
+from capplan.llm.dtypes import weight_dtype_named
+from capplan.llm.layout import Layout
 
 
 def served_engine(
@@ -49,13 +51,13 @@ def _estimated_blocks(identity: Identity, engine: EngineSettings) -> int:
             f"{error}; the number of KV blocks cannot be estimated: give --kv-blocks "
             "or --kv-tokens as the engine logged it"
         ) from None
-    quantization = identity.quantization
+    if identity.quantization != "none":
+        llm = replace(llm, weight_dtype=weight_dtype_named(identity.quantization))
     blocks = replica(
         llm,
         gpu,
-        identity.tp,
+        Layout(identity.tp),
         engine,
-        weight_dtype=None if quantization == "none" else quantization,
         kv_dtype="fp8" if identity.kv_dtype.startswith("fp8") else "bf16",
     ).engine.kv_blocks
     warn(

@@ -20,9 +20,10 @@ from capplan.calibration.load_records import read_tests
 from capplan.calibration.load_test import SweepPoint
 from capplan.calibration.target import Target
 from capplan.csv_file import refuse_outliers
+from capplan.engines.catalog import engine_in
 from capplan.errors import InputError, warn
 from capplan.input_file import BrokenFileError
-from capplan.latency.importers.identity import Stated, engine_in, stated_in
+from capplan.latency.importers.identity import Stated, stated_in
 from capplan.latency.measurement_file import as_written
 from capplan.records import UNPACK
 

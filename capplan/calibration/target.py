@@ -4,10 +4,11 @@ import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from capplan.engines.catalog import engine_in
 from capplan.errors import InputError, warn
 from capplan.fleet.catalog import gpu as find_gpu
 from capplan.latency.catalog import full_gpu_name, known_profile
-from capplan.latency.importers.identity import Stated, engine_in
+from capplan.latency.importers.identity import Stated
 from capplan.llm.architecture import Architecture
 from capplan.llm.catalog import llm as find_llm
 from capplan.llm.catalog import same_shapes

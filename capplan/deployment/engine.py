@@ -2,7 +2,8 @@
 
 import json
 import math
-from dataclasses import asdict, dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from capplan.deployment.images import Images
 from capplan.deployment.pipeline import Pipeline
 from capplan.deployment.policy import VLLM_V1, Policy
 from capplan.deployment.speculation import Speculation
+from capplan.engines.catalog import VLLM
 from capplan.errors import InputError, check_at_least
 from capplan.fleet.gpu import Gpu
 
@@ -215,13 +217,24 @@ class EngineSettings:
         return self.kv_block_bytes
 
 
-def default_engine_settings(gpu: Gpu, **settings: Any) -> EngineSettings:
-    """Return the default settings of ``vllm serve`` on a GPU.
+def with_defaults(
+    defaults: Mapping[str, Any], given: Mapping[str, Any]
+) -> EngineSettings:
+    """Return an engine's settings: those given that are not None, else its defaults.
 
-    From 160 GiB 16,384 tokens and 1,024 requests; from 70 GiB, except A100, 8,192
-    and 1,024; below 2,048 and 256; no more requests than tokens; prefix caching (vLLM
-    0.32, engine arguments).
-    ``settings`` override them where not None; :func:`replica` sets ``kv_blocks``.
+    No more requests run by default than the budget has tokens: each decodes one.
+    Prefix caching is on; :func:`.replica` sets ``kv_blocks``.
+    """
+    given = {name: value for name, value in given.items() if value is not None}
+    settings = {"prefix_caching": True, **defaults, **given}
+    if "max_num_seqs" not in given:
+        few = settings["max_num_seqs"], settings["max_num_batched_tokens"]
+        settings["max_num_seqs"] = min(few)
+    return EngineSettings(**settings)
+
+
+def default_engine_settings(gpu: Gpu, **settings: Any) -> EngineSettings:
+    """Return the default settings of ``vllm serve`` on a GPU, or those given.
 
     Examples
     --------
@@ -229,15 +242,4 @@ def default_engine_settings(gpu: Gpu, **settings: Any) -> EngineSettings:
     >>> default_engine_settings(gpu("A100"), block_size=32).max_num_batched_tokens
     2048
     """
-    if gpu.memory_bytes >= 160 * _GIB:
-        tokens, seqs = 16_384, 1024
-    elif gpu.memory_bytes >= 70 * _GIB and "a100" not in gpu.name.lower():
-        tokens, seqs = 8192, 1024
-    else:
-        tokens, seqs = 2048, 256
-    given = {name: value for name, value in settings.items() if value is not None}
-    seqs = min(seqs, given.get("max_num_batched_tokens", tokens))
-    engine = EngineSettings(
-        max_num_batched_tokens=tokens, max_num_seqs=seqs, prefix_caching=True
-    )
-    return replace(engine, **given)
+    return with_defaults(VLLM.defaults(gpu, None, 1, None).settings, settings)

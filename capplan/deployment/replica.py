@@ -1,10 +1,9 @@
 """A replica: an LLM on the GPUs of its ranks, with the KV capacity of each."""
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 from capplan.deployment.engine import EngineSettings, default_engine_settings
-from capplan.deployment.engine_defaults import graph_sizes
+from capplan.deployment.memory import MemoryBudget, MemoryShare, memory_budget
 from capplan.deployment.speculation import WITHOUT_KV
 from capplan.errors import InputError
 from capplan.fleet.gpu import Gpu
@@ -14,7 +13,6 @@ from capplan.llm.context_parallel import check_dcp
 from capplan.llm.dtypes import check_kv_dtype, weight_dtype_named
 from capplan.llm.kv_groups import KvGroups, kv_groups
 from capplan.llm.layout import Layout
-from capplan.llm.memory import DEFAULT_UTILIZATION, MemoryBudget, memory_budget
 from capplan.llm.pipeline import absent_bytes, stage_llms
 from capplan.units import format_bytes
 
@@ -57,67 +55,48 @@ class Replica:
         )
 
 
-def _check_split(
-    llm: Architecture, gpu: Gpu, tp: int, layout: Layout | None, dcp: int
-) -> None:
+def _check_split(llm: Architecture, gpu: Gpu, layout: Layout, dcp: int) -> None:
     """Refuse GPUs among which an LLM, its experts or its KV cannot be split."""
-    if tp > gpu.max_gpus_per_node:
+    if layout.tp > gpu.max_gpus_per_node:
         raise DoesNotFitError(
-            f"TP {tp} takes more GPUs than a node of {gpu.name} has "
+            f"TP {layout.tp} takes more GPUs than a node of {gpu.name} has "
             f"({gpu.max_gpus_per_node})"
         )
-    if tp >= 1:
-        try:
-            llm.check_tp(tp)
-            if layout is not None:
-                layout.check(llm)
-            check_dcp(llm, tp, dcp)
-        except InputError as error:
-            raise DoesNotFitError(str(error)) from None
+    try:
+        layout.check(llm)
+        check_dcp(llm, layout.tp, dcp)
+    except InputError as error:
+        raise DoesNotFitError(str(error)) from None
 
 
 def _fullest_stage(
     llm: Architecture,
     gpu: Gpu,
-    tp: int,
+    layout: Layout,
     limits: EngineSettings,
     kv_dtype: str,
-    graphs: int,
-    **given: Any,
+    memory: MemoryShare,
 ) -> tuple[MemoryBudget, KvGroups]:
     """Return the memory of each GPU of the stage with fewest KV blocks, and those.
 
     Every stage has so many (vLLM 0.32, v1/core/kv_cache_utils.py,
-    ``get_kv_cache_configs``). ``given`` is what ``memory_budget`` takes.
+    ``get_kv_cache_configs``).
     """
-    tokens, stages = limits.max_num_batched_tokens, limits.pipeline_parallel_size
-    found = []
+    stages, found = limits.pipeline_parallel_size, []
     for stage, part in enumerate(stage_llms(llm, stages) if stages > 1 else (llm,)):
-        budget = memory_budget(
-            part,
-            gpu.memory_bytes,
-            tp,
-            tokens,
-            max_num_seqs=limits.max_num_seqs,
-            graphs=graphs,
-            **given,
-        )
-        absent = absent_bytes(llm, tp, stage, stages)
+        budget = memory_budget(part, gpu, layout, limits, memory)
+        absent = absent_bytes(llm, layout.tp, stage, stages)
         budget = replace(budget, weight_bytes=budget.weight_bytes - absent)
-        if limits.adapters is not None:
-            budget = replace(budget, adapter_bytes=limits.adapters.gpu_bytes)
-        if limits.images is not None:
-            held_bytes = limits.images.gpu_bytes(tokens)
-            budget = replace(budget, encoder_bytes=held_bytes)
         groups = kv_groups(
             part,
-            tp,
+            layout.tp,
             kv_dtype,
             limits.gpu_block_size,
             min(limits.max_model_len, llm.max_positions),
             prefix_caching=limits.prefix_caching,
         )
-        found.append((groups.blocks(budget.kv_bytes, tokens), budget, groups))
+        blocks = groups.blocks(budget.kv_bytes, limits.max_num_batched_tokens)
+        found.append((blocks, budget, groups))
     _, budget, groups = min(found, key=lambda each: each[0])
     return budget, groups
 
@@ -125,41 +104,31 @@ def _fullest_stage(
 def replica(
     llm: Architecture,
     gpu: Gpu,
-    tp: int = 1,
+    layout: Layout = Layout(),
     engine: EngineSettings | None = None,
     *,
-    gpu_memory_utilization: float = DEFAULT_UTILIZATION,
-    weight_dtype: str | None = None,
+    memory: MemoryShare = MemoryShare(),
     kv_dtype: str = "bf16",
     reported_kv_blocks: int | None = None,
     reported_kv_tokens: int | None = None,
-    layout: Layout | None = None,
-    engine_name: str = "vllm",
-    room_for_graphs: bool = True,
 ) -> Replica:
     """Return a replica with its KV capacity.
 
     Parameters
     ----------
-    llm, gpu, tp
-        LLM, GPU type and number of GPUs.
+    llm, gpu, layout
+        LLM, GPU type, and how ranks and experts share the GPUs of a stage.
     engine
         Engine settings (default: those of the GPU); KV blocks, their bytes and the
         bounded groups are replaced, with recurrent states ``block_size`` is raised, as
         vLLM does, and prefix caching is off where its hits are not modelled.
-    gpu_memory_utilization
-        Share of memory that the engine may use, in (0, 1].
-    weight_dtype, kv_dtype
-        Dtypes of weights (default: the checkpoint's) and KV.
+    memory
+        What the engine is told to take of each GPU.
+    kv_dtype
+        Dtype of the KV cache.
     reported_kv_blocks, reported_kv_tokens
         Capacity reported by an engine, used instead of the estimate; tokens without
         DCP. [blocks], [tokens]
-    layout
-        How the ranks and the experts share the GPUs (default: TP alone).
-    engine_name
-        Whose share of memory ``gpu_memory_utilization`` is.
-    room_for_graphs
-        Whether CUDA graphs are within the share, as in vLLM since 0.21.
 
     Raises
     ------
@@ -167,8 +136,8 @@ def replica(
         When TP cannot split the LLM or exceeds the node, or memory is short.
     """
     engine = engine or default_engine_settings(gpu)
-    _check_split(llm, gpu, tp, layout, engine.decode_context_parallel_size)
-    dtype = weight_dtype_named(weight_dtype or llm.weight_dtype)
+    _check_split(llm, gpu, layout, engine.decode_context_parallel_size)
+    dtype = weight_dtype_named(llm.weight_dtype)
     kv_dtype = check_kv_dtype(kv_dtype)
     caches = engine.prefix_caching and (engine.is_plain_v1 or not llm.state_layers)
     engine = replace(engine, prefix_caching=caches)
@@ -177,18 +146,7 @@ def replica(
     held = llm
     if drafts is not None and drafts.method not in WITHOUT_KV:
         held = drafted_llm(llm, drafts.method)
-    budget, groups = _fullest_stage(
-        held,
-        gpu,
-        tp,
-        engine,
-        kv_dtype,
-        len(graph_sizes(gpu, engine)) if room_for_graphs else 0,
-        gpu_memory_utilization=gpu_memory_utilization,
-        weight_dtype=dtype,
-        layout=layout,
-        engine=engine_name,
-    )
+    budget, groups = _fullest_stage(held, gpu, layout, engine, kv_dtype, memory)
     engine = replace(
         engine,
         block_size=groups.block_size * engine.decode_context_parallel_size,
@@ -207,26 +165,22 @@ def replica(
         blocks = reported_kv_tokens // engine.gpu_block_size
         source = "reported by the engine"
     if blocks < 2 + groups.bounded_groups:
-        degrees = (layout or Layout(tp, pp=engine.pipeline_parallel_size)).text
-        raise DoesNotFitError(_too_small(llm, gpu, degrees, dtype, budget), budget)
+        whole = replace(layout, pp=engine.pipeline_parallel_size)
+        raise DoesNotFitError(_too_small(llm, gpu, whole.text, budget), budget)
     engine = replace(engine, kv_blocks=blocks)
     longest = min(
         engine.max_model_len, llm.max_positions, engine.longest_request_tokens
     )
     engine = replace(engine, max_model_len=longest)
-    return Replica(llm, gpu, tp, dtype, kv_dtype, engine, budget, source)
+    return Replica(llm, gpu, layout.tp, dtype, kv_dtype, engine, budget, source)
 
 
-def _too_small(
-    llm: Architecture, gpu: Gpu, degrees: str, dtype: str, budget: MemoryBudget
-) -> str:
-    other = budget.activation_bytes + budget.runtime_bytes + budget.comm_bytes
-    other += budget.adapter_bytes + budget.encoder_bytes
+def _too_small(llm: Architecture, gpu: Gpu, degrees: str, budget: MemoryBudget) -> str:
     share = f"{budget.engine_bytes / budget.memory_bytes:.0%}"
     return (
-        f"{llm.name} ({dtype}) does not fit on {gpu.name} at {degrees}: each GPU has "
-        f"{format_bytes(budget.engine_bytes)} for the engine "
+        f"{llm.name} ({llm.weight_dtype}) does not fit on {gpu.name} at {degrees}: "
+        f"each GPU has {format_bytes(budget.engine_bytes)} for the engine "
         f"({share} of {format_bytes(budget.memory_bytes)}), weights "
         f"take {format_bytes(budget.weight_bytes)} and activations and runtime "
-        f"{format_bytes(other)}, which leaves no room for KV"
+        f"{format_bytes(budget.beside_bytes)}, which leaves no room for KV"
     )

@@ -15,8 +15,8 @@ from urllib.parse import parse_qsl
 
 import numpy as np
 
+from capplan.engines.catalog import ENGINES, title_of
 from capplan.errors import InputError
-from capplan.latency.engine_time import ENGINES
 from capplan.latency.fitted_profile import Identity
 from capplan.latency.measurements import Points, points_from_rows
 
@@ -141,7 +141,7 @@ def cold(points: Points) -> np.ndarray:
 def kernel_identity(source: Source, tp: int, gpu: str, llm: str) -> Identity:
     """Return what the kernels are of: weight and KV types as the package takes them."""
     weights, kv, changed = kernel_dtypes(source, tp)
-    of = "" if source.engine == "vllm" else f" of {ENGINES[source.engine]}"
+    of = "" if source.engine == "vllm" else f" of {title_of(source.engine)}"
     kernels = f"measured kernels{of} summed per iteration"
     if changed.get("gemm_quant_mode") == _DEEPSEEK_PRODUCTS:
         kernels += "; matrix products outside the experts as bf16"
@@ -214,7 +214,7 @@ def no_kernels(source: Source, error: Exception) -> InputError:
     """Return what to raise where the package has none of a source's kernels."""
     reason = " ".join(str(error).split())[:300]
     return InputError(
-        f"aiconfigurator-core has no {ENGINES[source.engine]} kernels of "
+        f"aiconfigurator-core has no {title_of(source.engine)} kernels of "
         f"{source.model} on {source.system}: {reason}"
     )
 

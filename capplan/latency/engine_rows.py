@@ -4,17 +4,17 @@ The shipped rows are of engines that were measured, see
 ``examples/studies/served_accuracy.py``.
 """
 
-import re
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
-from typing import Annotated, NamedTuple, TypeVar
+from typing import Annotated, TypeVar
 
 from pydantic import Field
 
+from capplan.engines.catalog import EngineName, numbers
 from capplan.errors import InputError
 from capplan.latency.catalog import names_alike
-from capplan.latency.engine_time import ENGINES, Basis, EngineTime, ServedError
+from capplan.latency.engine_time import Basis, EngineTime, ServedError
 from capplan.latency.yaml_file import Strict, read_once, read_yaml
 from capplan.llm.catalog import llm as find_llm
 from capplan.llm.catalog import same_shapes
@@ -28,39 +28,8 @@ NEWER_CARRIES = 1.4
 """Users of a replica over those of an older version: gpt-oss-120b with vLLM 0.11 and
 0.13 over 0.10, the median of H100, H200 and B200 (docs/accuracy.md)."""
 
-_VERSION = re.compile(r"\d+(\.\d+)*")
-
 Version = tuple[int, ...]
 AnyTime = TypeVar("AnyTime", bound=EngineTime)
-
-
-class EngineName(NamedTuple):
-    """An engine that was asked for, and its version; empty for the newest."""
-
-    engine: str
-    version: str = ""
-
-    def __str__(self) -> str:
-        return f"{ENGINES[self.engine]} {self.version}".strip()
-
-
-def parse_engine(text: str) -> EngineName:
-    """Return engine and version of ``vllm@0.13``, or of ``sglang``.
-
-    Examples
-    --------
-    >>> parse_engine("vllm@0.13")
-    EngineName(engine='vllm', version='0.13')
-    """
-    engine, at, version = text.strip().partition("@")
-    version = version.removeprefix("v")
-    known = engine.lower() in ENGINES
-    if not known or (at and not _VERSION.match(version)):
-        raise InputError(
-            f"engine is {text!r}; expected {', '.join(ENGINES)}, or one of them with "
-            "a version as in vllm@0.13"
-        )
-    return EngineName(engine.lower(), version)
 
 
 class EngineRow(EngineTime):
@@ -105,7 +74,7 @@ class EngineRow(EngineTime):
     def versions(self) -> tuple[Version, Version]:
         """First version that the row holds for, and last that it was fitted to."""
         first, _, last = self.engine_version.partition("–")
-        return _number(self.since or first), _number(last or first)
+        return numbers(self.since or first), numbers(last or first)
 
     def is_sure_of(self, engine: str) -> bool:
         """Return whether it is an engine's, and of an LLM or with a range."""
@@ -129,11 +98,6 @@ def _likeness(name: str, llm: str) -> int:
         return int(same_shapes(find_llm(name), find_llm(llm)))
     except InputError:  # an LLM of no catalog
         return 0
-
-
-def _number(version: str) -> Version:
-    found = _VERSION.match(version)  # none of "of 2026-07"
-    return tuple(map(int, found.group().split("."))) if found else ()
 
 
 class _Table(Strict):
@@ -210,7 +174,7 @@ def _nearest(
         rows = sure or own or [row for row in rows if row.engine == "vllm"] or rows
     if not rows:
         return None
-    asked = _number("" if wanted is None else wanted.version)
+    asked = numbers("" if wanted is None else wanted.version)
     # Of an older version than its LLM's own rows hold for, the row of its kind.
     rows = [r for r in rows if asked and r.versions[0][: len(asked)] <= asked] or rows
     nearest = max(row.nearness(llm) for row in rows)
@@ -230,7 +194,7 @@ def older_row(
 ) -> EngineRow | None:
     """Return the shipped row of the last version before those that a time is of."""
     table = read_once(shipped("profiles") / SHIPPED, _read)
-    first = _number(time.engine_version)
+    first = numbers(time.engine_version)
     before = [
         row
         for row in table.times
@@ -241,8 +205,8 @@ def older_row(
 
 def is_newer(wanted: EngineName, row: EngineTime) -> bool:
     """Return whether a version is newer than all that a row was fitted to."""
-    asked = _number(wanted.version)
-    last = _number(row.engine_version.rpartition("–")[2])
+    asked = numbers(wanted.version)
+    last = numbers(row.engine_version.rpartition("–")[2])
     return bool(asked and last) and asked > last[: len(asked)]
 
 

@@ -12,11 +12,9 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import AfterValidator, Field, model_validator
 
+from capplan.engines.catalog import title_of
 from capplan.latency.contract import LatencyTables
 from capplan.latency.yaml_file import Strict
-
-ENGINES = {"vllm": "vLLM", "sglang": "SGLang", "trtllm": "TensorRT-LLM"}
-"""Engines by the names that settings and files have, and as their makers write them."""
 
 WIDE = 2.0
 """Most over least that real engines sustain, from which it is no range."""
@@ -149,7 +147,7 @@ class EngineTime(Strict):
     @property
     def engine_name(self) -> str:
         """Engine with its version, such as ``vLLM 0.11.0–0.13.0``."""
-        return f"{ENGINES.get(self.engine, self.engine)} {self.engine_version}".strip()
+        return f"{title_of(self.engine)} {self.engine_version}".strip()
 
     def __str__(self) -> str:
         """Return the engine with its version, and its time."""

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from capplan.latency.engine_rows import EngineName, engine_time
+from capplan.engines.catalog import EngineName
+from capplan.latency.engine_rows import engine_time
 from capplan.latency.profile import Profile
 from capplan.latency.rank_profile import PARTS, RankProfile
 from capplan.latency.rank_tables import RankTables

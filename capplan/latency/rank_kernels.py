@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from capplan.engines.catalog import ENGINES
 from capplan.errors import InputError
 from capplan.fleet.catalog import gpu as find_gpu
 from capplan.latency.aiconfigurator import (
@@ -41,12 +42,6 @@ EXCHANGES = {
 }
 """Kernels of prompts and of decoding, by the all-to-all that a source names."""
 
-_ENGINES_EXCHANGE = {
-    "vllm": "allgather_reducescatter",
-    "sglang": "none",
-    "trtllm": "default",
-}
-"""What an engine does when none is named, by its own name for it."""
 ALL_REDUCE = "all-reduce"
 """In one TP group, whose GPUs all have every token."""
 
@@ -89,7 +84,7 @@ def exchange_name(source: Source) -> str:
     """Return the name of the all-to-all of a source."""
     if source.a2a:
         return source.a2a
-    return ALL_REDUCE if source.dp == 1 else _ENGINES_EXCHANGE[source.engine]
+    return ALL_REDUCE if source.dp == 1 else ENGINES[source.engine].exchange
 
 
 def imbalance_of(ep: int) -> float:

@@ -2,16 +2,16 @@
 
 from pathlib import Path
 
+from capplan.engines.catalog import ENGINES, EngineName
 from capplan.errors import InputError, ProfileError, warn
 from capplan.latency.engine_rows import (
-    EngineName,
     EngineRow,
     engine_time,
     is_newer,
     older_row,
     widened,
 )
-from capplan.latency.engine_time import ENGINES, EngineTime
+from capplan.latency.engine_time import EngineTime
 from capplan.latency.profile import Profile
 from capplan.llm.catalog import llm
 

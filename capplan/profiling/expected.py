@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from capplan.deployment.engine import default_engine_settings
+from capplan.deployment.memory import MemoryShare
 from capplan.deployment.replica import DoesNotFitError, replica
 from capplan.errors import InputError
 from capplan.fleet.catalog import gpu as find_gpu
@@ -14,6 +15,7 @@ from capplan.latency.estimate import estimated_profile
 from capplan.latency.measurements import points_from_rows
 from capplan.latency.profile import Profile
 from capplan.llm.catalog import llm as find_llm
+from capplan.llm.layout import Layout
 from capplan.profiling.backend import EngineFacts, facts_from_document
 from capplan.profiling.catalog_names import llm_name
 from capplan.profiling.measurement_record import read_record, record_path
@@ -64,9 +66,9 @@ def expected_facts(settings: ProfileSettings, tp: int) -> EngineFacts:
         gpu, **{name: options.get(name) for name in _LIMITS}
     )
     share = options.get("gpu_memory_utilization")
-    sharing = {} if share is None else {"gpu_memory_utilization": share}
+    memory = MemoryShare() if share is None else MemoryShare(share)
     try:
-        engine = replica(llm, gpu, tp, engine, **sharing).engine
+        engine = replica(llm, gpu, Layout(tp), engine, memory=memory).engine
     except DoesNotFitError as error:
         raise InputError(
             f"{error.reason}; use a higher TP degree or a GPU with more memory"

@@ -4,8 +4,8 @@ import math
 from collections.abc import Sequence
 
 from capplan.deployment.pools import Deployment
+from capplan.engines.catalog import ENGINES, title_of
 from capplan.fleet.api_price import ApiBill
-from capplan.latency.engine_time import ENGINES
 from capplan.planning.configure.scheduling import rules
 from capplan.planning.evaluate.candidate import Candidate
 from capplan.planning.evaluate.classes import own_targets
@@ -152,12 +152,12 @@ def versions(candidate: Candidate) -> str:
     if configuration is None or not configuration.times_of:
         return ""
     engine, _, version = configuration.times_of.partition(" ")
-    name = f"{ENGINES.get(engine, engine)} {version}".strip()
+    name = f"{title_of(engine)} {version}".strip()
     if configuration.profile is not None and configuration.profile.is_load_tested:
         name = f"your load tests of {name}" if engine in ENGINES else "your load tests"
     scheduler = configuration.engine.scheduler.name
     if scheduler in ENGINES and scheduler != engine:
-        name += f" (not those of {ENGINES[scheduler]})"
+        name += f" (not those of {title_of(scheduler)})"
     return f"times: {name}, rules: {rules(configuration.engine)}"
 
 

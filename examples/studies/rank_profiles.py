@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+from capplan.llm.memory import memory_budget
 from kernel_profiles import (
     LEAST_KV_TOKENS,
     LLMS,
@@ -41,7 +42,6 @@ from capplan.latency.rank_profile import PARTS, RankProfile
 from capplan.latency.rank_tables import RankWork
 from capplan.llm.catalog import llm as find_llm
 from capplan.llm.layout import Layout, parse_layout
-from capplan.llm.memory import memory_budget
 
 SYSTEMS = ("h200_sxm", "b200_sxm", "b300_sxm", "gb200", "gb300")
 NODE = ("tp8-ep8", "dp8-ep8", "dp8", "tp4-ep4", "dp4-ep4")

@@ -12,6 +12,7 @@ the first columns.
 
 import numpy as np
 import pandas as pd
+from capplan.llm.memory import memory_budget
 from served_layouts import (
     ACCEPTED,
     ENGINES,
@@ -36,7 +37,6 @@ from capplan.fleet.catalog import gpu
 from capplan.latency.rank_tables import RankTables
 from capplan.llm.catalog import llm
 from capplan.llm.layout import Layout
-from capplan.llm.memory import memory_budget
 from capplan.simulator.schedulers import parse_scheduler
 from capplan.simulator.simulate import simulate
 from capplan.workload.trace import Trace

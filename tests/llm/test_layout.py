@@ -3,6 +3,7 @@
 from fractions import Fraction
 
 import pytest
+from capplan.llm.memory import memory_budget
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -10,7 +11,6 @@ from capplan.errors import InputError
 from capplan.fleet.catalog import gpu
 from capplan.llm.catalog import llm
 from capplan.llm.layout import Layout, check_mtp, parse_layout
-from capplan.llm.memory import memory_budget
 
 R1 = "DeepSeek-R1"
 EXPERT_BYTES = 3 * 7168 * 2048 * (1 + 4 / 128**2)

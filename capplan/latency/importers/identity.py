@@ -83,18 +83,6 @@ def stated_in_file(path: Path) -> Stated:
         return {}
 
 
-def engine_in(text: str) -> str:
-    """Return the engine that a tool's name of a server has in it; empty without one.
-
-    Examples
-    --------
-    >>> engine_in("dynamo-trt"), engine_in("sglang-oai-chat"), engine_in("openai")
-    ('trtllm', 'sglang', '')
-    """
-    marks = {"vllm": "vllm", "sglang": "sglang", "trt": "trtllm"}
-    return next((name for mark, name in marks.items() if mark in text.lower()), "")
-
-
 def _text(value: Any) -> str:
     """Return the text of a value, of a list's first, or of what it names."""
     while isinstance(value, list | Mapping):

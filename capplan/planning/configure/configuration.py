@@ -6,11 +6,7 @@ from functools import partial
 from typing import Any
 
 from capplan.deployment.configuration import Configuration
-from capplan.deployment.engine import EngineSettings
-from capplan.deployment.engine_defaults import (
-    engine_defaults,
-    settings_by_default,
-)
+from capplan.deployment.engine import EngineSettings, with_defaults
 from capplan.deployment.replica import DoesNotFitError
 from capplan.errors import ExtrapolationWarning, InputError, warn
 from capplan.fleet.catalog import own_prices, parse_prices
@@ -23,6 +19,7 @@ from capplan.latency.profile import Profile
 from capplan.llm.architecture import Architecture
 from capplan.llm.catalog import llm as find_llm
 from capplan.llm.catalog import twins
+from capplan.llm.layout import Layout
 from capplan.planning.configure.adapters import with_adapters
 from capplan.planning.configure.context_parallel import shared_kv_tables, sharing_kv
 from capplan.planning.configure.excluded import Excluded
@@ -175,7 +172,7 @@ def _layouts(
             engine, memory_share = _engine(settings, llm, gpu, layout.tp, None, 1)
             check_backend_carries(settings, engine, layout)
             fitted = sized_replica(
-                settings, llm, gpu, layout.tp, engine, alone, memory_share, layout
+                settings, llm, gpu, layout, engine, alone, memory_share
             )
             yield configured(settings, layout, alone, fitted, price=cost)
         except InputError as error:
@@ -286,10 +283,9 @@ def _engine(
     DoesNotFitError
         When TP or LLM do not allow the DCP degree.
     """
-    defaults = engine_defaults(
-        engine_of(settings), gpu, llm, tp, settings.max_num_batched_tokens
-    )
-    engine = settings_by_default(defaults, gpu, _engine_settings(settings, profile))
+    chunk_tokens = settings.max_num_batched_tokens
+    defaults = engine_of(settings).defaults(gpu, llm, tp, chunk_tokens)
+    engine = with_defaults(defaults.settings, _engine_settings(settings, profile))
     engine = speculating(scheduled(engine, settings), settings, llm)
     engine = with_adapters(engine, settings, llm, gpu, tp)
     engine = in_stages(engine, settings, llm, gpu, tp, stages)
@@ -318,7 +314,10 @@ def _configuration(
             missing = str(error)
     try:
         engine, memory_share = _engine(settings, llm, gpu, tp, profile, stages)
-        fitted = sized_replica(settings, llm, gpu, tp, engine, profile, memory_share)
+        layout = Layout(tp)
+        fitted = sized_replica(
+            settings, llm, gpu, layout, engine, profile, memory_share
+        )
     except DoesNotFitError as error:
         return Excluded(gpu.name, tp, error.reason)
     if missing:

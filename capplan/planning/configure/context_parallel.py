@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.replica import Replica
+from capplan.engines.catalog import VLLM
 from capplan.errors import InputError
 from capplan.latency.context_parallel import with_context_parallel
 from capplan.latency.contract import LatencyTables
@@ -32,7 +33,7 @@ def sharing_kv(
     dcp = settings.decode_context_parallel_size
     if dcp is None or dcp == 1:
         return engine
-    if (name := engine_of(settings)) != "vllm":
+    if (name := engine_of(settings).name) != VLLM.name:
         raise InputError(
             f"decode_context_parallel_size is {dcp} with --engine {name}; vLLM's is "
             "modelled alone, expected --engine vllm or no such degree"

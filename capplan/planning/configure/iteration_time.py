@@ -3,10 +3,10 @@
 from pathlib import Path
 
 from capplan.deployment.engine import EngineSettings
+from capplan.engines.catalog import parse_engine
 from capplan.errors import ProfileError, warn
 from capplan.latency.catalog import known_profile, load_listed
 from capplan.latency.contract import LatencyTables, linear_tables
-from capplan.latency.engine_rows import parse_engine
 from capplan.latency.profile import Profile
 from capplan.latency.rank_catalog import own_rank_profiles
 from capplan.latency.with_engine import with_engine_time

@@ -5,13 +5,15 @@ from dataclasses import replace
 
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
-from capplan.deployment.engine_defaults import graph_sizes
 from capplan.deployment.replica import Replica
+from capplan.engines.catalog import ENGINES, VLLM
+from capplan.engines.vllm import graph_sizes
 from capplan.errors import InputError
 from capplan.fleet.price import Price
 from capplan.latency.rank_bounds import alone
 from capplan.latency.rank_catalog import rank_profiles
 from capplan.latency.rank_engine import RankAlone
+from capplan.latency.rank_kernels import ALL_REDUCE
 from capplan.latency.rank_profile import RankProfile
 from capplan.latency.rank_tables import RankTables
 from capplan.llm.architecture import Architecture
@@ -23,6 +25,7 @@ from capplan.planning.configure.iteration_time import (
     served,
     timed,
 )
+from capplan.planning.configure.scheduling import runs
 from capplan.planning.settings.fleet import OF_TP_ALONE, PLACING, flag_given
 from capplan.planning.settings.groups import ConfigurationSettings, folders
 from capplan.planning.settings.layouts import DEEPEP, DEFAULT_BACKEND, LayoutSettings
@@ -34,10 +37,10 @@ LOW_LATENCY_TOKENS = 1024
 """Most tokens of a rank in an iteration that DeepEP's low-latency kernels are for: it
 keeps room for as many from every rank on each expert's GPU. Its tables end at 512."""
 _BACKENDS = {
-    DEFAULT_BACKEND: ("allgather_reducescatter", "none", "default", "all-reduce"),
+    DEFAULT_BACKEND: (*(row.exchange for row in ENGINES.values()), ALL_REDUCE),
     DEEPEP: ("deepep",),
 }
-"""All-to-all of profiles that stand for vLLM's; SGLang calls its gathering none."""
+"""All-to-all of profiles that stand for vLLM's."""
 
 
 def check_layouts(settings: ConfigurationSettings, llm: Architecture) -> None:
@@ -169,7 +172,7 @@ def with_ranks(
         prefix_caching=caches,
         data_parallel_size=layout.dp,
         prefill_schedule_interval=interval,
-        dp_balance="round-robin" if engine.scheduler.name == "sglang" else "vllm",
+        dp_balance=(runs(engine) or VLLM).balance,
     )
 
 
@@ -254,7 +257,11 @@ def configured(
         replica=replace(fitted, engine=engine),
         quantile=quantile_of(settings, profile),
         rank_tables=tables if has_ranks else None,
-        graph_sizes=graph_sizes(fitted.gpu, engine) if has_ranks else (),
+        graph_sizes=graph_sizes(
+            fitted.gpu, engine.max_num_seqs, engine.max_num_batched_tokens
+        )
+        if has_ranks
+        else (),
         ep=layout.ep,
         redundant_experts=layout.redundant_experts,
         all_to_all=settings.all2all_backend or "",

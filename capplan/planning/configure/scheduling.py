@@ -6,10 +6,10 @@ import numpy as np
 
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
-from capplan.deployment.policy import VLLM_V1
+from capplan.engines.catalog import ENGINES, VLLM, parse_engine
+from capplan.engines.engine import Engine
 from capplan.errors import InputError
 from capplan.latency.contract import LatencyTables
-from capplan.latency.engine_rows import parse_engine
 from capplan.latency.rank_bounds import alone, as_one, least_beyond
 from capplan.latency.rank_tables import RankTables
 from capplan.planning.settings.fleet import COPYING
@@ -18,30 +18,22 @@ from capplan.settings import Settings
 from capplan.simulator.checks import check_scheduler, without_unsupported
 from capplan.simulator.schedulers import parse_scheduler
 
-SCHEDULER_OF = {"vllm": VLLM_V1.name, "sglang": "sglang", "trtllm": "trtllm"}
-"""The scheduler of each engine that a plan may be of."""
-VLLM = {VLLM_V1.name: "", "vllm-v1-priority": "priority"}
-"""Schedulers that ``vllm serve`` runs, and the ``--scheduling-policy`` of each."""
-RULES_VERSION = "0.24 to 0.33"
-"""Releases of vLLM whose V1 scheduler is simulated."""
-_OTHERS = {"sglang": "SGLang 0.5.23", "trtllm": "TensorRT-LLM of 2026"}
-"""Engines of which another scheduler is, with the version that was read."""
 _OWN = ("async_scheduling", "prefix_caching")
 
 
-def engine_of(settings: Settings) -> str:
+def engine_of(settings: Settings) -> Engine:
     """Return the engine whose scheduler, defaults and command a plan takes.
 
     That of ``--engine``. Where another scheduler is named, or pools for prompts and
     decoding or drafts, which V1's alone has here, the plan takes its times alone.
     """
     given = getattr(settings, "engine", None)
-    name = "vllm" if given is None else parse_engine(given).engine
+    named = VLLM if given is None else ENGINES[parse_engine(given).engine]
     scheduler = getattr(settings, "scheduler", None)
-    if scheduler and scheduler.partition(":")[0] != SCHEDULER_OF[name]:
-        return "vllm"
+    if scheduler and scheduler.partition(":")[0] != named.scheduler:
+        return VLLM
     of_v1 = ("disaggregated", "is_disaggregated", "speculative_config")
-    return "vllm" if any(getattr(settings, x, None) for x in of_v1) else name
+    return VLLM if any(getattr(settings, x, None) for x in of_v1) else named
 
 
 def scheduled(engine: EngineSettings, settings: Settings) -> EngineSettings:
@@ -52,7 +44,7 @@ def scheduled(engine: EngineSettings, settings: Settings) -> EngineSettings:
     """
     policy = engine.scheduler
     if isinstance(settings, SchedulerSettings):
-        of_engine = SCHEDULER_OF[engine_of(settings)]
+        of_engine = engine_of(settings).scheduler
         if settings.scheduler or of_engine != policy.name:
             policy = parse_scheduler(settings.scheduler or of_engine)
     engine = replace(engine, scheduler=policy)
@@ -75,33 +67,39 @@ def scheduled(engine: EngineSettings, settings: Settings) -> EngineSettings:
     return without_unsupported(engine)
 
 
+def runs(engine: EngineSettings) -> Engine | None:
+    """Return the engine that schedules so; None of schedulers that none has."""
+    name = engine.scheduler.name
+    return next((row for row in ENGINES.values() if name in row.schedulers), None)
+
+
 def is_vllm(engine: EngineSettings) -> bool:
     """Return whether ``vllm serve`` schedules so: it can be started and tuned."""
-    return engine.scheduler.name in VLLM
+    return runs(engine) is VLLM
 
 
 def rules(engine: EngineSettings) -> str:
     """Return whose scheduling rules are simulated, such as ``vLLM 0.24 to 0.33``."""
-    if is_vllm(engine):
-        return f"vLLM {RULES_VERSION}"
-    return _OTHERS.get(engine.scheduler.name, str(engine.scheduler))
+    whose = runs(engine)
+    return str(engine.scheduler) if whose is None else whose.version
 
 
 def scheduling(engine: EngineSettings) -> str:
     """Return how an engine schedules, and what its scheduler does not have."""
     if is_vllm(engine):
-        policy = VLLM[engine.scheduler.name]
+        policy = VLLM.schedulers[engine.scheduler.name]
         by = f", --scheduling-policy {policy}" if policy else ""
         drafts = engine.speculation
         verifies = "" if drafts is None else f"; {drafts.described}"
-        return f"schedules as the V1 scheduler of vLLM {RULES_VERSION}{by}{verifies}"
+        return f"schedules as the V1 scheduler of {VLLM.version}{by}{verifies}"
     rules = engine.scheduler.rules
     missing = [name.replace("_", " ") for name in _OWN if not getattr(rules, name)]
     if rules.reserves:
         missing.append("token budget")
     without = f", without {', '.join(missing)}" if missing else ""
-    whose = _OTHERS.get(engine.scheduler.name)
-    by = f"{whose} ({engine.scheduler})" if whose else str(engine.scheduler)
+    whose = runs(engine)
+    by = str(engine.scheduler)
+    by = f"{whose.version} ({by})" if whose else by
     return f"schedules as {by}{without}"
 
 

@@ -3,11 +3,13 @@
 from dataclasses import replace
 
 from capplan.deployment.engine import EngineSettings
-from capplan.deployment.engine_defaults import sglang_seats
+from capplan.deployment.memory import MemoryShare
 from capplan.deployment.replica import Replica, replica
+from capplan.engines.catalog import VLLM, parse_engine
+from capplan.engines.engine import Engine
+from capplan.engines.vllm import GRAPHS_SINCE
 from capplan.errors import ExtrapolationWarning, warn
 from capplan.fleet.gpu import Gpu
-from capplan.latency.engine_rows import parse_engine
 from capplan.latency.profile import Profile
 from capplan.llm.architecture import Architecture
 from capplan.llm.dtypes import KV_BYTES
@@ -20,18 +22,17 @@ def sized_replica(
     settings: ConfigurationSettings,
     llm: Architecture,
     gpu: Gpu,
-    tp: int,
+    layout: Layout,
     engine: EngineSettings,
     profile: Profile | None,
     default_share: float,
-    layout: Layout | None = None,
 ) -> Replica:
     """Return a replica with the KV that settings, or what was measured, leave it.
 
     ``default_share`` is of the memory where ``gpu_memory_utilization`` is not given.
     """
-    name = engine_of(settings)
-    utilization = settings.gpu_memory_utilization
+    of = engine_of(settings)
+    share = settings.gpu_memory_utilization
     measured = profile.kv_element if profile else "bf16"
     kv_dtype: str = settings.kv_cache_dtype
     if kv_dtype == "auto":
@@ -44,34 +45,34 @@ def sized_replica(
             f"KV is taken to cost {times:g} times that, as its bytes",
             ExtrapolationWarning,
         )
-    own = profile is not None and kv_dtype == measured and is_of(profile, name)
+    own = profile is not None and kv_dtype == measured and is_of(profile, of)
     own = own and engine.pipeline is None
     reported = profile.kv_tokens if profile and own else None
     fitted = replica(
         llm,
         gpu,
-        tp,
+        layout,
         engine,
-        gpu_memory_utilization=(default_share if utilization is None else utilization),
+        memory=MemoryShare(
+            default_share if share is None else share,
+            of,
+            has_graphs=not parse_engine(settings.engine or of.name).is_before(
+                GRAPHS_SINCE
+            ),
+        ),
         kv_dtype=kv_dtype,
         reported_kv_blocks=settings.kv_blocks,
         reported_kv_tokens=reported,
-        layout=layout,
-        engine_name=name,
-        room_for_graphs=not _is_before_graphs(settings),
     )
-    if name != "sglang" or settings.max_num_seqs is not None:
+    if of.seats is None or settings.max_num_seqs is not None:
         return fitted
-    seats = sglang_seats(fitted.engine, llm.max_positions)
-    return replace(fitted, engine=replace(fitted.engine, max_num_seqs=seats))
+    found = fitted.engine
+    seats = of.seats(
+        found.kv_capacity_tokens, llm.max_positions, found.max_num_batched_tokens
+    )
+    return replace(fitted, engine=replace(found, max_num_seqs=seats))
 
 
-def _is_before_graphs(settings: ConfigurationSettings) -> bool:
-    """Return whether vLLM is asked for in a release that captures graphs on top."""
-    version = parse_engine(settings.engine or "vllm").version
-    return bool(version) and tuple(map(int, version.split("."))) < (0, 21)
-
-
-def is_of(profile: Profile, engine: str) -> bool:
+def is_of(profile: Profile, engine: Engine) -> bool:
     """Return whether what an engine said of itself when measured holds for another."""
-    return engine == "vllm" or profile.engine == engine
+    return engine is VLLM or profile.engine == engine.name

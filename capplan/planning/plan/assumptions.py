@@ -4,13 +4,11 @@ from datetime import date
 
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
-from capplan.deployment.engine_defaults import SOURCES
+from capplan.engines.catalog import VLLM, title_of
 from capplan.fleet.catalog import gpu
 from capplan.fleet.dated import newer_than
 from capplan.fleet.price import GIVEN, Price
 from capplan.fleet.prices import catalog_offers
-from capplan.latency.engine_time import ENGINES
-from capplan.llm.memory import SHARE_OF
 from capplan.planning.configure.excluded import Excluded
 from capplan.planning.configure.scheduling import engine_of, scheduling
 from capplan.planning.evaluate.candidate import Candidate
@@ -123,15 +121,15 @@ def _latency(settings: PlanSettings, configuration: Configuration) -> list[Assum
 
 def _kernels(settings: PlanSettings, configuration: Configuration) -> list[Assumption]:
     """Return a row where another engine than vLLM has kernels that are not its own."""
-    name, profile = engine_of(settings), configuration.profile
-    if name == "vllm" or profile is None or profile.engine == name:
+    engine, profile = engine_of(settings), configuration.profile
+    if engine is VLLM or profile is None or profile.engine == engine.name:
         return []
-    whose = ENGINES.get(profile.engine, profile.engine)
+    whose = title_of(profile.engine)
     return [
         Assumption(
             f"kernels, {configuration}",
-            f"of {whose or 'no engine'}, not of {ENGINES[name]} *",
-            f"no profile of {ENGINES[name]}'s kernels is known",
+            f"of {whose or 'no engine'}, not of {engine.title} *",
+            f"no profile of {engine.title}'s kernels is known",
             "assumed",
         )
     ]
@@ -148,9 +146,9 @@ def _memory(configuration: Configuration) -> list[Assumption]:
         f"{budget.utilization:.0%} of {format_bytes(budget.memory_bytes)} "
         "less weights, activations and runtime"
     )
-    if budget.engine != "vllm":
+    if budget.engine is not VLLM:
         computed = (
-            f"{budget.utilization:.1%} {SHARE_OF[budget.engine]}; "
+            f"{budget.utilization:.1%} {budget.engine.share_of}; "
             f"{format_bytes(budget.memory_bytes)} a GPU"
         )
     return [
@@ -340,16 +338,16 @@ def _engine(settings: PlanSettings, engine: EngineSettings) -> Assumption:
     ]
     if settings.kv_cache_dtype != "auto":
         set_by_user.append(f"kv_cache_dtype={settings.kv_cache_dtype}")
-    name = engine_of(settings)
+    whose = engine_of(settings)
     chosen = "as vllm serve chooses by GPU, prefix caching on"
     source = scheduling(engine)
-    if name != "vllm":
+    if whose is not VLLM:
         chosen = (
-            f"as {ENGINES[name]} chooses: {engine.max_num_batched_tokens:,} tokens an "
+            f"as {whose.title} chooses: {engine.max_num_batched_tokens:,} tokens an "
             f"iteration, {engine.max_num_seqs:,} requests, blocks of "
             f"{engine.block_size}"
         )
-        source = f"{source}; defaults of {SOURCES[name]}"
+        source = f"{source}; defaults of {whose.source}"
     return Assumption(
         "engine",
         ", ".join(set_by_user) or chosen,

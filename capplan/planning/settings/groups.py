@@ -6,10 +6,10 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import BeforeValidator, Field
 
 from capplan.currency import Currency, currency_of, parse_code
+from capplan.engines.catalog import parse_engine
 from capplan.errors import InputError
 from capplan.fleet.gpu_file import GpuFileSettings
 from capplan.fleet.prices import parse_kind
-from capplan.latency.engine_rows import parse_engine
 from capplan.planning.settings.images import ImageSettings
 from capplan.planning.settings.parallel import ENGINE as ENGINE
 from capplan.planning.settings.parallel import ParallelSettings

@@ -11,9 +11,9 @@ from pydantic import Field
 from capplan.bounds.certificate import CHANGED, is_as_sealed
 from capplan.deployment.cold_start import ColdStart
 from capplan.deployment.pools import DECODE, PREFILL
+from capplan.engines.catalog import VLLM
 from capplan.errors import InputError
 from capplan.input_file import read_text
-from capplan.latency.engine_time import ENGINES
 from capplan.llm.catalog import published
 from capplan.planning.autoscale.known_to_policies import ROOM, SHARE
 from capplan.planning.configure.launch import YOURS, read_launch
@@ -180,9 +180,9 @@ def _pool(
         launch = read_launch(record.launch_line, tuple(record.launch_notes or ()))
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
-    if launch.engine != "vllm":
+    if launch.engine is not None and launch.engine is not VLLM:
         raise InputError(
-            f"{path}: its replicas are of {ENGINES[launch.engine]}; expected vLLM, of "
+            f"{path}: its replicas are of {launch.engine.title}; expected vLLM, of "
             "which capplan export writes deployments: plan without --engine"
         )
     if any(mark in word for word in launch.words for mark in _EXPANDED):

@@ -2,12 +2,12 @@
 
 from typing import Any
 
+from capplan.engines.vllm import RUNNING, WAITING
 from capplan.report.exports.planned import Planned
 from capplan.simulator.autoscalers.hpa import RULES
 
 METRIC = "vllm_requests_in_flight"
 """Requests running and waiting on a pod, as the adapter is told to name them."""
-_RUNNING, _WAITING = "vllm:num_requests_running", "vllm:num_requests_waiting"
 ADAPTER_FILE = "prometheus_adapter.yaml"
 
 
@@ -70,7 +70,7 @@ def adapter() -> dict[str, Any]:
         "rules": {
             "custom": [
                 {
-                    "seriesQuery": f'{_RUNNING}{{namespace!="",pod!=""}}',
+                    "seriesQuery": f'{RUNNING}{{namespace!="",pod!=""}}',
                     "resources": {
                         "overrides": {
                             "namespace": {"resource": "namespace"},
@@ -78,7 +78,7 @@ def adapter() -> dict[str, Any]:
                         }
                     },
                     "name": {"as": METRIC},
-                    "metricsQuery": f"sum({_RUNNING}{of} + {_WAITING}{of}) "
+                    "metricsQuery": f"sum({RUNNING}{of} + {WAITING}{of}) "
                     "by (<<.GroupBy>>)",
                 }
             ]
@@ -88,7 +88,7 @@ def adapter() -> dict[str, Any]:
 
 def in_flight_query(selector: str) -> str:
     """Return Prometheus' query of the requests in flight on all pods of a workload."""
-    return f"sum({_RUNNING}{{{selector}}} + {_WAITING}{{{selector}}})"
+    return f"sum({RUNNING}{{{selector}}} + {WAITING}{{{selector}}})"
 
 
 def scaling_notes(planned: Planned) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+from capplan.engines.catalog import ENGINES
 from capplan.errors import InputError, nearest
-from capplan.latency.engine_time import ENGINES
 from capplan.llm.architecture import Architecture
 from capplan.llm.catalog import listed_names, llm, published
 from capplan.planning.compare.systems import SYSTEMS
@@ -125,7 +125,7 @@ def _systems() -> list[dict[str, Any]]:
 
 
 def _engines() -> list[dict[str, Any]]:
-    return [{"name": name, "what": text} for name, text in ENGINES.items()]
+    return [{"name": name, "what": row.title} for name, row in ENGINES.items()]
 
 
 _SETTINGS = column("settings", "settings", justify="left")

@@ -6,10 +6,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from capplan.deployment.engine_defaults import graph_sizes
 
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
-from capplan.deployment.engine_defaults import graph_sizes
 from capplan.deployment.pools import Deployment, Pool
 from capplan.errors import InputError
 from capplan.fleet.catalog import gpu

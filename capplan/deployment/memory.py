@@ -1,30 +1,19 @@
 """Memory of a GPU by use: weights, activations, runtime and KV cache."""
 
-import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from capplan.deployment.engine import EngineSettings
+from capplan.engines.catalog import VLLM
+from capplan.engines.engine import DEFAULT_UTILIZATION, Engine, Taken
+from capplan.engines.vllm import graph_sizes
 from capplan.errors import InputError
+from capplan.fleet.gpu import Gpu
 from capplan.llm.architecture import Architecture
 from capplan.llm.dtypes import QUANTIZED_BYTES
 from capplan.llm.layout import Layout
 
-SHARE_OF = {
-    "vllm": "of the memory, for all of the engine",
-    "sglang": "of the memory, for weights and KV",
-    "trtllm": "of what weights, activations and runtime leave, for KV",
-}
-"""What the share of memory that an engine is told is a share of, and for what.
-
-vLLM's ``--gpu-memory-utilization``, SGLang's ``--mem-fraction-static`` and
-TensorRT-LLM's ``free_gpu_memory_fraction``.
-"""
-
-DEFAULT_UTILIZATION = 0.92
-"""Share of GPU memory that vLLM takes (``gpu_memory_utilization``)."""
-
 _MIB, _GIB = 2**20, 2**30
-_SMALL_BYTES = 40 * _GIB
-"""Smallest GPU with TensorRT-LLM's whole runtime reserve. [bytes]"""
 _LOGIT_BYTES, _OLD_LOGIT_BYTES = 2, 14
 """Of a token of the vocabulary for each request that vLLM samples at once: its logit;
 before 0.21 also in 32 bits, its probability and a random number. [bytes]"""
@@ -41,6 +30,14 @@ _CONTEXT_BYTES, _TP_CONTEXT_BYTES = round(0.51 * _GIB), round(1.53 * _GIB)
 """What is taken before an engine loads, alone and with TP. [bytes]"""
 
 
+class MemoryShare(NamedTuple):
+    """Share of memory that an engine is told, and what of it graphs take."""
+
+    share: float = DEFAULT_UTILIZATION  # see ``Engine.share_of``
+    engine: Engine = VLLM
+    has_graphs: bool = True  # CUDA graphs are within it, as in vLLM since 0.21
+
+
 @dataclass(frozen=True)
 class MemoryBudget:
     """Memory of one GPU of a replica by use, as its engine finds it when it starts."""
@@ -52,91 +49,79 @@ class MemoryBudget:
     runtime_bytes: int  # CUDA graphs and what the framework does not allocate
     comm_bytes: int  # buffers of the all-reduce
     context_bytes: int = 0  # taken before the engine loads, which vLLM leaves out
-    engine: str = "vllm"  # of ``SHARE_OF``
+    engine: Engine = VLLM  # whose share it is
     adapter_bytes: int = 0  # slots of LoRA adapters
     encoder_bytes: int = 0  # of images: the encoder and what it keeps
 
     @property
     def engine_bytes(self) -> int:
         """Memory that the engine may use. [bytes]"""
-        if self.engine == "vllm":
-            return math.floor(self.memory_bytes * self.utilization)
-        return self.memory_bytes
+        share = self.utilization if self.engine.takes_share else 1
+        return int(self.memory_bytes * share)
+
+    @property
+    def beside_bytes(self) -> int:
+        """Memory for neither weights nor KV. [bytes]"""
+        held = self.activation_bytes + self.runtime_bytes + self.comm_bytes
+        return held + self.adapter_bytes + self.encoder_bytes
 
     @property
     def kv_bytes(self) -> int:
         """Memory left for KV; negative when the rest does not fit. [bytes]"""
-        rest = self.weight_bytes + self.activation_bytes
-        rest += self.runtime_bytes + self.comm_bytes
-        rest += self.adapter_bytes + self.encoder_bytes
-        if self.engine == "sglang":
-            # What is not weights and KV has the share that is left.
-            free_bytes = self.memory_bytes - self.context_bytes
-            held = math.floor(free_bytes * self.utilization)
-            return min(held - self.weight_bytes, self.memory_bytes - rest)
-        if self.engine == "trtllm":
-            return math.floor((self.memory_bytes - rest) * self.utilization)
-        return self.engine_bytes - rest
+        taken = Taken(
+            self.memory_bytes,
+            self.utilization,
+            self.weight_bytes,
+            self.weight_bytes + self.beside_bytes,
+            self.context_bytes,
+        )
+        return self.engine.kv_bytes(taken)
 
 
 def memory_budget(
     llm: Architecture,
-    memory_bytes: int,
-    tp: int,
-    max_num_batched_tokens: int,
-    *,
-    gpu_memory_utilization: float = DEFAULT_UTILIZATION,
-    weight_dtype: str | None = None,
-    layout: Layout | None = None,
-    engine: str = "vllm",
-    max_num_seqs: int = 1024,
-    graphs: int = 0,
+    gpu: Gpu,
+    layout: Layout,
+    limits: EngineSettings,
+    memory: MemoryShare = MemoryShare(),
 ) -> MemoryBudget:
     """Return the memory of each GPU of a replica by use.
 
-    ``gpu_memory_utilization`` is the share that the engine is told, see ``SHARE_OF``.
-    ``graphs`` is how many sizes of CUDA graphs are captured within it: none in vLLM
-    before 0.21, which captures them on top and samples with more memory.
-
-    Of a ``layout`` it is that of each GPU of a rank: attention and KV of its TP degree,
-    and its share of the experts of all ranks. Without one all is split by TP.
+    It has attention and KV of its TP degree, and its share of the experts of all ranks.
+    vLLM before 0.21 captures CUDA graphs on top of its share, and samples with more
+    memory.
     """
-    if layout is not None:
-        layout.check(llm)
-        if layout.tp != tp:
-            raise InputError(f"TP is {tp}; expected that of the layout {layout}")
-    if not 0 < gpu_memory_utilization <= 1:
+    layout.check(llm)
+    if not 0 < memory.share <= 1:
         raise InputError(
-            f"gpu_memory_utilization is {gpu_memory_utilization}; "
+            f"gpu_memory_utilization is {memory.share}; "
             "expected more than 0 and at most 1"
         )
-    llm.check_tp(tp)
-    dtype, layout = weight_dtype or llm.weight_dtype, layout or Layout(tp)
-    runtime_bytes = _RUNTIME_BYTES + (graphs > 0) * _GRAPHS_BYTES
-    runtime_bytes += round(graphs * llm.layers * _GRAPH_BYTES)
-    comm_bytes = _COMM_BYTES if layout.gpus > 1 else 0
-    sampled = min(max_num_seqs, max_num_batched_tokens)
-    logit_bytes = _LOGIT_BYTES if graphs else _OLD_LOGIT_BYTES
-    sampling_bytes = logit_bytes * sampled * llm.vocab
-    activation_bytes = _peak_bytes(
-        llm, layout, max_num_batched_tokens, sampling_bytes, dtype
-    )
-    if engine == "trtllm":  # as aiconfigurator-core 0.12 (Apache-2.0) has it
-        width = max(llm.hidden, llm.attention_width)
-        token_bytes = 2 * width * max(5.0, 2 + 9 / tp) * (2 if llm.experts else 1)
-        activation_bytes = round(max_num_batched_tokens * token_bytes)
-        share = 1.0 if memory_bytes >= _SMALL_BYTES else memory_bytes / (80 * _GIB)
-        runtime_bytes = round(3.5 * _GIB * share)
-        comm_bytes = {1: 0, 2: 342 * _MIB}.get(layout.gpus, 392 * _MIB)
+    seats, tokens = limits.max_num_seqs, limits.max_num_batched_tokens
+    graphs = len(graph_sizes(gpu, seats, tokens)) if memory.has_graphs else 0
+    if memory.engine.overheads is None:
+        runtime_bytes = _RUNTIME_BYTES + (graphs > 0) * _GRAPHS_BYTES
+        runtime_bytes += round(graphs * llm.layers * _GRAPH_BYTES)
+        comm_bytes = _COMM_BYTES if layout.gpus > 1 else 0
+        logit_bytes = _LOGIT_BYTES if graphs else _OLD_LOGIT_BYTES
+        sampling_bytes = logit_bytes * min(seats, tokens) * llm.vocab
+        activation_bytes = _peak_bytes(llm, layout, tokens, sampling_bytes)
+    else:
+        activation_bytes, runtime_bytes, comm_bytes = memory.engine.overheads(
+            llm, layout, tokens, gpu.memory_bytes
+        )
+    adapters, images = limits.adapters, limits.images
     return MemoryBudget(
-        memory_bytes=memory_bytes,
-        utilization=gpu_memory_utilization,
-        weight_bytes=_loaded_bytes(llm, layout, dtype),
+        memory_bytes=gpu.memory_bytes,
+        utilization=memory.share,
+        weight_bytes=_loaded_bytes(llm, layout),
         activation_bytes=activation_bytes,
         runtime_bytes=runtime_bytes,
         comm_bytes=comm_bytes,
         context_bytes=_TP_CONTEXT_BYTES if layout.gpus > 1 else _CONTEXT_BYTES,
-        engine=engine,
+        engine=memory.engine,
+        adapter_bytes=0 if adapters is None else adapters.gpu_bytes,
+        encoder_bytes=0 if images is None else images.gpu_bytes(tokens),
     )
 
 
@@ -145,14 +130,14 @@ def _expert_width(llm: Architecture, layout: Layout) -> int:
     return llm.expert_ffn // (1 if layout.ep > 1 else layout.gpus)
 
 
-def _loaded_bytes(llm: Architecture, layout: Layout, dtype: str) -> int:
+def _loaded_bytes(llm: Architecture, layout: Layout) -> int:
     """Return the weights on a GPU as vLLM holds them once they are loaded. [bytes]
 
     Beside the checkpoint's: the table of rotary positions up to the longest context,
     the up-projections of latent attention in 16 bits once more, and experts in MXFP4 as
     wide as their kernels take them (fused_moe/oracle/mxfp4.py).
     """
-    gpus = layout.expert_gpus(llm.experts)
+    gpus, dtype = layout.expert_gpus(llm.experts), llm.weight_dtype
     held = llm.weight_bytes_per_gpu(layout.tp, dtype, expert_gpus=gpus)
     if not llm.learned_positions:
         rotary = llm.rope_head_dim or max(llm.head_dim, llm.full_head_dim)
@@ -172,7 +157,7 @@ def _up_to(number: int, multiple: int) -> int:
 
 
 def _peak_bytes(
-    llm: Architecture, layout: Layout, tokens: int, sampling_bytes: int, dtype: str
+    llm: Architecture, layout: Layout, tokens: int, sampling_bytes: int
 ) -> int:
     """Return the peak that vLLM's trial run adds to the weights. [bytes]
 
@@ -188,7 +173,7 @@ def _peak_bytes(
         up = llm.head_dim + llm.value_head_dim
         forward = max(forward, 2 * context * llm.heads / layout.tp * up)
     held = rows_bytes * llm.hidden + _BUFFERS_BYTES
-    if llm.experts and dtype != "mxfp4":
+    if llm.experts and llm.weight_dtype != "mxfp4":
         width, hidden = _expert_width(llm, layout), llm.routed_hidden
         wide = max(width, hidden) + max(2 * width, hidden)
         held += rows_bytes * llm.experts_per_token * wide

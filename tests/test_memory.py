@@ -4,12 +4,12 @@ import re
 from pathlib import Path
 
 import pytest
+from capplan.llm.memory import memory_budget
 from hypothesis import given
 from hypothesis import strategies as st
 
 from capplan.fleet.catalog import gpu
 from capplan.llm.catalog import llm
-from capplan.llm.memory import memory_budget
 
 GIB = 2**30
 ACCURACY = Path(__file__).parents[2] / "docs" / "accuracy.md"
