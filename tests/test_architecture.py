@@ -40,6 +40,9 @@ def mentioned(name: str, path: Path) -> set[str]:
         elif isinstance(node, ast.Constant) and isinstance(node.value, str):
             parent = name.rpartition(".")[0]
             found |= {node.value, f"{name}.{node.value}", f"{parent}.{node.value}"}
+        elif isinstance(node, ast.Name) and node.id == "iter_modules":
+            parent = name.rpartition(".")[0]
+            found |= {f"{parent}.{file.stem}" for file in path.parent.glob("*.py")}
     return found
 
 

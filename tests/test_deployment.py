@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from capplan.llm.memory import memory_budget
 
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings, default_engine_settings
+from capplan.deployment.memory import MemoryShare, memory_budget
 from capplan.deployment.pools import Deployment
 from capplan.deployment.replica import DoesNotFitError, replica
 from capplan.deployment.speculation import Speculation
@@ -15,6 +15,7 @@ from capplan.errors import InputError
 from capplan.fleet.catalog import gpu
 from capplan.latency.contract import linear_tables
 from capplan.llm.catalog import llm
+from capplan.llm.layout import Layout
 
 MEMORY = Path(__file__).parents[2] / "shared/data/iteration_times/memory.csv"
 
@@ -31,16 +32,15 @@ def test_kv_memory_is_within_3_gib_of_the_published_estimate(row):
     if row is None:
         pytest.skip("the memory table is not here")
     # aiconfigurator-core has 3.5 GiB of runtime and 80 GiB of an H100; what engines
-    # logged is in tests/llm/test_memory.py.
+    # logged is in tests/test_memory.py.
     model, tp = llm(row["model"]), int(row["tp"])
 
     budget = memory_budget(
         model,
-        gpu(row["system"]).memory_bytes,
-        tp,
-        8192,
-        gpu_memory_utilization=float(row["memory_fraction"]),
-        graphs=51,
+        gpu(row["system"]),
+        Layout(tp),
+        EngineSettings(),
+        MemoryShare(float(row["memory_fraction"])),
     )
 
     if row["error"]:
@@ -56,7 +56,8 @@ DRAFT = Speculation("ngram", (0.5,))
 def test_drafts_of_states_that_are_kept_have_states_of_their_own():
     engine = EngineSettings(prefix_caching=True, speculation=DRAFT)
 
-    stateful = replica(llm("Qwen3-Next-80B-A3B-FP8"), gpu("H100"), 2, engine).engine
+    model = llm("Qwen3-Next-80B-A3B-FP8")
+    stateful = replica(model, gpu("H100"), Layout(2), engine).engine
 
     assert stateful.prefix_caching
     assert (stateful.state_groups, stateful.bounded_blocks) == (3, 3)
@@ -85,8 +86,8 @@ def test_the_longest_request_fits_beside_the_states_of_its_drafts(kv_blocks):
 def test_windows_and_states_leave_room_for_longer_contexts():
     on, engine = gpu("H100"), EngineSettings(prefix_caching=True)
 
-    windowed = replica(llm("gpt-oss-120b"), on, 2, engine).engine
-    stateful = replica(llm("Qwen3-Next-80B-A3B-FP8"), on, 2, engine).engine
+    windowed = replica(llm("gpt-oss-120b"), on, Layout(2), engine).engine
+    stateful = replica(llm("Qwen3-Next-80B-A3B-FP8"), on, Layout(2), engine).engine
 
     assert (windowed.bounded_groups, windowed.bounded_blocks) == (1, 9)
     assert windowed.block_size == 16
@@ -141,7 +142,7 @@ def test_a_block_crosses_the_links_of_all_gpus_side_by_side():
 
 def test_a_replica_knows_the_bytes_of_its_blocks_on_each_gpu():
     blocks = [
-        replica(llm("Llama-3.1-8B"), gpu("H100"), tp).engine.kv_block_bytes
+        replica(llm("Llama-3.1-8B"), gpu("H100"), Layout(tp)).engine.kv_block_bytes
         for tp in (1, 2)
     ]
 
@@ -195,7 +196,7 @@ def test_a_setting_that_the_user_gives_stays_and_one_left_out_does_not():
 
 
 def test_a_replica_has_its_kv_blocks_and_its_memory():
-    found = replica(llm("Llama-3.1-8B"), gpu("H100"), 2)
+    found = replica(llm("Llama-3.1-8B"), gpu("H100"), Layout(2))
 
     budget = found.budget
     used = found.engine.kv_blocks * 16 * 65_536
@@ -205,7 +206,7 @@ def test_a_replica_has_its_kv_blocks_and_its_memory():
 
 def test_more_gpus_hold_more_context():
     capacities = [
-        replica(llm("Qwen3-8B"), gpu("A100"), tp).engine.kv_capacity_tokens
+        replica(llm("Qwen3-8B"), gpu("A100"), Layout(tp)).engine.kv_capacity_tokens
         for tp in (1, 2, 4, 8)
     ]
 
@@ -238,7 +239,7 @@ def test_the_longest_request_is_what_llm_and_memory_allow():
 
 def test_an_llm_that_does_not_fit_is_refused_with_its_numbers():
     with pytest.raises(DoesNotFitError) as refusal:
-        replica(llm("Llama-3.1-70B"), gpu("H100"), 1)
+        replica(llm("Llama-3.1-70B"), gpu("H100"), Layout(1))
 
     # 0.92 · 79.19 GiB; 70,553,706,496 parameters of 2 bytes and their rotary table
     assert "72.85 GiB" in refusal.value.reason
@@ -257,7 +258,7 @@ def test_an_llm_that_does_not_fit_is_refused_with_its_numbers():
 )
 def test_a_tp_degree_that_cannot_split_the_llm_does_not_fit(model, name, tp, reason):
     with pytest.raises(DoesNotFitError, match=reason) as refusal:
-        replica(llm(model), gpu(name), tp)
+        replica(llm(model), gpu(name), Layout(tp))
 
     assert refusal.value.budget is None
 
@@ -266,15 +267,23 @@ def test_a_tp_degree_that_cannot_split_the_llm_does_not_fit(model, name, tp, rea
     "wrong",
     [
         {"tp": 0},
-        {"gpu_memory_utilization": 0.0},
-        {"gpu_memory_utilization": 1.1},
+        {"share": 0.0},
+        {"share": 1.1},
         {"weight_dtype": "fp3"},
         {"kv_dtype": "int2"},
     ],
 )
 def test_a_wrong_argument_is_an_input_error_and_not_a_misfit(wrong):
+    given = {"tp": 1, "share": 0.9, "weight_dtype": "bf16", "kv_dtype": "bf16"} | wrong
+
     with pytest.raises(InputError) as refusal:
-        replica(llm("Llama-3.1-8B"), gpu("H100"), **wrong)
+        replica(
+            replace(llm("Llama-3.1-8B"), weight_dtype=given["weight_dtype"]),
+            gpu("H100"),
+            Layout(given["tp"]),
+            memory=MemoryShare(given["share"]),
+            kv_dtype=given["kv_dtype"],
+        )
 
     assert not isinstance(refusal.value, DoesNotFitError)
 
@@ -291,7 +300,11 @@ def test_activations_grow_with_the_token_budget_and_the_requests_sampled():
     model = llm("Qwen3-8B")
     peaks = {
         (tokens, seqs): memory_budget(
-            model, 80 * 2**30, 1, tokens, max_num_seqs=seqs
+            model,
+            gpu("H100"),
+            Layout(),
+            EngineSettings(tokens, seqs),
+            MemoryShare(has_graphs=False),
         ).activation_bytes  # of vLLM before 0.21
         for tokens in (2048, 8192)
         for seqs in (256, 1024)
@@ -306,7 +319,9 @@ def test_activations_grow_with_the_token_budget_and_the_requests_sampled():
 def test_room_for_cuda_graphs_is_left_since_vllm_0_21():
     with_graphs = replica(llm("Llama-3.1-8B"), gpu("H100"))
 
-    on_top = replica(llm("Llama-3.1-8B"), gpu("H100"), room_for_graphs=False)
+    on_top = replica(
+        llm("Llama-3.1-8B"), gpu("H100"), memory=MemoryShare(has_graphs=False)
+    )
 
     more_bytes = with_graphs.budget.runtime_bytes - on_top.budget.runtime_bytes
     assert more_bytes / 2**30 == pytest.approx(0.84, abs=0.05)  # logged by vLLM 0.19

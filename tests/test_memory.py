@@ -1,22 +1,27 @@
 """Memory of a GPU against engines that started."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from capplan.llm.memory import memory_budget
 from hypothesis import given
 from hypothesis import strategies as st
 
+from capplan.deployment.engine import EngineSettings
+from capplan.deployment.memory import MemoryShare, memory_budget
+from capplan.engines.catalog import ENGINES
 from capplan.fleet.catalog import gpu
 from capplan.llm.catalog import llm
+from capplan.llm.layout import Layout
 
 GIB = 2**30
-ACCURACY = Path(__file__).parents[2] / "docs" / "accuracy.md"
+ACCURACY = Path(__file__).parents[1] / "docs" / "accuracy.md"
 ROW = re.compile(
     r"^\| (\S+) \| (\S+) \| ([^|]+) \| (\S+) \| (\S+) \| (\S+) %( \*)? \|$"
 )
-ENGINES = {"SGLang": "sglang", "vLLM": "vllm"}
+TITLED = {row.title: row for row in ENGINES.values()}
+H100 = replace(gpu("H100"), memory_bytes=80 * GIB)
 
 
 def rows():
@@ -29,16 +34,13 @@ def computed_gib(name, gpu_name, how):
     """Return the KV of ``vLLM 0.19, TP 2, 0.95, 8192, 1024``."""
     engine, tp, share, tokens, seqs = how.split(", ")
     named, _, version = engine.partition(" ")
-    captured = 0 if (named, version) == ("vLLM", "0.19") else 51
+    is_older = (named, version) == ("vLLM", "0.19")
     budget = memory_budget(
         llm(name),
-        gpu(gpu_name).memory_bytes,
-        int(tp.removeprefix("TP ")),
-        int(tokens.replace(" ", "")),
-        gpu_memory_utilization=float(share),
-        engine=ENGINES[named],
-        max_num_seqs=int(seqs),
-        graphs=captured,
+        gpu(gpu_name),
+        Layout(int(tp.removeprefix("TP "))),
+        EngineSettings(int(tokens.replace(" ", "")), int(seqs)),
+        MemoryShare(float(share), TITLED[named], has_graphs=not is_older),
     )
     return budget.kv_bytes / GIB
 
@@ -66,13 +68,13 @@ def test_kv_is_within_4_percent_of_what_the_engine_found_or_named(row):
 @pytest.mark.parametrize(("loaded_gib", "tp"), [(13.64, 1), (7.01, 2)])
 def test_experts_in_mxfp4_are_loaded_as_wide_as_their_kernels_are(loaded_gib, tp):
     # gpt-oss-20b on H100, vLLM 0.19: "Model loading took … GiB"
-    budget = memory_budget(llm("gpt-oss-20b"), 80 * GIB, tp, 8192)
+    budget = memory_budget(llm("gpt-oss-20b"), H100, Layout(tp), EngineSettings())
 
     assert budget.weight_bytes / GIB == pytest.approx(loaded_gib, rel=0.015)
 
 
 def test_gpt_oss_120b_loads_what_vllm_logs_on_hopper():
-    budget = memory_budget(llm("gpt-oss-120b"), 80 * GIB, 1, 8192)
+    budget = memory_budget(llm("gpt-oss-120b"), H100, Layout(), EngineSettings())
 
     assert 64.3 < budget.weight_bytes / GIB < 66.0
 
@@ -80,7 +82,7 @@ def test_gpt_oss_120b_loads_what_vllm_logs_on_hopper():
 def test_a_table_of_ten_million_positions_is_counted():
     scout = llm("Llama-4-Scout")
 
-    budget = memory_budget(scout, 80 * GIB, 4, 8192)
+    budget = memory_budget(scout, H100, Layout(4), EngineSettings())
 
     table_bytes = budget.weight_bytes - scout.weight_bytes_per_gpu(4)
     assert table_bytes == 2 * 10_485_760 * 128
@@ -91,8 +93,8 @@ def test_a_table_of_ten_million_positions_is_counted():
     st.sampled_from([1, 2, 4, 8]),
     st.lists(st.integers(1, 20_000), min_size=2, max_size=2).map(sorted),
     st.lists(st.integers(1, 4096), min_size=2, max_size=2).map(sorted),
-    st.sampled_from([0, 51, 83]),
-    st.sampled_from(["vllm", "sglang", "trtllm"]),
+    st.booleans(),
+    st.sampled_from(list(ENGINES.values())),
 )
 def test_more_tokens_and_requests_never_leave_more_kv(
     name, tp, tokens, seqs, graphs, engine
@@ -100,12 +102,10 @@ def test_more_tokens_and_requests_never_leave_more_kv(
     less, more = (
         memory_budget(
             llm(name),
-            80 * GIB,
-            tp,
-            most,
-            max_num_seqs=at_once,
-            graphs=graphs,
-            engine=engine,
+            H100,
+            Layout(tp),
+            EngineSettings(most, at_once),
+            MemoryShare(engine=engine, has_graphs=graphs),
         )
         for most, at_once in zip(tokens, seqs, strict=True)
     )
@@ -114,5 +114,5 @@ def test_more_tokens_and_requests_never_leave_more_kv(
     assert more.weight_bytes == less.weight_bytes
     parts = more.weight_bytes + more.activation_bytes + more.runtime_bytes
     assert more.kv_bytes <= more.engine_bytes - parts - more.comm_bytes or (
-        engine == "trtllm"
+        engine.name == "trtllm"
     )

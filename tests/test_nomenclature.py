@@ -3,12 +3,12 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from capplan.llm.memory import MemoryBudget
 
 import capplan
 from capplan.bounds.cost_bound import CostBound
 from capplan.deployment.cold_start import ColdStart
 from capplan.deployment.engine import EngineSettings
+from capplan.deployment.memory import MemoryBudget
 from capplan.deployment.pools import Pool
 from capplan.deployment.replica import Replica
 from capplan.deployment.split import SizeBand

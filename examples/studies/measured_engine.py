@@ -26,10 +26,11 @@ from served_tables import between
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.pools import Deployment
+from capplan.engines.catalog import EngineName
 from capplan.errors import CapplanWarning
 from capplan.fleet.catalog import gpu as find_gpu
 from capplan.latency.catalog import known_profile
-from capplan.latency.engine_rows import EngineName, EngineRow, engine_time
+from capplan.latency.engine_rows import EngineRow, engine_time
 from capplan.latency.engine_time import Basis, EngineTime
 from capplan.latency.measurements import PHASES, Points, read_points
 from capplan.latency.profile import Profile

@@ -27,6 +27,7 @@ from capplan.fleet.catalog import gpu
 from capplan.latency.catalog import find_profile
 from capplan.latency.contract import LatencyTables
 from capplan.llm.catalog import llm
+from capplan.llm.layout import Layout
 from capplan.simulator.results.request_times import RequestTimes
 from capplan.simulator.schedulers import parse_scheduler
 from capplan.simulator.simulate import simulate
@@ -67,7 +68,7 @@ def served(
         kv_block_bytes=BLOCK_BYTES,
         host_kv_gib=56e9 / 2**30,
     )
-    found = replica(llm("OPT-13B"), gpu("A100-80GB-SXM"), 1, engine)
+    found = replica(llm("OPT-13B"), gpu("A100-80GB-SXM"), Layout(1), engine)
     engine = replace(engine, kv_blocks=found.engine.kv_blocks)
     trace = requests(count, seed, rate_per_s)
     return simulate(

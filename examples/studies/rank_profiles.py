@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from capplan.llm.memory import memory_budget
 from kernel_profiles import (
     LEAST_KV_TOKENS,
     LLMS,
@@ -30,6 +29,8 @@ from kernel_profiles import (
     away_from_step,
 )
 
+from capplan.deployment.engine import EngineSettings
+from capplan.deployment.memory import MemoryShare, memory_budget
 from capplan.errors import InputError
 from capplan.fleet.catalog import gpu as find_gpu
 from capplan.latency.aiconfigurator import parse_source
@@ -183,7 +184,9 @@ def written(row: Row, out: Path) -> str:
 def room(row: Row) -> int:
     """Return the tokens of KV that fit beside a rank's weights."""
     llm, gpu, tp = find_llm(row.llm), find_gpu(row.gpu), row.layout.tp
-    budget = memory_budget(llm, gpu.memory_bytes, tp, 8192, layout=row.layout)
+    budget = memory_budget(
+        llm, gpu, row.layout, EngineSettings(), MemoryShare(has_graphs=False)
+    )
     return budget.kv_bytes // llm.kv_bytes_per_token_per_gpu(tp, "fp8")
 
 

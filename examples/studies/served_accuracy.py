@@ -64,6 +64,7 @@ from capplan.latency.roofline import roofline_profile
 from capplan.latency.with_engine import calibrated
 from capplan.llm.catalog import llm as find_llm
 from capplan.llm.catalog import twins
+from capplan.llm.layout import Layout
 
 ENOUGH = (2, 4)
 """Groups or families, and sweeps, from which a row has a spread of its own."""
@@ -288,7 +289,7 @@ def calibrate(key: Key, row: EngineRow, folder: Path) -> None:
     for tp in (1, 2, 4, 8):
         try:
             base = roofline_profile(llm, gpu, tp)
-            replica(llm, gpu, tp)
+            replica(llm, gpu, Layout(tp))
         except CapplanError:
             continue  # the LLM cannot be split so, or does not fit
         profile = calibrated(base, row.time).model_copy(

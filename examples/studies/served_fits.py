@@ -26,9 +26,10 @@ from capplan.calibration.sweep_fit import (
     fit_engine_time,
 )
 from capplan.calibration.sweep_score import SweepScore, score
+from capplan.engines.catalog import EngineName
 from capplan.errors import InputError
 from capplan.fleet.catalog import gpu as find_gpu
-from capplan.latency.engine_rows import EngineName, EngineRow, choose
+from capplan.latency.engine_rows import EngineRow, choose
 from capplan.latency.engine_time import Basis, EngineTime
 from capplan.latency.roofline import roofline_profile
 

@@ -12,7 +12,6 @@ the first columns.
 
 import numpy as np
 import pandas as pd
-from capplan.llm.memory import memory_budget
 from served_layouts import (
     ACCEPTED,
     ENGINES,
@@ -30,6 +29,7 @@ from served_layouts import (
 
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
+from capplan.deployment.memory import MemoryShare, memory_budget
 from capplan.deployment.pools import Deployment
 from capplan.deployment.speculation import ACCEPTANCE_ERROR, Speculation
 from capplan.errors import InputError
@@ -155,11 +155,10 @@ def blocks(run, layout: Layout) -> int:
     model = llm(LLMS[run.precision])
     budget = memory_budget(
         model,
-        gpu(GPUS[run.hardware]).memory_bytes,
-        layout.tp,
-        BUDGET,
-        gpu_memory_utilization=UTILIZATION,
-        layout=layout,
+        gpu(GPUS[run.hardware]),
+        layout,
+        EngineSettings(BUDGET),
+        MemoryShare(UTILIZATION, has_graphs=False),
     )
     per_token = model.kv_bytes_per_token_per_gpu(layout.tp, "fp8")
     return int(budget.kv_bytes // (16 * per_token))

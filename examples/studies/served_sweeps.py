@@ -18,6 +18,7 @@ from served_sets import DUMP, OLDER, load_tests
 from capplan.calibration.load_test import SweepPoint
 from capplan.calibration.sweep_fit import Served
 from capplan.deployment.engine import EngineSettings
+from capplan.deployment.memory import MemoryShare
 from capplan.deployment.replica import replica
 from capplan.errors import CapplanError
 from capplan.fleet.catalog import gpu as find_gpu
@@ -29,6 +30,7 @@ from capplan.latency.roofline import roofline_profile
 from capplan.latency.terms import tables
 from capplan.llm.architecture import Architecture
 from capplan.llm.dtypes import KV_BYTES
+from capplan.llm.layout import Layout
 
 DATA = Path(__file__).parents[3] / "shared" / "data"
 
@@ -89,9 +91,9 @@ class Sweep(NamedTuple):
             engine = replica(
                 self.llm,
                 at,
-                self.tp,
+                Layout(self.tp),
                 engine,
-                gpu_memory_utilization=0.9,
+                memory=MemoryShare(0.9),
                 kv_dtype=kv_dtype,
             ).engine
         except CapplanError:

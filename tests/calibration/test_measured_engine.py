@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from capplan.latency.engine_rows import EngineName, engine_time
+from capplan.engines.catalog import EngineName
+from capplan.latency.engine_rows import engine_time
 
 STUDIES = Path(__file__).parents[2] / "examples" / "studies"
 KERNELS = ("kernel-sum", "roofline")

@@ -11,8 +11,9 @@ import pytest
 
 from capplan.calibration.load_test import LoadTest, SweepPoint, load_test
 from capplan.deployment.engine import EngineSettings
+from capplan.engines.catalog import EngineName
 from capplan.latency.catalog import find_profile
-from capplan.latency.engine_rows import EngineName, engine_time
+from capplan.latency.engine_rows import engine_time
 from capplan.latency.engine_time import EngineTime
 from capplan.latency.terms import tables
 

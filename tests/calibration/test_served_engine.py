@@ -9,6 +9,7 @@ from capplan.errors import CapplanWarning, InputError
 from capplan.fleet.catalog import gpu
 from capplan.latency.fitted_profile import Identity
 from capplan.llm.catalog import llm
+from capplan.llm.layout import Layout
 
 IDENTITY = Identity("L4", "Llama-3.1-8B", 1, "vllm", "test", "measured")
 
@@ -56,7 +57,7 @@ def test_kv_blocks_are_estimated_as_for_a_plan_with_a_warning(kv_dtype, bytes_ra
     with pytest.warns(CapplanWarning, match="--kv-blocks is not given"):
         engine, source = served_engine(IDENTITY._replace(kv_dtype=kv_dtype), {})
 
-    plain = replica(llm("Llama-3.1-8B"), gpu("L4"), 1, engine).engine.kv_blocks
+    plain = replica(llm("Llama-3.1-8B"), gpu("L4"), Layout(1), engine).engine.kv_blocks
     assert engine.kv_blocks == pytest.approx(bytes_ratio * plain, rel=0.001)
     assert source == "estimated"
 

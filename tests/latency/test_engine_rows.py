@@ -4,14 +4,13 @@ import re
 
 import pytest
 
+from capplan.engines.catalog import EngineName, parse_engine
 from capplan.errors import CapplanWarning, InputError, ProfileError
 from capplan.latency.catalog import find_profile
 from capplan.latency.engine_rows import (
     NEWER_CARRIES,
     SHIPPED,
-    EngineName,
     engine_time,
-    parse_engine,
 )
 from capplan.latency.engine_rows import _read as read_rows
 from capplan.latency.with_engine import with_engine_time

@@ -16,6 +16,7 @@ from capplan.latency.estimate import estimate_from, estimated_profile
 from capplan.latency.profile_file import save_profile
 from capplan.latency.roofline import roofline_profile
 from capplan.llm.catalog import llm, llm_names
+from capplan.llm.layout import Layout
 
 
 @pytest.mark.parametrize(
@@ -48,7 +49,7 @@ def test_every_llm_can_be_estimated_or_has_a_reason_why_not(name):
     for on in map(gpu, ("H200-SXM", "B200-SXM", "B300-SXM", "L40S")):
         for tp in (1, 2, 4, 8):
             try:
-                engine = replica(found, on, tp).engine
+                engine = replica(found, on, Layout(tp)).engine
             except DoesNotFitError as error:
                 reasons.append(error.reason)
                 continue

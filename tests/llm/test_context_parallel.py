@@ -10,13 +10,14 @@ from capplan.errors import InputError
 from capplan.fleet.catalog import gpu
 from capplan.llm.catalog import llm
 from capplan.llm.context_parallel import check_dcp
+from capplan.llm.layout import Layout
 
 
 def sharing(name: str, on: str, tp: int, dcp: int, **more) -> Replica:
     engine = default_engine_settings(
         gpu(on), block_size=16 * dcp, decode_context_parallel_size=dcp
     )
-    return replica(llm(name), gpu(on), tp, engine, **more)
+    return replica(llm(name), gpu(on), Layout(tp), engine, **more)
 
 
 def test_eight_gpus_hold_eight_times_the_tokens_of_deepseek_r1():

@@ -145,7 +145,7 @@ def test_what_trtllm_serve_has_no_option_for_is_written_into_its_file():
 @pytest.mark.parametrize("name", FITTING)
 def test_every_flag_is_one_that_the_engine_has_and_is_read_back(name, engine):
     for _, found in of_all(name, engine):
-        assert found.engine == engine
+        assert found.engine.name == engine
         assert set(found.flags) <= KNOWN[engine]
         assert found.checkpoint in {*published(name).checkpoints.values(), YOURS}
         assert read_launch(found.line, found.notes) == found

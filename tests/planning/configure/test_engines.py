@@ -8,8 +8,8 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
+from capplan.engines.catalog import title_of
 from capplan.errors import CapplanError, InputError
-from capplan.latency.engine_time import ENGINES
 from capplan.planning.configure.configuration import only_configuration
 from capplan.planning.plan.plan import plan
 from capplan.planning.settings.plan import PlanSettings
@@ -170,9 +170,9 @@ def test_a_plan_of_another_engine_has_its_rules_defaults_times_and_command(
     assert f"rules: {rules}" in " ".join(text.split())
     said = {row.what: row for row in found.assumptions}
     kernels = said[f"kernels, {configuration}"]
-    assert kernels.value == f"of vLLM, not of {ENGINES[engine]} *"
+    assert kernels.value == f"of vLLM, not of {title_of(engine)} *"
     assert kernels.how == "assumed"
-    assert said["engine"].value.startswith(f"as {ENGINES[engine]} chooses: ")
+    assert said["engine"].value.startswith(f"as {title_of(engine)} chooses: ")
 
 
 def test_a_name_that_is_no_engine_is_refused():

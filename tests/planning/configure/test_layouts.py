@@ -6,11 +6,10 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from capplan.deployment.engine_defaults import graph_sizes
 
 from capplan.deployment.configuration import Configuration
-from capplan.deployment.engine import EngineSettings
 from capplan.deployment.pools import Deployment, Pool
+from capplan.engines.vllm import graph_sizes
 from capplan.errors import InputError
 from capplan.fleet.catalog import gpu
 from capplan.latency.rank_tables import RankWork
@@ -254,11 +253,9 @@ def test_the_engines_own_time_is_in_a_rank_and_its_factor_in_all_parts():
 
 
 def test_graphs_are_those_that_vllm_captures():
-    engine = EngineSettings(max_num_batched_tokens=8192, max_num_seqs=20)
-
-    assert graph_sizes(gpu("H200"), engine) == (1, 2, 4, 8, 16, 20, 24, 32, 40)
-    assert max(graph_sizes(gpu("H200"), EngineSettings())) == 512
-    assert max(graph_sizes(gpu("B200"), EngineSettings())) == 1024
+    assert graph_sizes(gpu("H200"), 20, 8192) == (1, 2, 4, 8, 16, 20, 24, 32, 40)
+    assert max(graph_sizes(gpu("H200"), 1024, 8192)) == 512
+    assert max(graph_sizes(gpu("B200"), 1024, 8192)) == 1024
 
 
 def test_the_command_has_the_flags_of_the_layout():

@@ -10,10 +10,10 @@ from capplan.bounds.certificate import check_document, seal
 from capplan.bounds.prices import engine_bounds, fit_prices
 from capplan.cli.main import exit_code
 from capplan.deployment.engine import EngineSettings
+from capplan.engines.catalog import VLLM
 from capplan.errors import InputError
 from capplan.latency.contract import linear_tables
 from capplan.planning.configure.scheduling import (
-    VLLM,
     scheduled,
     scheduling,
     widest_iterations,
@@ -110,7 +110,7 @@ def test_a_scheduler_says_what_it_does_not_have():
 
 @pytest.mark.thorough
 @pytest.mark.filterwarnings("ignore:.*continued in a straight line")
-@pytest.mark.parametrize("name", sorted(set(SCHEDULERS) - set(VLLM)))
+@pytest.mark.parametrize("name", sorted(set(SCHEDULERS) - set(VLLM.schedulers)))
 def test_a_plan_with_another_scheduler_names_it_and_is_verified(name):
     asked = {**ASKED, "slo": f"{ASKED['slo']},tbt=500ms"}  # which AccelGen needs
     result = plan(PlanSettings(**asked, scheduler=name))

@@ -2,9 +2,9 @@
 
 import pytest
 
+from capplan.engines.catalog import VLLM
 from capplan.errors import InputError
 from capplan.planning.configure.configuration import configurations, only_configuration
-from capplan.planning.configure.since import METHODS, SINCE
 from capplan.planning.settings.plan import PlanSettings, SimulateSettings
 
 GIVEN = {
@@ -24,7 +24,7 @@ def asked(version, **given):
 
 
 @pytest.mark.filterwarnings("ignore")
-@pytest.mark.parametrize("name", SINCE)
+@pytest.mark.parametrize("name", VLLM.since)
 def test_a_setting_is_refused_of_releases_before_its_first(name):
     given = {name: GIVEN[name]}
     if name != "decode_context_parallel_size":
@@ -35,12 +35,12 @@ def test_a_setting_is_refused_of_releases_before_its_first(name):
     named = "--enable-eplb" if "eplb" in name else f"--{flag}"
     with pytest.raises(InputError, match=f"{named} is not known of vLLM 0.8; expected"):
         list(configurations(asked("0.8", **given)))
-    assert list(configurations(asked(SINCE[name], **given)))
+    assert list(configurations(asked(VLLM.since[name], **given)))
     # A release without its patch may be the one that has it.
-    assert list(configurations(asked(SINCE[name].rpartition(".")[0], **given)))
+    assert list(configurations(asked(VLLM.since[name].rpartition(".")[0], **given)))
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", VLLM.drafts_since)
 def test_a_method_of_drafts_is_refused_of_releases_before_its_first(method):
     config = f'{{"method": "{method}", "num_speculative_tokens": 1}}'
     given = {"speculative_config": config, "acceptance_rates": (0.5,)}
