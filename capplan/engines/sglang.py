@@ -5,14 +5,7 @@ Defaults of srt/arg_groups/memory_hook.py and overrides.py.
 
 import math
 
-from capplan.engines.engine import (
-    Defaults,
-    Engine,
-    Options,
-    Start,
-    Taken,
-    above_one,
-)
+from capplan.engines.engine import Defaults, Engine, Options, Start, Taken, above_one
 from capplan.fleet.gpu import Gpu
 from capplan.llm.architecture import Architecture
 

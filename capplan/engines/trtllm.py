@@ -5,14 +5,7 @@ Its options were the same in the releases of 2025 and 2026.
 
 import math
 
-from capplan.engines.engine import (
-    Defaults,
-    Engine,
-    Options,
-    Start,
-    Taken,
-    above_one,
-)
+from capplan.engines.engine import Defaults, Engine, Options, Start, Taken, above_one
 from capplan.fleet.gpu import Gpu
 from capplan.llm.architecture import Architecture
 from capplan.llm.layout import Layout

@@ -8,14 +8,7 @@ import json
 import math
 from typing import Any
 
-from capplan.engines.engine import (
-    Defaults,
-    Engine,
-    Options,
-    Start,
-    Taken,
-    above_one,
-)
+from capplan.engines.engine import Defaults, Engine, Options, Start, Taken, above_one
 from capplan.fleet.gpu import Gpu
 from capplan.llm.architecture import Architecture
 

@@ -13,10 +13,11 @@ from served_fits import Found, Key, family_of
 from served_sets import DUMP, OTHER_CLUSTER
 
 from capplan.calibration.sweep_score import users_within
+from capplan.engines.catalog import title_of
 from capplan.files import write_texts
 from capplan.latency.capacity import LEVELS
 from capplan.latency.engine_rows import EngineRow
-from capplan.latency.engine_time import ENGINES, WIDE
+from capplan.latency.engine_time import WIDE
 
 if TYPE_CHECKING:
     from served_accuracy import Errors, Halves
@@ -189,7 +190,7 @@ def first_tokens(halved: Sequence[Found]) -> Iterator[str]:
         for point, loop in zip(sweep.points, one.loops, strict=True):
             if not point.ttft_s or point.is_burst or sweep.source == OTHER_CLUSTER:
                 continue
-            engine = ENGINES[sweep.engine]
+            engine = title_of(sweep.engine)
             users = point.concurrency or 0
             told = "medians" if point.median else "means"
             for name in (
