@@ -1,4 +1,5 @@
 import csv
+import re
 from dataclasses import fields
 from pathlib import Path
 
@@ -39,19 +40,8 @@ from capplan.planning.risk.result import (
     Worth,
 )
 from capplan.planning.size.search import TpOption, TpRow, TpSearch
-from capplan.report.pages import budget_columns
-from capplan.report.pages.autoscale import LOSSES
-from capplan.report.pages.autoscale import PATHS as AUTOSCALED
-from capplan.report.pages.candidates import ASKED, COLUMNS, PATHS
-from capplan.report.pages.classes import COLUMNS as CLASS_COLUMNS
-from capplan.report.pages.shared_fleet_rows import (
-    BILL,
-    HOURS,
-    MAP,
-    POOLS,
-    TENANTS,
-    WAYS,
-)
+from capplan.report.fields import declared
+from capplan.report.pages.candidates import ASKED
 from capplan.report.pages.system_columns import AT_RATES
 from capplan.report.pages.system_columns import COLUMNS as SYSTEM_COLUMNS
 from capplan.report.writers.requests import REQUEST_COLUMNS
@@ -96,30 +86,7 @@ def test_every_field_of_a_result_is_in_the_nomenclature(table):
 @pytest.mark.parametrize(
     "names",
     [
-        [column.name for column in COLUMNS],
         [*ASKED, "capplan_version"],
-        list(PATHS),
-        list(AUTOSCALED),
-        [column.name for column in LOSSES],
-        [
-            column.name
-            for name in (
-                "MONTHS",
-                "COMMITMENTS",
-                "HOURS",
-                "ALTERNATIVES",
-                "SCENARIOS",
-                "FLEETS",
-                "WAYS",
-            )
-            for column in getattr(budget_columns, name)
-            if column.name
-        ],
-        [column.name for column in CLASS_COLUMNS if column.name],
-        *[
-            [column.name for column in columns]
-            for columns in (BILL, HOURS, MAP, POOLS, TENANTS, WAYS)
-        ],
         [column.name for column in (*SYSTEM_COLUMNS, *AT_RATES)],
         ITERATION_COLUMNS,
         REQUEST_COLUMNS,
@@ -131,6 +98,33 @@ def test_every_column_of_a_file_is_in_the_nomenclature(names):
     known = {row["name"] for row in rows()}
 
     assert set(names) - known == set()
+
+
+@pytest.mark.parametrize("table", declared())
+def test_every_declared_field_is_in_the_nomenclature(table):
+    known = {row["name"] for row in rows()}
+    names = {
+        name
+        for row in declared()[table]
+        for name in (row.name, *row.ends)
+        if name and not name.startswith("*")
+    }
+    of_ends = {row.name for row in declared()[table] if "ends" in row.layout.split()}
+
+    assert names - of_ends - known == set()
+
+
+def test_every_table_of_fields_is_on_a_page():
+    code = "".join(
+        path.read_text(encoding="utf-8")
+        for path in (FILE.parent / "report").rglob("*.py")
+    )
+    rows = [row for table in declared().values() for row in table]
+    parts = {row.name[1:] for row in rows if row.name.startswith("*")}
+
+    on_pages = set(re.findall(r'fields\(\s*"(\w+)"', code))
+
+    assert {*declared()} == on_pages | parts
 
 
 def test_a_name_ends_in_its_unit():

@@ -106,7 +106,7 @@ def format_usd_change(amount: float) -> str:
 def at(value: Any, path: str) -> Any:
     """Return what lies at a path of attributes, keys and indices.
 
-    None where a part of the path, or the value before it, is None.
+    None where a part of the path is None, or a sequence ends before the index.
 
     Examples
     --------
@@ -118,8 +118,10 @@ def at(value: Any, path: str) -> Any:
             return None
         if isinstance(value, Mapping):
             value = value[part]
+        elif part.isdigit():
+            value = value[int(part)] if int(part) < len(value) else None
         else:
-            value = value[int(part)] if part.isdigit() else getattr(value, part)
+            value = getattr(value, part)
     return value
 
 
@@ -135,10 +137,13 @@ def starred(
     return told
 
 
-class Column(NamedTuple):
-    """One column of a table of results."""
+CSV, JSON = "CSV", "JSON"
 
-    name: str  # in CSV; empty: not there
+
+class Column(NamedTuple):
+    """A figure of a result: its key in the files, where it lies, how people read it."""
+
+    name: str  # in JSON and CSV; empty: in neither
     value: Callable[[Any], Any]  # of a row; may be None
     heading: str = ""  # for people; empty: not shown to them
     show: Callable[[Any], str] = str  # formats the value for people
@@ -146,6 +151,8 @@ class Column(NamedTuple):
     is_wide: bool = False  # a text that takes a line of its own on a phone
     leaves: int = 0  # order in which columns leave a narrow terminal; 0: it stays
     told: Callable[[Any], Any] | None = None  # what people read of a row instead
+    only: str = ""  # CSV or JSON, where the other has no such key
+    after: str = ""  # name behind which tables have it, which JSON has further on
 
     def text(self, row: Any) -> str:
         """Return the value for people; a dash where there is none."""
@@ -173,22 +180,11 @@ def column(
     justify: JustifyMethod = "right",
     *,
     path: str = "",
-    told: Callable[[Any], Any] | None = None,
-    is_wide: bool = False,
-    leaves: int = 0,
+    **layout: Any,
 ) -> Column:
     """Return the column of what lies at a path; by default that of its name."""
     place = path or name
-    return Column(
-        name,
-        lambda row: at(row, place),
-        heading,
-        show,
-        justify,
-        is_wide,
-        leaves,
-        told,
-    )
+    return Column(name, lambda row: at(row, place), heading, show, justify, **layout)
 
 
 def constant(name: str, value: Any) -> Column:
@@ -196,20 +192,36 @@ def constant(name: str, value: Any) -> Column:
     return Column(name, lambda row: value)
 
 
-def ends(name: str, path: str) -> tuple[Column, Column]:
-    """Return the columns of the ends of an interval; people are shown neither."""
-    return (
-        column(f"{name}_low", path=f"{path}.0"),
-        column(f"{name}_high", path=f"{path}.1"),
-    )
+def tabled(fields: Sequence[Column]) -> tuple[Column, ...]:
+    """Return the columns of tables, each behind the one that it names.
+
+    Examples
+    --------
+    >>> low, tp = column("low", after="tp"), column("tp")
+    >>> [each.name for each in tabled([low, column("pools", only=JSON), tp])]
+    ['tp', 'low']
+    """
+    kept = [each for each in fields if each.only != JSON]
+    found = [each for each in kept if not each.after]
+    for each in kept:
+        if each.after:
+            names = [other.name for other in found]
+            found.insert(names.index(each.after) + 1, each)
+    return tuple(found)
 
 
 def record(columns: Sequence[Column], row: Any) -> dict[str, Any]:
-    """Return the values of a row by the names of the columns that have one.
+    """Return the values of a row by the keys of the JSON.
 
     Examples
     --------
     >>> record([column("tp", "TP"), column("", "at", path="tp")], {"tp": 2})
     {'tp': 2}
     """
-    return {column.name: column.value(row) for column in columns if column.name}
+    kept = [each for each in columns if each.name and each.only != CSV]
+    return {each.name: each.value(row) for each in kept}
+
+
+def by_name(columns: Sequence[Column]) -> dict[str, Column]:
+    """Return the columns of files by their names."""
+    return {each.name: each for each in columns if each.name}

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
-from capplan.report.columns import Column, format_list
+from capplan.report.columns import Column, format_list, tabled
 
 FILES, TERMINAL = "files", "terminal"
 
@@ -49,12 +49,12 @@ class Table:
     @property
     def shown(self) -> list[Column]:
         """Columns for people."""
-        return [column for column in self.columns if column.heading]
+        return [column for column in tabled(self.columns) if column.heading]
 
     @property
     def named(self) -> list[Column]:
         """Columns for files."""
-        return [column for column in self.columns if column.name]
+        return [column for column in tabled(self.columns) if column.name]
 
 
 @dataclass(frozen=True)

@@ -43,10 +43,10 @@ from capplan.planning.settings.plan import PlanSettings
 from capplan.planning.shared_fleet.planned_llm import PlannedLlm, PlannedPool
 from capplan.planning.shared_fleet.settings import SharedFleetSettings
 from capplan.planning.shared_fleet.share_nodes import share_nodes
-from capplan.report.columns import at
+from capplan.report.columns import by_name
+from capplan.report.fields import fields
 from capplan.report.pages.candidates import candidate_values
 from capplan.report.pages.plan import plan_values
-from capplan.report.pages.what_if import PATHS
 from capplan.report.received.plan_figures import plan_figures
 from capplan.report.render.json_text import plain
 from capplan.report.workbook.plan_book import plan_workbook
@@ -126,7 +126,8 @@ def _told(
     yield "cost", best.cost.usd_per_month
     yield "capacity", usd_per_month(pools) or 0.0
     yield from _of_purchase(plan, settings, drawn, pools)
-    yield "what-if cell", at(SimpleNamespace(best=best), PATHS["usd_per_month"])
+    cell = by_name(fields("what_if"))["usd_per_month"]
+    yield "what-if cell", cell.value(SimpleNamespace(best=best))
     yield from _of_files(plan)
     pool = PlannedPool(
         "", best.gpu, pools[0].configuration.tp, count, price, drawn["tp"]

@@ -169,7 +169,7 @@ def test_no_two_files_or_columns_of_one_share_a_name(classed):
 
     assert {"plan.csv", "classes.csv", "lengths.csv", "counts.csv"} <= set(page.csv)
     for table in page.csv.values():
-        names = [column.name for column in table.columns if column.name]
+        names = [column.name for column in table.named]
         assert len(set(names)) == len(names)
 
 

@@ -9,8 +9,8 @@ from rich.console import Console
 
 from capplan.planning.configure.launch import Launch
 from capplan.report.columns import column
+from capplan.report.fields import fields
 from capplan.report.page import Page, Section, Table
-from capplan.report.pages.autoscale import _columns
 from capplan.report.pages.candidates import COLUMNS as PLAN
 from capplan.report.pages.plan import plan_page
 from capplan.report.pages.system_columns import OVERVIEW
@@ -92,7 +92,7 @@ def test_columns_leave_in_their_order_the_last_of_equals_first():
 
 
 @pytest.mark.parametrize(
-    "columns", [PLAN, OVERVIEW, _columns(None, has_break_even=True)]
+    "columns", [PLAN, OVERVIEW, fields("autoscale", break_even=str)]
 )
 def test_every_overview_keeps_the_attainment_at_80_columns(columns):
     stays = [each for each in columns if each.heading and not each.leaves]

@@ -69,7 +69,7 @@ def _hours(budget: Budget) -> Figure:
     return figure(
         "Hours against commitments",
         hour_axis(count),
-        Axis.above("nodes", digits, lines, max(*committed, 1.0)),
+        Axis.above("nodes", digits, lines, max((*committed, 1.0))),
         lines,
         rules,
         caption="What is above a line is on demand or spot; what is below it and not "

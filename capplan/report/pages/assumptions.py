@@ -2,7 +2,8 @@
 
 from capplan.planning.plan.result import Assumption, Plan
 from capplan.report import sentences
-from capplan.report.columns import column, format_share
+from capplan.report.columns import format_share
+from capplan.report.fields import fields
 from capplan.report.page import FILES, Section, Table
 from capplan.units import format_duration
 
@@ -15,11 +16,7 @@ HOW = {
 }
 """Headings of the assumptions by how each was obtained, most certain first."""
 
-ASSUMPTION = (
-    column("what", "quantity", justify="left", is_wide=True),
-    column("value", "value", justify="left", is_wide=True),
-    column("source", "source", justify="left", is_wide=True),
-)
+ASSUMPTION = fields("assumption")
 
 
 def assumption_sections(plan: Plan) -> list[Section]:

@@ -16,12 +16,12 @@ from capplan.report.charts.autoscale import figures
 from capplan.report.columns import (
     Column,
     at,
-    column,
     constant,
-    ends,
     format_count,
     format_share,
+    record,
 )
+from capplan.report.fields import fields
 from capplan.report.money import in_its_currency
 from capplan.report.page import Fact, Page, Section, Table, Tile, about
 from capplan.report.render.json_text import plain
@@ -30,27 +30,7 @@ from capplan.units import format_duration, format_usd
 
 SCHEMA = "capplan.autoscale/1"
 DIGEST = "document_digest"
-
-PATHS = {
-    "name": "name",
-    "policy": "policy",
-    "slo_attainment": "slo_attainment",
-    "worst_hour_attainment": "worst_hour_attainment",
-    "meets": "meets",
-    "mean_replicas": "hours.mean_replicas",
-    "peak_replicas": "hours.peak_replicas",
-    "gpu_hours_paid": "gpu_hours_paid",
-    "gpu_hours_ready": "gpu_hours_ready",
-    "gpu_hours_busy": "gpu_hours_busy",
-    "actions_per_day": "hours.actions_per_day",
-    "usd_per_month": "outcome.usd_per_month",
-    "static_replicas": "static_replicas",
-    "static_gpu_hours": "static_gpu_hours",
-    "pays": "pays",
-    "break_even_cold_start_s": "break_even_s.0",
-    "break_even_cold_start_s_interval": "break_even_s",
-}
-"""Where the values of a policy lie, by the keys of the JSON."""
+_PAYS = "pays up to"
 
 
 def _break_even(pair: tuple[float | None, float | None]) -> str:
@@ -61,47 +41,13 @@ def _break_even(pair: tuple[float | None, float | None]) -> str:
     return format_duration(low) if high is not None else f"> {format_duration(low)}"
 
 
-def _column(name: str, heading: str = "", show: Any = str, **layout: Any) -> Column:
-    return column(name, heading, show, path=PATHS[name], **layout)
+def _policy(bound: float | None) -> list[Column]:
+    """Return the figures of a policy, with the bound, which is of all."""
+    policy = fields("autoscale", break_even=_break_even)
+    return [*policy, constant("lower_bound_gpu_hours", bound)]
 
 
-def _columns(bound: float | None, has_break_even: bool) -> tuple[Any, ...]:
-    pays_up_to = column("", "pays up to", _break_even, path="break_even_s", leaves=3)
-    return (
-        column("name", "policy", justify="left"),
-        column("policy"),
-        column("slo_attainment", "attainment", format_share),
-        column("worst_hour_attainment", "worst hour", format_share),
-        _column("mean_replicas", "mean", format_count, leaves=5),
-        _column("peak_replicas", "peak", format_count, leaves=5),
-        _column("usd_per_month", "$ per month", format_usd),
-        column("gpu_hours_paid", "GPU-h paid", format_count, leaves=6),
-        column("gpu_hours_ready", "ready", format_count, leaves=1),
-        column("gpu_hours_busy", "busy", format_count, leaves=2),
-        _column("actions_per_day", "actions a day", format_count, leaves=1),
-        column("static_replicas", "fixed, as good", format_count, leaves=7),
-        column("static_gpu_hours"),
-        column("of_static", "of its bill", format_share, leaves=4),
-        *((pays_up_to,) if has_break_even else ()),
-        *ends("break_even_cold_start_s", "break_even_s"),
-        column("meets"),
-        constant("lower_bound_gpu_hours", bound),
-    )
-
-
-LOSSES = (
-    column("what", "lost", justify="left"),
-    column("fleet", "fleet", justify="left"),
-    column("replica_count", "replicas", format_count, leaves=2),
-    column("replicas_gone", "gone", format_count),
-    column("nodes_gone", "nodes gone", format_count),
-    column("slo_attainment", "attainment", format_share),
-    column("worst_hour_attainment", "worst hour", format_share),
-    column("gone_attainment", "while gone", format_share),
-    column("recomputed", "recomputed", format_count, leaves=1),
-    column("meets", "keeps it", lambda keeps: "yes" if keeps else "no"),
-    column("spares", "spares that keep it", format_count, leaves=3),
-)
+LOSSES = fields("autoscale_loss")
 
 
 @in_its_currency
@@ -128,7 +74,11 @@ def autoscale_page(result: Autoscaled) -> Page:
             "target for less; "
         )
     note += "perfect knows the arrivals to come."
-    columns = _columns(result.lower_bound_gpu_hours, has_break_even)
+    columns = [
+        each
+        for each in _policy(result.lower_bound_gpu_hours)
+        if has_break_even or each.heading != _PAYS
+    ]
     table = Table(columns, rows, note=note, style=style)
     lost_note = (
         "“while gone” counts the requests that arrive while replicas are gone; the "
@@ -260,6 +210,7 @@ def _replica(configuration: Configuration) -> str:
 def autoscale_values(result: Autoscaled) -> dict[str, Any]:
     """Return the keys and values of ``autoscale.json``."""
     bound, pool = result.lower_bound_gpu_hours, result.deployment.pool
+    policy = _policy(bound)
     values = {
         "schema": SCHEMA,
         "gpu": pool.configuration.gpu or None,
@@ -278,11 +229,9 @@ def autoscale_values(result: Autoscaled) -> dict[str, Any]:
         "replica_load_of": at(result.sustained, "replica_count"),
         "lower_bound_gpu_hours": bound,
         "lower_bound_window_s": at(result.bound, "window_s"),
-        "fixed": None if result.fixed is None else _row(result.fixed, bound),
-        "policies": [_row(row, bound) for row in result.policies],
-        "losses": [
-            {each.name: each.value(loss) for each in LOSSES} for loss in result.losses
-        ],
+        "fixed": result.fixed and record(policy, result.fixed),
+        "policies": [record(policy, row) for row in result.policies],
+        "losses": [record(LOSSES, loss) for loss in result.losses],
         "interrupted": result.interrupted,
         "trace_source": result.trace_source,
         "profile_note": pool.configuration.note,
@@ -299,8 +248,3 @@ def digest_of(document: Mapping[str, Any]) -> str:
     bare = {name: value for name, value in document.items() if name != DIGEST}
     encoded = json.dumps(plain(bare), sort_keys=True, ensure_ascii=True).encode()
     return hashlib.sha256(encoded).hexdigest()
-
-
-def _row(row: PolicyResult, bound: float | None) -> dict[str, Any]:
-    values = {name: at(row, path) for name, path in PATHS.items()}
-    return {**values, "lower_bound_gpu_hours": bound}

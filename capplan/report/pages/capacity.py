@@ -6,57 +6,14 @@ from typing import Any
 
 from capplan.planning.size.capacity import Capacity, Served
 from capplan.report import sentences
-from capplan.report.columns import at, column, ends, format_count
+from capplan.report.columns import format_count, record
+from capplan.report.fields import fields
 from capplan.report.page import Fact, Page, Section, Table, about
 from capplan.units import format_usd
 
 SCHEMA = "capplan.capacity/2"
 
-PATHS = {
-    "gpu": "pool.configuration.gpu",
-    "tp": "pool.configuration.tp",
-    "layout": "pool.configuration.key.1",
-    "gpus_per_replica": "pool.configuration.gpus",
-    "replica_count": "pool.replica_count",
-    "gpu_count": "deployment.gpu_count",
-    "slo_text": "slo_text",
-    "attainment_text": "attainment_text",
-    "max_rate_per_s": "max_rate_per_s",
-    "busiest_hour_per_s": "busiest_hour_per_s",
-    "max_rate_per_s_interval": "max_rate_per_s_interval",
-    "upper_bound_rate_per_s": "upper_bound_rate_per_s",
-    "max_users": "max_users",
-    "max_users_interval": "max_users_interval",
-    "usd_per_month": "usd_per_month",
-    "router": "deployment.placed_by",
-    "scheduler": "pool.configuration.engine.scheduler",
-    "infeasible_reason": "reason",
-    "profile_note": "pool.configuration.note",
-}
-"""Where the values of a fleet lie, by the keys of the JSON."""
-
-COLUMNS = (
-    column("gpu", "GPU", justify="left", path=PATHS["gpu"]),
-    column(
-        "tp",
-        "TP",
-        path=PATHS["tp"],
-        told=lambda row: row.pool.configuration.layout.degrees,
-    ),
-    column("layout", path=PATHS["layout"]),
-    column("gpus_per_replica", path=PATHS["gpus_per_replica"]),
-    column("replica_count", "replicas", format_count, path=PATHS["replica_count"]),
-    column("gpu_count", "GPUs", format_count, path=PATHS["gpu_count"], leaves=2),
-    column("slo_text", "within", justify="left", is_wide=True),
-    column("max_rate_per_s", "requests/s", format_count),
-    *ends("max_rate_per_s", PATHS["max_rate_per_s_interval"]),
-    column("busiest_hour_per_s", path="busiest_hour_per_s"),
-    column("upper_bound_rate_per_s", "at most", format_count, leaves=1),
-    column("max_users", "users", format_count),
-    *ends("max_users", PATHS["max_users_interval"]),
-    column("usd_per_month", "$ per month", format_usd),
-    column("infeasible_reason", path="reason"),
-)
+_FLEET = fields("capacity", tp=lambda row: row.pool.configuration.layout.degrees)
 
 
 def capacity_page(capacity: Capacity) -> Page:
@@ -78,7 +35,7 @@ def capacity_page(capacity: Capacity) -> Page:
     def style(row: Served) -> str:
         return "best" if row is best else "fail" if row.reason else ""
 
-    table = Table(COLUMNS, capacity.rows, note=note, style=style)
+    table = Table(_FLEET, capacity.rows, note=note, style=style)
     return Page(
         "capacity",
         sentences.pools(best.deployment),
@@ -111,9 +68,7 @@ def _lead(best: Served) -> str:
 
 def capacity_values(capacity: Capacity) -> dict[str, Any]:
     """Return the best fleet by its keys, then all, by the keys of ``capacity.json``."""
-    rows = [
-        {name: at(row, path) for name, path in PATHS.items()} for row in capacity.rows
-    ]
+    rows = [record(_FLEET, row) for row in capacity.rows]
     return {
         "schema": SCHEMA,
         **rows[0],

@@ -5,16 +5,9 @@ from collections.abc import Iterable
 from capplan.planning.evaluate.classes import ClassResult
 from capplan.planning.evaluate.run import Run
 from capplan.planning.evaluate.work import Work
-from capplan.report.columns import (
-    Column,
-    column,
-    ends,
-    format_count,
-    format_interval,
-    format_share,
-)
+from capplan.report.columns import Column, column, format_share
+from capplan.report.fields import fields
 from capplan.report.page import Section, Table
-from capplan.units import format_duration
 
 MOST_SHOWN = 20
 """Rows shown to people; all are in the files."""
@@ -22,21 +15,8 @@ _SHARES = (
     "“of cost”: parts of the replica time, of a prompt the time by which it lengthens "
     "iterations, of each output token its part of one at the mean batch"
 )
-_INTERVAL = "slo_attainment_interval"
 
-COLUMNS = (
-    column("class_name", heading="class", justify="left"),
-    column("slo_text", heading="limits", justify="left", is_wide=True),
-    column("attainment", heading="asked", show=format_share),
-    Column("attainment_of", lambda row: "; ".join(row.attainment_of)),
-    column("slo_attainment", heading="attained", show=format_share),
-    column("", "95 % interval", format_interval, path=_INTERVAL, leaves=1),
-    *ends("slo_attainment", _INTERVAL),
-    column("counted_request_count", "requests", format_count, leaves=2),
-    column("ttft_p99_s", "p99 TTFT", format_duration),
-    column("tpot_p99_s", "p99 TPOT", format_duration),
-    column("e2e_p99_s", "p99 e2e", format_duration),
-)
+COLUMNS = fields("class", attainment_of=lambda row: "; ".join(row.attainment_of))
 """Columns of a class; ``attainment`` may be asked of several classes together."""
 
 

@@ -11,7 +11,8 @@ from capplan.planning.evaluate.highest_rate import STEP
 from capplan.planning.size.prospects import price_of
 from capplan.report import sentences
 from capplan.report.charts.compare import figures
-from capplan.report.columns import Column, at, column, format_count, record
+from capplan.report.columns import Column, at, format_count, record
+from capplan.report.fields import fields
 from capplan.report.page import FILES, TERMINAL, Fact, Page, Section, Table
 from capplan.report.pages.candidates import pool_values
 from capplan.report.pages.system_columns import (
@@ -191,16 +192,8 @@ def _runs_as(row: SystemResult) -> str:
     return "; ".join(filter(None, parts))
 
 
-_RUNS_AS = (
-    column("name", "system", justify="left", is_wide=True),
-    Column(
-        "",
-        _runs_as,
-        "scheduler, router, predictor, engine",
-        justify="left",
-        is_wide=True,
-    ),
-    column("source", "source", justify="left", is_wide=True),
+_RUNS_AS = fields(
+    "system_runs_as", **{"scheduler, router, predictor, engine": _runs_as}
 )
 
 

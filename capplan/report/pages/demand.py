@@ -6,26 +6,20 @@ from typing import Any
 from capplan.placement.demand_law import DemandLaw, workers_interval
 from capplan.planning.money.cost import usd_per_month
 from capplan.planning.plan.demand import Demand
-from capplan.report.columns import at, column
+from capplan.report.columns import at, record
+from capplan.report.fields import fields
 from capplan.report.page import Fact, Page, Section, Table
-from capplan.report.pages.candidates import COLUMNS, PATHS
 from capplan.units import format_usd
 
 SCHEMA = "capplan.demand/2"
 
-_POINT = ("replica_count", "gpu_count", "lower_bound_gpu_count", "slo_attainment")
-_COSTS = ("usd_per_h", "usd_per_month")
+_POINT = fields("demand")
 _FAR = 2.0
 """Times the highest simulated rate beyond which an extrapolation is doubtful."""
 
 
 def demand_page(demand: Demand) -> Page:
     """Return the simulated counts, the line through them and its extrapolations."""
-    columns = (
-        column("rate_per_s", "requests/s", "{:g}".format, path="0"),
-        *(row.within("1") for row in COLUMNS if row.name in _POINT),
-        column("usd_per_month", "$ per month", format_usd, path="1.cost.usd_per_month"),
-    )
     points = list(zip(demand.rates_per_s, demand.candidates, strict=True))
     facts: list[Fact] = [("no line through these counts", demand.no_law)]
     if demand.law is not None:
@@ -33,7 +27,7 @@ def demand_page(demand: Demand) -> Page:
         for rate in demand.extrapolated_per_s:
             fact = _extrapolated(demand, demand.law, rate)
             facts.append((f"{rate:g} requests/s, extrapolated", fact))
-    table = Table(columns, points)
+    table = Table(_POINT, points)
     return Page(
         "demand",
         f"Replicas against requests/s: {demand.configuration}",
@@ -46,7 +40,7 @@ def demand_page(demand: Demand) -> Page:
 
 
 def _scheduler(demand: Demand) -> str:
-    return str(at(demand.candidates[0], PATHS["scheduler"]))
+    return str(at(demand.candidates[0], "configuration.engine.scheduler"))
 
 
 def _line(law: DemandLaw) -> str:
@@ -83,9 +77,8 @@ def demand_values(demand: Demand) -> dict[str, Any]:
         "gpus_per_replica": demand.configuration.gpus,
         "scheduler": _scheduler(demand),
         "points": [
-            {"rate_per_s": rate}
-            | {name: at(row, PATHS[name]) for name in (*_POINT, *_COSTS)}
-            for rate, row in zip(demand.rates_per_s, demand.candidates, strict=True)
+            record(_POINT, point)
+            for point in zip(demand.rates_per_s, demand.candidates, strict=True)
         ],
         **{
             name: at(law, name)

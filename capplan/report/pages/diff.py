@@ -5,7 +5,6 @@ from typing import Any, NamedTuple
 
 from capplan.report.columns import (
     DASH,
-    Column,
     at,
     column,
     format_cents,
@@ -13,6 +12,7 @@ from capplan.report.columns import (
     format_share,
     plural,
 )
+from capplan.report.fields import fields
 from capplan.report.page import Page, Section, Table
 from capplan.report.pages.diff_values import diff_values
 from capplan.report.received.diff_causes import Cause, price_text
@@ -70,7 +70,7 @@ def _page(diff: PlanDiff, most_rows: int) -> Page:
             _candidates(diff, most_rows),
         ],
         values=lambda: diff_values(diff),
-        csv={"diff.csv": Table(_CSV, diff.candidates)},
+        csv={"diff.csv": Table(fields("diff"), diff.candidates)},
     )
 
 
@@ -272,29 +272,11 @@ def _moved(row: CandidateChange) -> str:
     return signed_usd(round(100 * after) - round(100 * before))
 
 
-_CANDIDATE = (
-    column("name", "plan", justify="left"),
-    Column("", _both("status"), "status", justify="left"),
-    Column("", _both("gpu_count"), "GPUs"),
-    Column("", _both("node_count"), "nodes"),
-    column("", "$ per month before", format_cents, path="old.usd_per_month"),
-    column("", "after", format_cents, path="new.usd_per_month"),
-    Column("", _moved, "change"),
+_CANDIDATE = fields(
+    "diff_change",
+    status=_both("status"),
+    GPUs=_both("gpu_count"),
+    nodes=_both("node_count"),
+    change=_moved,
 )
 """Columns of the configurations that changed."""
-
-_CSV = (
-    column("name"),
-    *(
-        column(f"{side}_{name}", path=f"{side}.{path}")
-        for side in ("old", "new")
-        for name, path in (
-            ("status", "status"),
-            ("gpu_count", "gpu_count"),
-            ("node_count", "node_count"),
-            ("usd_per_month", "usd_per_month"),
-            ("slo_attainment", "attained"),
-        )
-    ),
-)
-"""Columns of all configurations in CSV."""

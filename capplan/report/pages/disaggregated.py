@@ -8,15 +8,9 @@ from capplan.planning.evaluate.candidate import Candidate
 from capplan.planning.plan.result import Plan
 from capplan.report import sentences
 from capplan.report.charts.motion import pool_figures
-from capplan.report.columns import (
-    Column,
-    column,
-    format_count,
-    format_fine_usd,
-    format_share,
-)
+from capplan.report.columns import format_count, format_fine_usd
+from capplan.report.fields import fields
 from capplan.report.page import Fact, Figure, Section, Table
-from capplan.units import format_duration, format_usd
 
 
 def pool_sections(plan: Plan) -> list[Section]:
@@ -78,42 +72,18 @@ def _usd_difference(saved: float) -> str:
     return f"{format_fine_usd(abs(saved))} per hour {'less' if saved > 0 else 'more'}"
 
 
-_KINDS = (
-    Column(
-        "",
-        lambda row: "disaggregated" if row.pools else "aggregated",
-        "prompts and decoding",
-        justify="left",
-    ),
-    column("gpu", "GPU", justify="left"),
-    column(
-        "",
-        "replicas",
-        sentences.pools,
-        path="run.deployment",
-        justify="left",
-        is_wide=True,
-    ),
-    column("gpu_count", "GPUs", format_count),
-    column("lower_bound_gpu_count", "at least", format_count),
-    column("", "attainment", format_share, path="run.judgement.attainment.share"),
-    Column(
-        "", lambda row: row.run.judgement.p99_s("ttft_s"), "p99 TTFT", format_duration
-    ),
-    Column(
-        "", lambda row: row.run.judgement.p99_s("tpot_s"), "p99 TPOT", format_duration
-    ),
-    column("", "$ per hour", format_usd, path="cost.usd_per_h"),
+_KINDS = fields(
+    "disaggregated",
+    pools=sentences.pools,
+    **{
+        "prompts and decoding": lambda row: (
+            "disaggregated" if row.pools else "aggregated"
+        ),
+        "p99 TTFT": lambda row: row.run.judgement.p99_s("ttft_s"),
+        "p99 TPOT": lambda row: row.run.judgement.p99_s("tpot_s"),
+    },
 )
-
-_POOLS = (
-    column("role", "pool", justify="left"),
-    column("tp", "TP"),
-    column("replica_count", "replicas", format_count),
-    column("gpu_count", "GPUs", format_count),
-    column("lower_bound_gpu_count", "at least", format_count),
-    column("busy_share", "busy", format_share),
-)
+_POOLS = fields("disaggregated_pool")
 
 
 def one_fewer(disaggregated: Candidate) -> str:

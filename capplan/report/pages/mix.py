@@ -14,6 +14,7 @@ from capplan.report.columns import (
     format_interval,
     format_share,
 )
+from capplan.report.fields import fields
 from capplan.report.page import FILES, Fact, Section, Table
 from capplan.units import format_usd
 from capplan.workload.trace import MAX_TOKENS
@@ -182,11 +183,4 @@ def _range(ends: tuple[int, int]) -> str:
     return f"{low:,} to {high:,}"
 
 
-_POOLS = (
-    Column("", attrgetter("name"), "pool", justify="left"),
-    column("replica_count", "replicas", format_count),
-    column("gpu_count", "GPUs", format_count),
-    column("share_of_requests", "requests", format_share),
-    column("slo_attainment", "attainment", format_share),
-    column("busy_share", "busy", format_share),
-)
+_POOLS = fields("mix_pool", pool=attrgetter("name"))

@@ -8,10 +8,9 @@ from typing import Any
 from capplan.fleet.offer import Offer
 from capplan.planning.money.cost import HOURS_PER_MONTH
 from capplan.planning.money.prices import Offers
-from capplan.report.columns import Column, column, format_fine_usd
+from capplan.report.fields import fields
 from capplan.report.page import Page, Section, Table
 from capplan.report.render.json_text import plain
-from capplan.units import format_usd
 
 SCHEMA = "capplan.prices/1"
 
@@ -25,27 +24,7 @@ class Row:
     usd_per_month: float | None  # of a node, or of a GPU where it is priced alone [$]
 
 
-def _of(name: str, heading: str = "", show: Any = str, **layout: Any) -> Column:
-    return column(name, heading, show, path=f"offer.{name}", **layout)
-
-
-_COLUMNS = (
-    _of("gpu", "GPU", justify="left"),
-    _of("provider", "provider", justify="left"),
-    _of("node", "node", justify="left"),
-    _of("gpus_per_node", "GPUs"),
-    _of("nvlink_domain_gpus", "NVLink", leaves=1),
-    _of("kind_and_term", "kind", justify="left"),
-    _of("usd_per_node_h", "$ per node-h", format_fine_usd),
-    _of("usd_per_gpu_h", "$ per GPU-h", format_fine_usd),
-    column("usd_per_month", "$ per month", format_usd, leaves=1),
-    _of("as_of", "as of", justify="left"),
-    _of("basis", "basis", justify="left", leaves=1),
-    column("taken", "plans buy", justify="left"),
-    *map(_of, ("region", "term_months", "upfront_share", "min_nodes", "min_months")),
-    *map(_of, ("min_usd_per_month", "billing_step_s", "notice_s")),
-    *map(_of, ("interruption_per_month", "max_share", "source", "note")),
-)
+_COLUMNS = fields("price")
 
 
 def prices_page(found: Offers) -> Page:

@@ -3,15 +3,10 @@
 from capplan.planning.evaluate.candidate import Candidate
 from capplan.planning.evaluate.probe import Probe
 from capplan.planning.money.cost import usd_per_month
-from capplan.report.columns import (
-    Column,
-    column,
-    format_count,
-    format_interval,
-    format_share,
-)
+from capplan.report.columns import Column, format_count, format_share
+from capplan.report.fields import fields
 from capplan.report.page import FILES, Section, Table
-from capplan.units import format_duration, format_usd
+from capplan.units import format_usd
 
 
 def _result(probe: Probe) -> str:
@@ -28,15 +23,7 @@ def _counts_of(probe: Probe) -> str:
     return " + ".join(map(format_count, probe.counts))
 
 
-_PROBES = (
-    column("replica_count", "replicas", told=_counts_of),
-    column("slo_attainment", "attainment", format_share),
-    column("", "95 % interval", format_interval, path="slo_attainment_interval"),
-    column("ttft_p99_s", "p99 TTFT", format_duration),
-    column("tpot_p99_s", "p99 TPOT", format_duration),
-    column("e2e_p99_s", "p99 e2e", format_duration),
-    Column("", _result, "result", justify="left"),
-)
+_PROBES = fields("probe", replica_count=_counts_of, result=_result)
 
 
 def probes_section(best: Candidate) -> Section:

@@ -6,30 +6,20 @@ from typing import Any
 
 from capplan.profiling.expected import ExpectedRun
 from capplan.profiling.runner import Measured
-from capplan.report.columns import Column, column, format_count, record
+from capplan.report.columns import record
+from capplan.report.fields import fields
 from capplan.report.page import Page, Section, Table
-from capplan.units import format_duration
 
-_MEASURED = (
-    column("gpu", "GPU", justify="left"),
-    column("llm", "LLM", justify="left"),
-    column("tp", "TP"),
-    column("point_count", "points", format_count),
-    column("noisy_count", "noisy", format_count),
-    column("failure"),
-    column("advice"),
-    Column("profile_path", lambda row: _path(row.profile_path), "profile"),
-    column("refusal"),
-    Column("points_path", lambda row: _path(row.points_path)),
-    Column("log_path", lambda row: _path(row.log_path)),
+_MEASURED = fields(
+    "profile",
+    profile_path=lambda row: _path(row.profile_path),
+    points_path=lambda row: _path(row.points_path),
+    log_path=lambda row: _path(row.log_path),
 )
-
-_EXPECTED = (
-    column("tp", "TP"),
-    Column("points", lambda row: len(row.plan.points), "points", format_count),
-    column("rounds", "rounds"),
-    column("expected_s", "expected", format_duration),
-    Column("skipped", lambda row: len(row.plan.skipped), "left out"),
+_EXPECTED = fields(
+    "dry_run",
+    points=lambda row: len(row.plan.points),
+    skipped=lambda row: len(row.plan.skipped),
 )
 
 

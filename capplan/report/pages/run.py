@@ -14,14 +14,14 @@ from capplan.report.charts.fleet import fleet_figures, latency_figures
 from capplan.report.charts.motion import motion_figures
 from capplan.report.charts.plan import run_curve
 from capplan.report.columns import (
-    at,
     column,
     format_count,
     format_fine_usd,
     format_share,
+    record,
 )
+from capplan.report.fields import fields
 from capplan.report.page import FILES, Fact, Figure, Page, Section, Table
-from capplan.report.pages.candidates import RUN_PATHS
 from capplan.report.pages.classes import classes_section, classes_table
 from capplan.report.pages.motion import motion_section, motion_values
 from capplan.report.pages.plan import launch_section
@@ -44,40 +44,7 @@ METRICS = {
 STATISTICS = ("mean", *(f"p{level:g}" for level in PERCENTILES))
 """Headings of the statistics of each latency."""
 
-_PATHS = {
-    "tp": "configuration.tp",
-    "layout": "configuration.key.1",
-    "gpus_per_replica": "configuration.gpus",
-    "replica_count": "replica_count",
-    "gpu_count": "deployment.gpu_count",
-    **RUN_PATHS,
-    "attainment_by_limit": "judgement.attainment.by_limit",
-    "stable": "judgement.stable",
-    "goodput_per_s": "goodput_per_s",
-    "output_tokens_per_s": "output_tokens_per_s",
-    "span_output_tokens_per_s": "span_output_tokens_per_s",
-    "usd_per_h": "cost.usd_per_h",
-    "usd_per_month": "cost.usd_per_month",
-    "usd_per_year": "cost.usd_per_year",
-    "price": "configuration.price",
-    "engine": "configuration.engine",
-    "launch_line": "launch.line",
-    "launch_notes": "launch.notes",
-    "prefill_launch_line": "prefill_launch.line",
-    "profile_note": "configuration.note",
-    "warnings": "warnings",
-    "busy_share": "busy_share",
-    "preemptions": "simulation.totals.preemptions",
-    "request_count": "simulation.totals.request_count",
-    "completed": "simulation.completed",
-    "iteration_count": "simulation.iteration_count",
-    "trace_source": "trace_source",
-    "trace_notes": "trace_notes",
-    "rate_per_s": "simulation.totals.rate_per_s",
-    "duration_s": "simulation.totals.duration_s",
-    "interrupted": "simulation.interrupted",
-}
-"""Where the values of a run lie, by the keys of the JSON."""
+_FIELDS = fields("run")
 
 
 def run_page(run: Run) -> Page:
@@ -126,7 +93,7 @@ def run_values(run: Run) -> dict[str, Any]:
     values = {
         "schema": SCHEMA,
         "gpu": run.configuration.gpu or None,
-        **{name: at(run, path) for name, path in _PATHS.items()},
+        **record(_FIELDS, run),
         "slo_text": run.slo and run.slo.describe(simulation.class_names),
         "latency": {
             name: dict(zip(STATISTICS, judgement.percentiles[name], strict=True))

@@ -5,7 +5,8 @@ from functools import partial
 from typing import Any
 
 from capplan.planning.size.search import Search, TpRow
-from capplan.report.columns import DASH, column, format_count, format_fine_usd
+from capplan.report.columns import DASH, format_count, format_fine_usd
+from capplan.report.fields import fields
 from capplan.report.page import Fact, Page, Section, Table
 from capplan.units import format_duration
 
@@ -17,20 +18,7 @@ def _positive(count: float) -> str:
     return format_count(count) if count else DASH
 
 
-_USD = "saturated_usd_per_million_output_tokens"
-
-COLUMNS = (
-    column("gpu", "GPU", justify="left"),
-    column("tp", "TP"),
-    column("kv_batch", "batch KV holds", _positive),
-    column("tpot_batch", "batch in TPOT", _positive),
-    column("batch", "batch", _positive),
-    column("iteration_s", "iteration", format_duration),
-    column("tokens_per_s_per_gpu", "tokens/s per GPU", _positive),
-    column(_USD, "$/Mtok out, saturated", format_fine_usd),
-    column("binding", "binds", justify="left"),
-    column("infeasible_reason"),
-)
+_COLUMNS = fields("search", positive=_positive)
 
 
 def search_page(search: Search) -> Page:
@@ -63,7 +51,7 @@ def search_page(search: Search) -> Page:
         "at a steady full batch only, which “saturated” dollars are of: `capplan plan` "
         "simulates prefill and queueing, and prices tokens at the traffic."
     )
-    table = Table(COLUMNS, found.rows, style=style)
+    table = Table(_COLUMNS, found.rows, style=style)
     return Page(
         "search",
         f"None can serve {search.llm}"

@@ -8,7 +8,8 @@ from capplan.planning.plan.beyond_peak import TIMES
 from capplan.planning.plan.result import Plan
 from capplan.planning.plan.throughput import PLANNED, SATURATED, WITHIN_SLO, Throughput
 from capplan.report.charts.served import length_figures, traffic_figures
-from capplan.report.columns import column, format_count, format_share
+from capplan.report.columns import format_count, format_share
+from capplan.report.fields import fields
 from capplan.report.page import FILES, Fact, Section, Table
 from capplan.report.window_sentences import window_length
 from capplan.units import format_duration, format_usd
@@ -20,31 +21,9 @@ def _told(row: Throughput) -> str:
     return f"{row.what}: {window_length(row.width_s)}"
 
 
-THROUGHPUT = (
-    column("what", "what", justify="left", told=_told),
-    column("width_s"),
-    column("rate_per_s", "requests/s", format_count),
-    column("prompt_tokens_per_s", "prompt tokens/s", format_count),
-    column("output_tokens_per_s", "output tokens/s", format_count),
-    column("used_share", "used by the plan", format_share),
-)
-TRAFFIC = (
-    column("start_s", path="0"),
-    column("rate_per_s", path="1"),
-    column("prompt_tokens_per_s", path="2"),
-    column("output_tokens_per_s", path="3"),
-)
-LENGTHS = (
-    column(
-        "class_name", "class", justify="left", told=lambda row: row.class_name or "all"
-    ),
-    column("request_count", "requests", format_count),
-    *(
-        column(f"{kind}_tokens_{at}", f"{at} {kind}", format_count)
-        for kind in ("prompt", "output")
-        for at in ("mean", "p50", "p90", "p99")
-    ),
-)
+THROUGHPUT = fields("throughput", what=_told)
+TRAFFIC = fields("traffic")
+LENGTHS = fields("lengths", class_name=lambda row: row.class_name or "all")
 
 
 def served_llm(plan: Plan) -> str:

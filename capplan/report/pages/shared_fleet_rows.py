@@ -16,72 +16,19 @@ from capplan.planning.shared_fleet.result import (
     total_usd,
 )
 from capplan.report import sentences
-from capplan.report.columns import column, format_cents, format_count, format_share
-from capplan.units import format_usd
+from capplan.report.fields import fields
 
 IDLE = "idle"
 """Who uses GPUs that are in no replica."""
 
 
-BILL = (
-    column("who", "LLM", justify="left"),
-    column("pool", "nodes", justify="left"),
-    column("gpu_hours_per_month", "GPU-h a month", format_count),
-    column("share", "share", format_share),
-    column("usd_per_month", "$ per month", format_cents),
-)
-TENANTS = (
-    column("name", "LLM", justify="left"),
-    column("pool", "nodes", justify="left"),
-    column("tp", "TP"),
-    column("gpus_per_replica", "GPUs each", format_count),
-    column("most_replicas", "replicas", format_count),
-    column("fewest_replicas", "fewest", format_count, leaves=2),
-    column("mean_replicas", "mean", format_count, leaves=1),
-    column("failure_domains", "nodes it is on", format_count),
-    column("nodes_alone", "nodes alone", format_count),
-)
-POOLS = (
-    column("pool", "nodes", justify="left"),
-    column("gpus_per_node", "GPUs"),
-    column("joint_peak_nodes", "joint peak", format_count),
-    column("separate_peak_nodes", "separate", format_count),
-    column("at_once_nodes", "all at once", format_count, leaves=2),
-    column("mean_nodes", "mean", format_count, leaves=1),
-    column("spare_nodes", "spares", format_count),
-    column("spare_nodes_low"),
-    column("spare_nodes_high"),
-    column("usd_per_node_h", "$ per node-h", format_cents, leaves=3),
-    column("stranded_usd_per_month", "stranded", format_cents),
-    column("off_peak_usd_per_month", "off-peak", format_cents),
-    column("spares_usd_per_month", "$ of spares", format_cents),
-)
-WAYS = (
-    column("name", "way", justify="left"),
-    column("nodes", "nodes", format_count),
-    column("spares", "spares", format_count),
-    column("usd_per_month", "$ per month", format_usd),
-)
-HOURS = (
-    column("pool"),
-    column("hour"),
-    column("name"),
-    column("replicas"),
-    column("gpus"),
-    column("nodes"),
-)
-MAP = (
-    column("pool"),
-    column("node_number"),
-    column("name"),
-    column("replica"),
-    column("gpus"),
-)
-ALIKE = (
-    column("pool", "nodes", justify="left"),
-    column("count", "alike", format_count),
-    column("text", "replicas on each", justify="left", is_wide=True),
-)
+BILL = fields("fleet_bill")
+TENANTS = fields("fleet_llm")
+POOLS = fields("fleet_pool")
+WAYS = fields("fleet_way")
+HOURS = fields("fleet_hour")
+MAP = fields("fleet_map")
+ALIKE = fields("fleet_alike")
 
 
 @dataclass(frozen=True)

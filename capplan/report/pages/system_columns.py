@@ -4,11 +4,10 @@ from collections.abc import Iterable
 from typing import Any
 
 from capplan.planning.compare.equal_hardware import OperatingPoint
-from capplan.report.columns import Column, column, ends, format_count, format_share
-from capplan.report.pages.candidates import PATHS
+from capplan.report.columns import Column, by_name, column, format_count, record
+from capplan.report.fields import fields
 from capplan.report.sentences import shares
-from capplan.units import format_duration, format_usd
-from capplan.workload.predictors import PredictionError
+from capplan.units import format_duration
 
 LATENCIES = {
     "ttft_s": "TTFT",
@@ -18,23 +17,6 @@ LATENCIES = {
     "normalized_latency_s": "e2e per token",
 }
 """Latencies compared, and their headings."""
-
-
-def _best(name: str, heading: str = "", show: Any = str, **layout: Any) -> Column:
-    """Return the column of a value of the best candidate."""
-    return column(name, heading, show, path=f"candidate.{PATHS[name]}", **layout)
-
-
-def _gpus(of: str) -> Column:
-    """Return the column of the GPUs with one kind of seats and token budget."""
-    return column(
-        f"{of}_gpu_count", f"GPUs, {of}", format_count, path=f"{of}.gpu_count"
-    )
-
-
-def _served_with(name: str, heading: str) -> Column:
-    """Return the column of an engine setting on equal hardware."""
-    return column(name, heading, format_count, path=f"served_engine.{name}")
 
 
 def _latency(metric: str, level: float) -> Column:
@@ -47,18 +29,7 @@ def _latency(metric: str, level: float) -> Column:
     )
 
 
-COUNTS = (
-    column("slo_attainment", "attained", format_share),
-    *ends("slo_attainment", "slo_attainment_interval"),
-    column("attainment_by_class", "by class", shares, "left", is_wide=True),
-    column("goodput_per_s", "goodput/s", format_count),
-    column("output_tokens_per_s", "tokens/s to the end", format_count),
-    column("span_output_tokens_per_s", "in the span", format_count),
-    column("request_count"),
-    column("preemptions", "preemptions", format_count),
-    column("swaps", "swaps", format_count),
-    column("paused_s", "mean pause", format_duration),
-)
+COUNTS = fields("point", shares=shares)
 
 SERVED = (
     *COUNTS,
@@ -83,38 +54,12 @@ def _both(metric: str) -> Column:
 BOTH = tuple(map(_both, LATENCIES))
 """Latencies of a ``OperatingPoint``, two to a column."""
 
-PRICE = (
-    column("name", "system", justify="left"),
-    column("status"),
-    _best("gpu", "GPU", justify="left"),
-    _best("tp", "TP"),
-    _best("gpu_count", "GPUs", format_count),
-    _gpus("tuned"),
-    _gpus("published"),
-    _best("replica_count", "replicas", format_count),
-    _best("lower_bound_gpu_count", "at least", format_count),
-    _best("usd_per_h"),
-    _best("usd_per_month", "$ per month", format_usd),
-    _best("decided"),
-    _best("too_close"),
-    _best("binding", "binds", justify="left"),
-    column("infeasible_reason", path="reason"),
-    column("room_tokens"),
-    column("refused_share"),
-    column("refused_token_share"),
-)
+PRICE = fields("system")
 """Columns of what a system needs, a ``SystemResult``."""
 
-HELD = column("max_rate_per_s", "max rate/s", format_count)
-HELD_USERS = column("max_users", "max users", format_count)
+HELD, HELD_USERS, BINDING, *BUDGETS = fields("system_held")
 ASKED = column("rate_per_s", "asked/s", format_count)
 """Rate at which users ask, who wait for their answers."""
-
-BINDING = column("binding_setting", "binds", justify="left")
-BUDGETS = (
-    _served_with("max_num_batched_tokens", "token budget"),
-    _served_with("max_num_seqs", "seats"),
-)
 
 COLUMNS = (
     *PRICE,
@@ -122,18 +67,7 @@ COLUMNS = (
     BINDING,
     *BUDGETS,
     *(each.within("served") for each in SERVED),
-    column("not_served"),
-    column("scheduler"),
-    column("router"),
-    column("predictor"),
-    *(
-        column(f"prediction_error_{part}", path=f"prediction_error.{part}")
-        for part in PredictionError._fields
-    ),
-    column("published_prediction_error"),
-    column("predictions_matter"),
-    column("given"),
-    column("source"),
+    *fields("system_runs"),
 )
 """All columns of a system, in the order of the CSV."""
 
@@ -147,7 +81,7 @@ _OVERVIEW: tuple[str, ...] = (
 _OVERVIEW += ("slo_attainment", "goodput_per_s", "max_rate_per_s", "ttft_p99_s")
 _OVERVIEW += ("tpot_p99_s", "e2e_p99_s", "output_tokens_per_s")
 _OVERVIEW += ("span_output_tokens_per_s", "binding_setting")
-_BY_NAME = {column.name: column for column in COLUMNS}
+_BY_NAME = by_name(COLUMNS)
 _LEAVES = {
     "span_output_tokens_per_s": 1,
     "output_tokens_per_s": 1,
@@ -191,6 +125,5 @@ OF_USERS = (AT_RATES[0], column("users", path="1.users"), *AT_RATES[1:])
 
 def curve_values(served: OperatingPoint) -> dict[str, Any]:
     """Return the values of a system at one load by the names of their columns."""
-    values = {column.name: column.value(served) for column in SERVED}
     users = {} if served.users is None else {"users": served.users}
-    return {**users, "rate_per_s": served.rate_per_s, **values}
+    return {**users, "rate_per_s": served.rate_per_s, **record(SERVED, served)}

@@ -6,56 +6,17 @@ from typing import Any
 from capplan.planning.plan.plan import NOT_IN_THE_RESULT
 from capplan.planning.what_if.what_if import Cell, WhatIf
 from capplan.report.charts.what_if import figures
-from capplan.report.columns import (
-    Column,
-    at,
-    column,
-    ends,
-    format_count,
-    format_fine_usd,
-    format_list,
-    format_share,
-)
+from capplan.report.columns import Column, at, format_list, record
+from capplan.report.fields import fields
 from capplan.report.money import in_its_currency
 from capplan.report.page import Fact, Page, Section, Table
-from capplan.report.pages.candidates import PATHS as CANDIDATE
 from capplan.report.sentences import plural
 from capplan.units import format_usd
 
 SCHEMA = "capplan.whatif/1"
+_API = "API $ per month"
 
-_OF_BEST = (
-    "gpu",
-    "tp",
-    "layout",
-    "gpus_per_replica",
-    "replica_count",
-    "gpu_count",
-    "lower_bound_gpu_count",
-    "usd_per_h",
-    "usd_per_month",
-    "usd_per_month_range",
-    "nodes",
-    "usd_per_million_input_tokens",
-    "usd_per_million_output_tokens",
-    "usd_per_million_total_tokens",
-    "slo_attainment",
-    "slo_attainment_interval",
-    "decided",
-    "binding",
-    "router",
-)
-PATHS = {
-    "status": "status",
-    "rate_per_s": "plan.rate_per_s",
-    "slo_text": "plan.slo_text",
-    "attainment_text": "plan.attainment_text",
-    **{name: f"best.{CANDIDATE[name]}" for name in _OF_BEST},
-    "usd_per_request": "usd_per_request",
-    "api_usd_per_month": "api_usd_per_month",
-    "reason": "reason",
-}
-"""Where the values of a cell lie, by the keys of the JSON, after what is varied."""
+_FIELDS = fields("what_if")
 
 _HEADINGS = {
     "llm": "LLM",
@@ -110,9 +71,9 @@ def _lead(result: WhatIf, feasible: list[Cell]) -> str:
     """Return the cells that cost least and most; without prices, in GPUs."""
     if not feasible:
         return f"None is feasible: {result.cells[0].reason}."
-    priced = all(at(cell, PATHS["usd_per_month"]) is not None for cell in feasible)
-    name = "usd_per_month" if priced else "gpu_count"
-    ordered = sorted(feasible, key=lambda cell: at(cell, PATHS[name]))
+    priced = all(at(cell, "best.cost") is not None for cell in feasible)
+    path = "best.cost.usd_per_month" if priced else "best.gpu_count"
+    ordered = sorted(feasible, key=lambda cell: at(cell, path))
     told = [f"{_figures(cell)} ({cell})" for cell in (ordered[0], ordered[-1])]
     left = len(result.cells) - len(feasible)
     rest = f"; {left} of {len(result.cells)} not feasible" if left else ""
@@ -122,19 +83,14 @@ def _lead(result: WhatIf, feasible: list[Cell]) -> str:
 
 
 def _figures(cell: Cell) -> str:
-    gpus = plural(at(cell, PATHS["gpu_count"]), "GPU")
-    usd = at(cell, PATHS["usd_per_month"])
+    gpus = plural(at(cell, "best.gpu_count"), "GPU")
+    usd = at(cell, "best.cost.usd_per_month")
     return gpus if usd is None else f"{gpus}, {format_usd(usd)} a month"
 
 
 def _columns(result: WhatIf) -> list[Column]:
     """Return the columns: what is varied, then what it takes."""
-
-    def shown(name: str, heading: str, show: Any = str, leaves: int = 0) -> Column:
-        return column(name, heading, show, path=PATHS[name], leaves=leaves)
-
-    with_api = "API $ per month" if result.settings.get("api_price") else ""
-    columns = [
+    varied = [
         Column(
             key_of(name),
             partial(_value, name=name),
@@ -144,40 +100,14 @@ def _columns(result: WhatIf) -> list[Column]:
         )
         for name in result.vary
     ]
-    columns += [
-        shown("status", ""),
-        shown("rate_per_s", "requests/s", format_count, leaves=1),
-        Column("", lambda cell: cell.best, "configuration", justify="left"),
-        shown("gpu", ""),
-        shown("tp", ""),
-        shown("layout", ""),
-        shown("gpus_per_replica", ""),
-        shown("replica_count", "replicas", format_count),
-        shown("gpu_count", "GPUs", format_count),
-        shown("lower_bound_gpu_count", "at least", format_count, leaves=2),
-        shown("slo_attainment", "attainment", format_share, leaves=5),
-        *ends("slo_attainment", PATHS["slo_attainment_interval"]),
-        shown("decided", ""),
-        shown("usd_per_h", ""),
-        shown("usd_per_month", "$ per month", format_usd),
-        shown("api_usd_per_month", with_api, format_usd),
-        shown("usd_per_request", "$ per request", format_fine_usd, leaves=3),
-        *(
-            shown(f"usd_per_million_{kind}_tokens", heading, format_fine_usd, leaves=4)
-            for kind, heading in (("input", "$/Mtok in"), ("output", "$/Mtok out"))
-        ),
-        shown("usd_per_million_total_tokens", ""),
-        shown("binding", ""),
-        shown("slo_text", ""),
-        shown("attainment_text", ""),
-        shown("reason", ""),
-    ]
-    varied = {key_of(name) for name in result.vary}
-    return [
-        each._replace(name="")
-        if index >= len(result.vary) and each.name in varied
-        else each
-        for index, each in enumerate(columns)
+    names = {each.name for each in varied}
+    without = "" if result.settings.get("api_price") else _API
+    return varied + [
+        each._replace(
+            name="" if each.name in names else each.name,
+            heading="" if each.heading == without else each.heading,
+        )
+        for each in _FIELDS
     ]
 
 
@@ -216,6 +146,6 @@ def what_if_values(result: WhatIf) -> dict[str, Any]:
 def _cell_values(cell: Cell) -> dict[str, Any]:
     """Return a cell: what is varied comes first, and wins over the best's."""
     varied = {key_of(name): _value(cell, name) for name in cell.values}
-    values = {name: at(cell, path) for name, path in PATHS.items()}
+    values = record(_FIELDS, cell)
     values["settings"] = cell.settings.document(NOT_IN_THE_RESULT)
     return {**varied, **{k: v for k, v in values.items() if k not in varied}}
