@@ -11,12 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from capplan.bounds.asked import Asked
-from capplan.bounds.lower_bound import (
-    QUICK,
-    Pricing,
-    prefill_prices_s,
-    proven_pricings,
-)
+from capplan.bounds.lower_bound import QUICK, Pricing, prefill_prices_s, proven_pricings
 from capplan.bounds.prices import engine_bounds, fit_prices, prove_prefill_price
 from capplan.bounds.standing import standing_s
 from capplan.bounds.work import Requests

@@ -129,11 +129,6 @@ def replica(
     reported_kv_blocks, reported_kv_tokens
         Capacity reported by an engine, used instead of the estimate; tokens without
         DCP. [blocks], [tokens]
-
-    Raises
-    ------
-    DoesNotFitError
-        When TP cannot split the LLM or exceeds the node, or memory is short.
     """
     engine = engine or default_engine_settings(gpu)
     _check_split(llm, gpu, layout, engine.decode_context_parallel_size)

@@ -82,13 +82,7 @@ class Split:
         return tuple(dealt(row) for row in self.parts)
 
     def pools_of(self, trace: Trace) -> np.ndarray:
-        """Return the pool of each request, shape (n,).
-
-        Raises
-        ------
-        InputError
-            When a request is of no band.
-        """
+        """Return the pool of each request, shape (n,)."""
         pools = np.full(len(trace), -1, np.int64)
         of_class = cache(partial(_of_class, trace))
         for band, turn in zip(self.bands, self.turns, strict=True):

@@ -227,11 +227,7 @@ def kernel_dtypes(source: Source, tp: int) -> tuple[str, str, dict[str, str]]:
     those that were measured together with its attention, in 16 bits.
     """
     from aiconfigurator_core.sdk.config import ModelConfig
-    from aiconfigurator_core.sdk.models import (
-        check_is_moe,
-        get_model,
-        get_model_family,
-    )
+    from aiconfigurator_core.sdk.models import check_is_moe, get_model, get_model_family
 
     model = source.model
     settings = ModelConfig(

@@ -13,11 +13,6 @@ def check_dcp(llm: Architecture | None, tp: int, dcp: int) -> None:
     """Refuse a DCP degree that vLLM does not start; name the nearest that it does.
 
     Without an LLM only the TP degree is looked at.
-
-    Raises
-    ------
-    InputError
-        When it does not divide TP, KV is not copied so often, or layers have windows.
     """
     if dcp == 1:
         return

@@ -38,13 +38,7 @@ def largest_share(llm: Architecture, stages: int) -> float:
 
 
 def check_pp(llm: Architecture, stages: int) -> None:
-    """Refuse stages without a layer, and layers that are not counted alike.
-
-    Raises
-    ------
-    InputError
-        With the nearest degree that works.
-    """
+    """Refuse stages without a layer, and layers that are not counted alike."""
     if stages > llm.layers:
         raise InputError(
             f"{llm.name} has {llm.layers} layers, too few for pipeline_parallel_size "

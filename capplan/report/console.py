@@ -139,9 +139,7 @@ def request_progress(
         TextColumn,
         TimeRemainingColumn,
     )
-    from rich.progress import (
-        Progress as Bars,
-    )
+    from rich.progress import Progress as Bars
 
     arrivals = TextColumn("{task.completed:,.0f} requests{task.description}")
     columns = (BarColumn(), TaskProgressColumn(), arrivals, TimeRemainingColumn())

@@ -66,13 +66,7 @@ def _pairs(text: str) -> dict[str, Any]:
 
 
 def parse_scenarios(given: Mapping[str, Mapping[str, Any]]) -> dict[str, Scenario]:
-    """Return scenarios by their name.
-
-    Raises
-    ------
-    InputError
-        For a name without letters, too many of them, a key that is none, or a value.
-    """
+    """Return scenarios by their name."""
     if len(given) > MOST_SCENARIOS:
         raise InputError(f"{len(given)} scenarios; expected at most {MOST_SCENARIOS}")
     return {name: _scenario(name, changed) for name, changed in given.items()}

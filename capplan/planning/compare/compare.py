@@ -6,11 +6,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from capplan.deployment.configuration import Configuration
-from capplan.errors import (
-    HorizonWarning,
-    InputError,
-    collected_warnings,
-)
+from capplan.errors import HorizonWarning, InputError, collected_warnings
 from capplan.planning.compare.equal_hardware import (
     Entrant,
     Hardware,

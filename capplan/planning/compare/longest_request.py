@@ -41,11 +41,6 @@ def slo_of_rest(slo: Slo, trace: Trace, kept: np.ndarray) -> Slo:
 
     ``kept`` says which are not, shape (n,), bool. What was refused counts as missed:
     where 0.5 % are, 99 % of all are 99.5 % of the rest.
-
-    Raises
-    ------
-    InputError
-        When more is refused than may miss.
     """
     of = slo.group_of(trace.request_class, trace.class_names)
     targets = dict(slo.targets)

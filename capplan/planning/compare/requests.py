@@ -96,13 +96,7 @@ class Requests:
         return f"{amount:,.0f} user{'' if amount == 1 else 's'}"
 
     def within(self, room_tokens: int | None) -> "Requests":
-        """Return the requests without those longer than the room of a system.
-
-        Raises
-        ------
-        InputError
-            When more are than may miss the SLO.
-        """
+        """Return the requests without those longer than the room of a system."""
         base = self.read.base
         tokens = base.prompt_tokens + base.output_tokens
         kept = tokens <= (room_tokens or math.inf)

@@ -8,11 +8,7 @@ from capplan.planning.settings.fleet import DEFAULT_HAND_OFF
 from capplan.planning.settings.groups import BUDGETS
 from capplan.planning.settings.plan import PlanSettings
 from capplan.simulator.hand_offs import computes_last_again
-from capplan.simulator.schedulers import (
-    SCHEDULERS,
-    check_name,
-    parse_scheduler,
-)
+from capplan.simulator.schedulers import SCHEDULERS, check_name, parse_scheduler
 from capplan.simulator.schedulers.own_file import file_of
 
 ROOM = "room"

@@ -100,14 +100,7 @@ class Launch:
 
 
 def read_launch(line: str, notes: tuple[str, ...] = ()) -> Launch:
-    """Return the command that a launch line holds.
-
-    Raises
-    ------
-    InputError
-        When it is not the command of an engine, a checkpoint, then flags with at most
-        one value.
-    """
+    """Return the command that a launch line holds."""
     try:
         words = tuple(shlex.split(line))
     except ValueError as error:

@@ -60,11 +60,6 @@ def curve_of_trace(trace: Trace, window_s: float) -> DemandCurve:
 
     The rate of an hour is that of its busiest window: its mean hides the peaks that
     replicas must serve. A last hour of less than a window is left out.
-
-    Raises
-    ------
-    InputError
-        When the requests do not span a day.
     """
     assert trace.arrival_s is not None
     check_window(window_s)

@@ -29,12 +29,7 @@ from capplan.planning.plan.told import Told
 from capplan.planning.prove.proof import bound_held
 from capplan.planning.settings.plan import PlanSettings
 from capplan.planning.size.bounded import bounded, with_bounds
-from capplan.planning.size.candidates import (
-    evaluate,
-    is_tuned,
-    pruned,
-    tune,
-)
+from capplan.planning.size.candidates import evaluate, is_tuned, pruned, tune
 from capplan.planning.size.cautions import uncertainty
 from capplan.planning.size.disaggregated import disaggregated, started, worth
 from capplan.planning.size.insisted import insisted

@@ -8,12 +8,7 @@ from typing import Any
 import numpy as np
 
 from capplan.bounds.bound_check import COLUMNS, Inputs
-from capplan.bounds.certificate import (
-    Reproduction,
-    certificate,
-    pool_proof,
-    pools_of,
-)
+from capplan.bounds.certificate import Reproduction, certificate, pool_proof, pools_of
 from capplan.bounds.lower_bound import Bound, lower_bound
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings

@@ -43,13 +43,7 @@ APART, AT_ONCE, JOINT, BY_HOUR = (
 def share_nodes(
     llms: Sequence[PlannedLlm], settings: SharedFleetSettings
 ) -> SharedFleet:
-    """Return planned LLMs on shared nodes, with spares and each one's part of the bill.
-
-    Raises
-    ------
-    InputError
-        Where plans ask different prices for the same node.
-    """
+    """Return LLMs on shared nodes, with spares and the share of each in the bill."""
     curves = {llm.name: folded(llm.curve) for llm in llms if llm.curve is not None}
     for name, hours in _shifts(llms, settings).items():
         curves[name] = np.roll(curves[name], hours)

@@ -15,10 +15,7 @@ from capplan.planning.evaluate.candidate import Candidate
 from capplan.planning.evaluate.executors import Interrupted
 from capplan.planning.evaluate.inputs import PlanInputs
 from capplan.planning.evaluate.probe import Probe
-from capplan.planning.evaluate.run import (
-    Run,
-    run_of,
-)
+from capplan.planning.evaluate.run import Run, run_of
 from capplan.planning.evaluate.too_slow import too_slow
 from capplan.planning.load.unbatched import unbatched
 from capplan.planning.money.quota import over_quota

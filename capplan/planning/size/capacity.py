@@ -10,12 +10,7 @@ import numpy as np
 
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.pools import Deployment, Pool
-from capplan.errors import (
-    HostFullError,
-    InputError,
-    collected_warnings,
-    warn,
-)
+from capplan.errors import HostFullError, InputError, collected_warnings, warn
 from capplan.planning.configure.configuration import configurations, runnable
 from capplan.planning.configure.deployments import one_pool
 from capplan.planning.configure.excluded import Excluded
@@ -139,13 +134,7 @@ def capacity(
 def _of_the_size(
     settings: CapacitySettings, tried: list[Configuration | Excluded]
 ) -> list[Configuration | Excluded]:
-    """Return what was tried; what is too large for the size is excluded with why.
-
-    Raises
-    ------
-    InputError
-        When all are, by the smallest.
-    """
+    """Return what was tried; what is too large for the size is excluded with why."""
     found: list[Configuration | Excluded] = []
     refused: list[tuple[int, InputError]] = []
     for row in tried:

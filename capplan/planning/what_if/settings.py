@@ -87,13 +87,7 @@ class WhatIfSettings(PlanSettings):
         return {name: self.vary[name] for name in VARY if name in self.vary}
 
     def values(self) -> Iterator[dict[str, str]]:
-        """Yield the values of each cell by name, the last name's change fastest.
-
-        Raises
-        ------
-        InputError
-            When nothing is varied, or too much.
-        """
+        """Yield the values of each cell by name, the last name's change fastest."""
         names = list(self.varied())
         if not names:
             raise InputError(

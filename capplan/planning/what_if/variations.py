@@ -113,13 +113,7 @@ def check_varied(name: str) -> None:
 
 
 def varied(of: Scenario, values: Mapping[str, str]) -> PlanSettings:
-    """Return the settings of a plan with other values of some of them.
-
-    Raises
-    ------
-    InputError
-        With the value that is wrong.
-    """
+    """Return the settings of a plan with other values of some of them."""
     settings = of.settings
     for name, text in values.items():
         try:

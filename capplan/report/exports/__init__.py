@@ -41,11 +41,6 @@ def exported(
 
     ``image``, ``checkpoint`` and ``cold_start_s`` are the user's, in place of the
     target's and the plan's. [s]
-
-    Raises
-    ------
-    InputError
-        When the file is no plan of this release, or the target cannot express it.
     """
     if target not in TARGETS:
         raise InputError(

@@ -2,13 +2,7 @@
 
 import math
 
-from capplan.report.exports.export import (
-    Export,
-    image_of,
-    one_node,
-    one_pool,
-    routed,
-)
+from capplan.report.exports.export import Export, image_of, one_node, one_pool, routed
 from capplan.report.exports.gpu_names import gpu_names
 from capplan.report.exports.planned import Planned, check_repository
 from capplan.report.exports.pods import IMAGE, PORT, drain_s, grace_s

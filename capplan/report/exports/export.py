@@ -32,13 +32,7 @@ class Export:
 
 
 def image_of(given: str | None, default: str) -> str:
-    """Return the container image.
-
-    Raises
-    ------
-    InputError
-        When what was given is not one.
-    """
+    """Return the container image."""
     if given is not None and not _IMAGE.fullmatch(given):
         raise InputError(f"--image {given}: expected NAME:TAG")
     return given or default

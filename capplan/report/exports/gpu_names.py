@@ -49,13 +49,7 @@ GPU_NAMES = {
 
 
 def gpu_names(gpu: str) -> GpuNames:
-    """Return the names of a GPU.
-
-    Raises
-    ------
-    InputError
-        When it is not NVIDIA's, or not of the catalog.
-    """
+    """Return the names of a GPU."""
     if gpu not in GPU_NAMES:
         raise InputError(
             f"{gpu[:60]!r}: exported deployments are of NVIDIA's GPUs of the catalog; "

@@ -3,13 +3,7 @@
 import shlex
 from typing import Any
 
-from capplan.report.exports.export import (
-    Export,
-    image_of,
-    node_needs,
-    one_node,
-    routed,
-)
+from capplan.report.exports.export import Export, image_of, node_needs, one_node, routed
 from capplan.report.exports.planned import Planned, PlannedPool, check_repository
 from capplan.report.exports.pods import (
     gpu_resources,

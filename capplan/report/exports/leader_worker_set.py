@@ -11,12 +11,7 @@ from capplan.report.exports.export import (
 )
 from capplan.report.exports.kubernetes import behind_service, service
 from capplan.report.exports.planned import Planned, check_repository
-from capplan.report.exports.pods import (
-    IMAGE,
-    container,
-    pod,
-    served,
-)
+from capplan.report.exports.pods import IMAGE, container, pod, served
 
 _LEADER = {"leaderworkerset.sigs.k8s.io/worker-index": "0"}
 """Label of the pod that answers requests."""

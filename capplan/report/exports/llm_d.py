@@ -4,13 +4,7 @@ import math
 from typing import Any
 
 from capplan.deployment.pools import PREFILL
-from capplan.report.exports.export import (
-    Export,
-    image_of,
-    node_needs,
-    one_node,
-    routed,
-)
+from capplan.report.exports.export import Export, image_of, node_needs, one_node, routed
 from capplan.report.exports.planned import (
     RANKS,
     TP,

@@ -6,13 +6,7 @@ from typing import Any
 from capplan.planning.evaluate.candidate import Candidate
 from capplan.planning.evaluate.judgement import LEVELS
 from capplan.planning.plan.result import Plan
-from capplan.report.columns import (
-    Column,
-    at,
-    constant,
-    format_count,
-    record,
-)
+from capplan.report.columns import Column, at, constant, format_count, record
 from capplan.report.fields import fields
 from capplan.shipped import own_version
 

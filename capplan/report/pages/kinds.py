@@ -18,11 +18,7 @@ from capplan.report.pages.kinds_of_policies import POLICIES, policy_kind
 from capplan.shipped import shipped
 from capplan.units import format_bytes
 from capplan.workload import arrivals, predictors, readers
-from capplan.workload.catalog import (
-    read_provenance,
-    read_yaml,
-    shipped_workload_names,
-)
+from capplan.workload.catalog import read_provenance, read_yaml, shipped_workload_names
 
 SCHEMA = "capplan.list/1"
 

@@ -18,11 +18,7 @@ from capplan.planning.settings.traffic import TrafficSettings
 from capplan.planning.shared_fleet.planned_llm import PlannedLlm, PlannedPool
 from capplan.planning.shared_fleet.replicas_by_hour import WINDOW_S
 from capplan.report.received.allowed import NotThereError, received
-from capplan.report.received.plan_document import (
-    plan_path,
-    read_plan,
-    refuse_changed,
-)
+from capplan.report.received.plan_document import plan_path, read_plan, refuse_changed
 from capplan.report.received.plan_record import Count, Record, checked
 from capplan.units import format_duration
 
@@ -64,12 +60,6 @@ def planned_llms(paths: Sequence[Path], traces: Sequence[str] = ()) -> list[Plan
     """Return the LLMs of plans, each with a name of its own.
 
     ``traces`` are files that plans may be of, in place of those beside them.
-
-    Raises
-    ------
-    InputError
-        When a plan is infeasible, was changed after it was made, or is given twice,
-        or a trace is of no plan.
     """
     if not paths:
         raise InputError("no plan is given; expected plan.json of each LLM")

@@ -22,12 +22,6 @@ def planned_settings(
     """Return the settings of a plan for a command, but ``without`` some.
 
     A command of one configuration gets the best GPU type and layout.
-
-    Raises
-    ------
-    InputError
-        When the plan was changed after it was made, names a file that is not to be
-        opened, or, for such a command, is not of one pool that serves arrivals.
     """
     path = plan_path(path)
     document = read_plan(path)

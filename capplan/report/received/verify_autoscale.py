@@ -7,12 +7,7 @@ from typing import Any
 from capplan.bounds.certificate import CHANGED, MALFORMED
 from capplan.planning.autoscale.autoscale import autoscale
 from capplan.planning.autoscale.settings import AutoscaleSettings
-from capplan.report.pages.autoscale import (
-    DIGEST,
-    SCHEMA,
-    autoscale_values,
-    digest_of,
-)
+from capplan.report.pages.autoscale import DIGEST, SCHEMA, autoscale_values, digest_of
 from capplan.report.received.allowed import received
 from capplan.report.received.plan_document import read_made_by
 from capplan.report.received.verify import changed

@@ -31,13 +31,7 @@ def file_of(given: str) -> str:
 
 
 def named_by_content(name: str) -> str:
-    """Return the name of a file with the digits of its content.
-
-    Raises
-    ------
-    InputError
-        When the file cannot be read, or its content is not the one in the name.
-    """
+    """Return the name of a file with the digits of its content."""
     path = file_of(name)
     digits = hashlib.sha256(_content(path)).hexdigest()[:_DIGITS]
     named = f"{path}{_CONTENT}{digits}"
@@ -66,13 +60,7 @@ def copy_of(name: str) -> str:
 
 
 def load(name: str) -> ModuleType:
-    """Return the module of a file, with ``schedule``, ``RULES`` and ``refused``.
-
-    Raises
-    ------
-    InputError
-        With the line of the file that is wrong, or what it lacks.
-    """
+    """Return the module of a file, with ``schedule``, ``RULES`` and ``refused``."""
     return _loaded(with_content(name))
 
 
