@@ -41,10 +41,7 @@ def plan(**settings: Any) -> "Plan":
     """Return the fewest GPUs that serve a workload within its SLOs.
 
     Settings are those of ``capplan plan``: ``trace`` or ``workload``, ``rate``,
-    ``llm``, ``gpu``, ``tp``, ``slo``, ``attainment`` and so on. With ``out``,
-    ``plan.json``, ``plan.csv``, ``plan.md``, ``plan.focus.csv``, ``report.html``,
-    ``report.md``, of several classes ``classes.csv``, and with ``xlsx`` ``plan.xlsx``
-    are written there.
+    ``llm``, ``gpu``, ``tp``, ``slo`` and so on; with ``out`` its files are written.
     """
     from capplan.planning.settings.plan import PlanSettings
     from capplan.report import to_files
@@ -63,9 +60,8 @@ def what_if(**settings: Any) -> "WhatIf":
 def simulate(**settings: Any) -> "Run":
     """Return one given deployment, simulated and judged.
 
-    Settings are those of :func:`plan` that apply, and ``replicas``, ``stream``,
-    ``record_iterations``, ``per_request``, ``trace_events``; files that they name are
-    written.
+    Settings are those of :func:`plan` that apply, ``replicas``, ``stream``, and files
+    to write: ``record_iterations``, ``per_request``, ``trace_events``.
     """
     return _answered("simulate", settings)
 

@@ -55,13 +55,7 @@ def parse_code(text: str) -> str:
 
 
 def currency_of(code: str | None, usd_per_unit: float | None) -> Currency:
-    """Return a currency as given; without one, dollars.
-
-    Raises
-    ------
-    InputError
-        Where one of both is missing: capplan ships no exchange rate and guesses none.
-    """
+    """Return a currency as given; without one, dollars. No exchange rate is guessed."""
     if code in (None, DOLLAR):
         if usd_per_unit not in (None, 1.0):
             raise InputError(

@@ -161,9 +161,8 @@ def parse_json(
 ) -> Any:
     """Return the value of a JSON text whose keys stand once in each object.
 
-    ``line`` is its line when it is one of many; ``finite`` refuses NaN and Infinity,
-    which some tools write, and numbers beyond those of a double or of 64 bits; ``at``
-    asks for the value that begins there, and where it ends.
+    ``line`` is its line when it is one of many; ``finite`` refuses NaN, Infinity and
+    what overflows; ``at`` asks for the value that begins there, and where it ends.
     """
     where = f"{path}:{line}" if line else f"{path}"
     try:

@@ -1,9 +1,7 @@
 """Rules that choose a replica for a request, shared by simulator and placement.
 
-Plain functions of numbers and arrays: ``capplan.simulator.routers`` compiles
-them with numba, ``capplan.placement.heuristics`` calls them as they are. They
-raise nothing and build no lists, so that numba can compile them without memory
-management.
+``capplan.simulator.routers`` compiles them with numba, ``capplan.placement.heuristics``
+calls them as they are. They raise nothing and build no lists.
 """
 
 from collections.abc import Sequence

@@ -27,10 +27,9 @@ def setting(
 ) -> Any:
     """Return a field with its flag's help text, panel and metavar.
 
-    A default of ``...`` makes it required. ``flags`` are its names on the command
-    line, such as ``("--out", "-o")``; by default the field's name with dashes, for a
-    bool with its ``--no-`` form. A ``repeated`` flag may be given several times; the
-    field gets a list. ``checks`` are constraints as of ``pydantic.Field``.
+    A default of ``...`` makes it required. ``flags`` are its names, such as ``("--out",
+    "-o")``; by default the field's with dashes, of a bool with its ``--no-`` form. The
+    field of a ``repeated`` flag gets a list; ``checks`` are as of ``pydantic.Field``.
     """
     shown: dict[str, JsonValue] = {"panel": panel, "metavar": metavar}
     shown |= {"flags": list(flags), "repeated": repeated}

@@ -16,13 +16,7 @@ def own_version() -> str:
 
 
 def shipped(folder: str) -> Path:
-    """Return the path of ``profiles`` or ``workloads``.
-
-    Raises
-    ------
-    FileNotFoundError
-        When the installation lacks the folder.
-    """
+    """Return the path of ``profiles`` or ``workloads``."""
     for path in (_PACKAGE.parent / folder, _PACKAGE / "_shipped" / folder):
         if path.is_dir():
             return path

@@ -1,9 +1,8 @@
 """Fit the iteration time of an engine to the requests that it served.
 
-A client or a log sees when requests got their tokens, not the iterations. But the
-scheduler is known, so a simulation tells which iterations lie behind each token. The
-coefficients of ``c0 + ca*T + cq*Q + cd*b + ce*L`` are fitted so that the simulated
-requests get their tokens when the measured ones did.
+A client or a log sees tokens, not iterations. A simulation tells which iterations lie
+behind each token; the coefficients of ``c0 + ca*T + cq*Q + cd*b + ce*L`` are fitted so
+that the simulated requests get their tokens when the measured ones did.
 """
 
 from collections.abc import Callable
@@ -206,8 +205,7 @@ def _uncertainty(work: np.ndarray, left: np.ndarray) -> tuple[np.ndarray, np.nda
 
     Requests in a queue share their delays, so their errors are correlated: they are
     summed over ten stretches of the run before their spread is taken (a block
-    jackknife). To each direction 0.4 % is added, within which no engine repeats
-    itself. Errors of the five-coefficient form itself are not included.
+    jackknife). To each direction 0.4 % is added, within which no engine repeats itself.
 
     ``left`` are the errors of TTFT, then of TPOT, shape (2 * requests,), and ``work``
     their derivatives, shape (2 * requests, 5).

@@ -1,10 +1,8 @@
 """A load test: users who ask again when answered, or requests at a rate.
 
-Users are a closed loop: a user asks again when answered, so the requests run as if all
-arrived at once at an engine with one seat per user; a request's TTFT counts from the
-finish that freed its seat. At a rate, an open loop, requests arrive whatever is
-answered; a cap on those at once (``--max-concurrency``) holds them back at the client,
-which is both: TTFT counts from the later of arrival and freed seat.
+The requests of users, a closed loop, run as if all arrived at once at an engine with
+one seat per user; TTFT counts from the finish that freed the seat. At a rate with a cap
+(``--max-concurrency``) it counts from the later of that and arrival.
 """
 
 from dataclasses import replace

@@ -19,9 +19,8 @@ def served_engine(
 ) -> tuple[EngineSettings, str]:
     """Return the engine's settings, and how its number of KV blocks was obtained.
 
-    Settings that are not given default to those of ``vllm serve`` on the GPU, with
-    prefix caching on. KV blocks are estimated from LLM, GPU and TP degree, with a
-    warning.
+    Others default to those of ``vllm serve`` on the GPU, with prefix caching on; KV
+    blocks are estimated from LLM, GPU and TP degree, with a warning.
     """
     settings: dict[str, Any] = {"prefix_caching": True, **given}
     try:

@@ -44,9 +44,8 @@ def fit_served(
 ) -> ServedFit:
     """Return the profile under which a simulated engine serves a run as measured.
 
-    Its errors are of requests, not of iterations: of TPOT for decode and mixed
-    iterations, of TTFT for prefill. Where the run is long enough, errors are also
-    given held out: of the second half, with the coefficients of the first.
+    Its errors are of requests: of TPOT for decode and mixed iterations, of TTFT for
+    prefill; of a long run also held out, of the second half by a fit to the first.
     ``kv_source`` says how ``engine.kv_blocks`` was obtained.
     """
     _refuse_too_large(run, engine)

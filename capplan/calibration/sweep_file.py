@@ -1,8 +1,7 @@
 """Read load tests that state means, from a file or a tree of folders.
 
-One path for all formats: a file holds records, a record is a test whose declaration
-(``load_formats``) says where its quantities stand, and tests of the same lengths and
-load are runs of one point.
+A file holds records; a record is a test whose format (``load_formats``) says where its
+quantities stand; tests of the same lengths and load are runs of one point.
 """
 
 import re

@@ -47,13 +47,9 @@ def node_map(groups: Sequence[Group], gpus_per_node: int) -> NodeMap:
     A group of two replicas or more has no node whose failure takes all of them. Where
     the GPUs of replicas divide one another and those of a node, as powers of two do, no
     fewer nodes are enough; of other sizes it is a packing, never with more nodes than
-    the groups take apart.
-
-    Notes
-    -----
-    The largest replicas come first, each onto the node with the most room, the first
-    two of a group onto two nodes. So the room that smaller ones find is as even as it
-    can be, and two nodes have some for each group as long as any packing does.
+    the groups take apart. The largest replicas come first, each onto the node with the
+    most room, the first two of a group onto two nodes: so the room for smaller ones is
+    as even as it can be.
     """
     gpus = sum(group.gpus * group.count for group in groups)
     fewest = math.ceil(gpus / gpus_per_node)

@@ -1,8 +1,7 @@
 """The process that runs one engine: scenes in and samples out, a JSON line each.
 
-An engine may leak memory or crash, so each tensor-parallel degree has a process of
-its own. Standard output carries replies only; what the engine prints is redirected to
-standard error.
+An engine may leak memory or crash, so each TP degree has a process of its own. What
+the engine prints is redirected to standard error.
 """
 
 import ctypes

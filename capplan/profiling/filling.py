@@ -8,12 +8,10 @@ def prompts_for_equal_context(
 ) -> list[int]:
     """Return prompt lengths after which all requests decode at one context or less.
 
-    A batch is prefilled over several iterations, in which the first requests already
-    decode. A request whose prompt ends earlier must be shorter by the tokens it
-    decodes meanwhile. Where no lengths meet the context exactly, all are equally
-    short, and a few more iterations bring them there. ``context`` is the KV length,
-    new token included, in the first iteration without prefill; ``budget_tokens`` go
-    to decoding requests first.
+    A request whose prompt ends earlier is shorter by the tokens that it decodes while
+    others are prefilled. Where no lengths meet the context exactly, all are equally
+    short. ``context`` is the KV length, new token included, in the first iteration
+    without prefill; ``budget_tokens`` go to decoding requests first.
 
     Examples
     --------

@@ -235,10 +235,9 @@ class VllmBackend:
     ) -> dict[int, Sample]:
         """Return the samples with mixed iterations as long as they were on the GPU.
 
-        An asynchronous engine learns of an iteration's end when it has launched the
-        next. Launching a mixed one can take longer than the decode iteration before it,
-        which then seems longer by what the mixed one seems shorter: the two together
-        are right, and the decode iteration took as long as others of its batch.
+        Launching a mixed iteration can take an asynchronous engine longer than the
+        decode iteration before it, which then seems longer by what the mixed one seems
+        shorter: the decode iteration took as long as others of its batch.
         """
         if not self._lag:
             return samples

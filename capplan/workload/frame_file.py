@@ -19,11 +19,6 @@ def frame_file(frame: Any) -> str:
 
     It is named by its content, in the folder of temporary files: a plan made from it
     can be verified as long as it is there.
-
-    Raises
-    ------
-    InputError
-        When the frame has no rows, or a column whose name is no text.
     """
     if len(frame) == 0:
         raise InputError("trace is a DataFrame without rows; expected requests")

@@ -1,8 +1,6 @@
 """Distributions of prompt and output lengths.
 
-Written ``1024`` (fixed), ``uniform(low=10,high=20)``, ``normal(mean=8000,sd=800)``,
-``lognormal(median=600,sigma=1)`` or ``exponential(mean=200)``; to add one, list it in
-``LENGTHS``.
+Written ``1024`` (fixed) or ``lognormal(median=600,sigma=1)``; ``LENGTHS`` lists them.
 """
 
 import math

@@ -1,8 +1,7 @@
 """Predictors of output lengths, as a scheduler would use them.
 
 A predictor is a function ``predict(trace, past, parameter, rng)`` that returns the
-expected output tokens before rounding; to add one, write it and list it in
-``PREDICTORS``.
+expected output tokens before rounding, listed in ``PREDICTORS``.
 """
 
 from collections.abc import Callable
@@ -120,9 +119,8 @@ def predict(
 ) -> np.ndarray:
     """Return predicted output lengths, whole and at least 1, shape (n,). [tokens]
 
-    ``text`` is a name of ``PREDICTORS`` with its parameter, such as
-    ``relative-error:error=0.05``. ``past`` has known outputs: the trace itself by
-    default, as after a long time in service.
+    ``text`` is a name with its parameter, such as ``relative-error:error=0.05``;
+    ``past`` has known outputs, by default the trace itself.
 
     Examples
     --------

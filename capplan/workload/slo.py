@@ -94,13 +94,7 @@ class Slo:
             )
 
     def groups(self, class_names: tuple[str, ...]) -> tuple[Group, ...]:
-        """Return the groups of classes that each attain their target.
-
-        Raises
-        ------
-        InputError
-            When a class that has a target is not in the trace.
-        """
+        """Return the groups of classes that each attain their target."""
         names, base = base_classes(class_names)
         for name in self.targets:
             if name not in names:
@@ -239,11 +233,6 @@ def require(
 
     ``kinds`` are some of LIMITS, ``who`` names the policy: ``scheduler accelgen``. A
     class with the limit ``instead`` needs none of them.
-
-    Raises
-    ------
-    InputError
-        With the first such class and kind.
     """
 
     def has(name: str, kind: str) -> bool:

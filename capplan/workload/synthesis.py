@@ -19,10 +19,9 @@ _OUTSIDE_BRACKETS = re.compile(r",(?![^(]*\))")
 def resample(trace: Trace, n: int, rng: np.random.Generator) -> Trace:
     """Return ``n`` requests drawn from a trace with replacement, without times.
 
-    A request is drawn with all its columns, so correlations between them stay;
-    those between successive requests do not. Each ``len(trace)`` draws get prefix
-    groups and sessions of their own: otherwise a longer trace would hit the prefix
-    cache more often than its source. A group that holds every request stays one.
+    Correlations between columns stay; those between successive requests do not. Each
+    ``len(trace)`` draws get prefix groups and sessions of their own: otherwise a longer
+    trace would hit the prefix cache more often. A group of every request stays one.
     """
     if n < 1:
         raise InputError(f"{n} requests asked for; expected at least 1")
@@ -128,13 +127,7 @@ def reshaped(
 
 
 def with_max_new_tokens(trace: Trace, limit: int) -> Trace:
-    """Return the trace with one limit of all answers; 0: each answer's own length.
-
-    Raises
-    ------
-    InputError
-        When an answer is longer.
-    """
+    """Return the trace with one limit of all answers; 0: each answer's own length."""
     longer = trace.output_tokens > limit
     if limit and longer.any():
         raise InputError(
@@ -164,9 +157,8 @@ def with_output_scale(trace: Trace, factor: float) -> Trace:
 def synthesise(text: str, rng: np.random.Generator) -> Trace:
     """Return the requests written as ``synthetic:prompt=1024,output=256``.
 
-    Prompt and output lengths (see ``parse_lengths``) are drawn independently;
-    ``n`` is the number of requests (default 10,000); ``rate`` and ``arrivals``
-    (default ``poisson``) add times.
+    Lengths (see ``parse_lengths``) are drawn independently; ``n`` is the number of
+    requests (default 10,000); ``rate`` and ``arrivals`` (default Poisson) add times.
 
     Examples
     --------

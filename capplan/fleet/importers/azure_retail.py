@@ -1,10 +1,8 @@
 """Answers of Azure's retail prices API, as JSON.
 
 A reservation's ``retailPrice`` is of the whole term, although its ``unitOfMeasure`` is
-"1 Hour": it is divided by 8,760 hours a year. Of other meters the unit may be of
-several hours, as "100 Hours". Spot and low-priority meters say so in
-their name, and Windows in that of the product. What GPUs a machine has is known for
-the nodes of the catalog alone.
+"1 Hour"; other units may be "100 Hours". Spot and low-priority meters say so in their
+name, and Windows in that of the product. Only nodes of the catalog are read.
 """
 
 import re

@@ -27,10 +27,9 @@ def iterate_trace(
 ) -> Iterator[Trace]:
     """Yield the requests of a file, plain or gzipped, in order of arrival.
 
-    Values are checked as by ``read_trace``, which has the same ``columns``. Class
-    indices keep their meaning: a later chunk can only add names. A request before those
-    of an earlier chunk is refused: sorting would need the whole file. What is read is
-    added to ``tally``.
+    Values are checked as by ``read_trace``, which has the same ``columns``; a later
+    chunk can only add names of classes. A request before those of an earlier chunk is
+    refused. What is read is added to ``tally``.
     """
     if chunk_requests < 1:
         raise ValueError(f"chunk_requests is {chunk_requests}; expected at least 1")

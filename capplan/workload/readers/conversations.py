@@ -5,8 +5,7 @@ A row of a JSON or Parquet file has one as a list of messages with a role and a 
 Three rules select the messages that make a request:
 
 ``first``
-    The first human message and its answer. A conversation that begins with an
-    answer is the rest of a longer one without its history: left out.
+    The first human message and its answer; left out where an answer comes first.
 ``vllm``
     Messages 0 and 1 whatever their roles, at least 4 tokens each, at most 1,024 in
     the prompt and 2,048 in total, as in vLLM's benchmark of ShareGPT.

@@ -1,8 +1,7 @@
 """Trace formats: what a file of each has, and what its columns mean.
 
-A format says how a file is known by its first row (``knows``) and which columns hold
-what; ``requests.read`` does the rest. ``csv`` is every other table whose columns are
-known by their names or said with ``--columns``.
+``requests.read`` does the rest. ``csv`` is every other table whose columns are known by
+their names or said with ``--columns``.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,10 +1,9 @@
 """Prompts as hashed blocks, as Mooncake's and Qwen-Bailian's traces have them.
 
 Qin et al., "Mooncake: A KVCache-centric Disaggregated Architecture for LLM
-Serving", FAST 2025; https://github.com/kvcache-ai/Mooncake. Prompts with equal
-leading ``hash_ids`` begin alike and form prefix groups (see ``prefix_paths``).
-https://github.com/alibaba-edu/qwen-bailian-usagetraces-anon has the same with other
-units; its chats name the one before them (``parent_chat_id``).
+Serving", FAST 2025; https://github.com/kvcache-ai/Mooncake and
+https://github.com/alibaba-edu/qwen-bailian-usagetraces-anon. Prompts with equal leading
+``hash_ids`` begin alike and form prefix groups (see ``prefix_paths``).
 """
 
 from pathlib import Path

@@ -70,11 +70,10 @@ def _sums(table: Table, columns: Columns) -> np.ndarray:
 def outcomes(table: Table, columns: Columns) -> tuple[np.ndarray, Counter[str]]:
     """Return which rows are answered requests, shape (n,), and how many are not, why.
 
-    Those that failed, by columns of statuses and errors: words of failure, codes from
-    400 on or below 0, no success, or any error. Those that are no request of an LLM:
-    of another kind, such as a tool's span, answered from a gateway's cache, sums of
-    calls that have rows, or without token counts, one of them or a time, where few are.
-    And those without output tokens.
+    Those that failed, by words, codes from 400 on or below 0, no success, or any error;
+    that are no request of an LLM: of another kind, such as a tool's span, answered from
+    a gateway's cache, sums of calls that have rows, or without a count or a time, where
+    few are; and those without output tokens.
     """
     names = columns.names
     failed = np.zeros(len(table), bool)

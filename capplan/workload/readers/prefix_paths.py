@@ -1,9 +1,8 @@
 """Turn prompts given as block hashes into prefix groups.
 
-Prompts with equal leading blocks form a tree; a prefix group is one path of that
-tree. A request joins the path that shares most of its blocks, or begins a new path
-where the blocks that later requests would hit there outnumber those that it gives
-up itself. The hits lost are counted.
+A prefix group is one path of the tree of prompts with equal leading blocks. A request
+joins the path that shares most of its blocks, or begins a new one where the blocks that
+later requests would hit there outnumber those that it gives up itself.
 """
 
 from collections import Counter

@@ -1,8 +1,7 @@
 """Requests by the columns of a file: CSV, JSON lines, an array, Parquet.
 
-Which column holds what is said by a known format, by its name, or by the user; see
-``columns``. Arrivals stay as in the file, so that a replay keeps its clock; stamps
-since 1970 and dates are shifted to start at 0.
+``columns`` says which one holds what. Arrivals stay as in the file; stamps since 1970
+and dates are shifted to start at 0.
 """
 
 import re
