@@ -16,7 +16,7 @@ from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.pools import Deployment
 from capplan.errors import InputError
-from capplan.latency.contract import LatencyTables, linear_tables
+from capplan.latency.contract import linear_tables
 from capplan.latency.least_squares import scaled_nnls
 from capplan.latency.served_run import ServedRun
 from capplan.simulator.results.request_times import RequestTimes
@@ -44,9 +44,6 @@ class Calibration(NamedTuple):
 
     coefficients_s: np.ndarray  # (5,), in the order of NAMES
     standard_errors_s: np.ndarray  # (5,): inf where the run does not depend on it
-    singular_values: np.ndarray  # (5,): of the sensitivities, largest first
-    ttft_error: float  # root mean square over the requests fitted, of their e2e time
-    tpot_error: float  # root mean square over the requests fitted, of their TPOT
     fitted_rows: np.ndarray  # int64: which requests of the run were fitted
     simulation: Simulation  # of all requests of the run, iterations recorded
 
@@ -59,10 +56,6 @@ class Calibration(NamedTuple):
     def identified(self) -> np.ndarray:
         """Which coefficients are known to a factor of two or better, bool, (5,)."""
         return 2 * self.standard_errors_s < self.coefficients_s
-
-    def tables(self, engine: EngineSettings) -> LatencyTables:
-        """Return the latency tables of an engine with these limits."""
-        return _tables(self.coefficients_s, engine)
 
 
 def calibrate(
@@ -96,7 +89,11 @@ def calibrate(
     scale_s = _first_guess(run)
 
     def replica(relative: np.ndarray) -> Deployment:
-        tables = _tables(relative * scale_s, engine)
+        tables = linear_tables(
+            *(relative * scale_s).tolist(),
+            max_batch=engine.max_num_seqs,
+            max_tokens=engine.max_num_batched_tokens,
+        )
         return Deployment.of(Configuration(engine, tables), 1)
 
     def residuals(relative: np.ndarray) -> np.ndarray:
@@ -115,14 +112,9 @@ def calibrate(
 
     best = _refine(residuals, _solve_in_rounds(lambda relative: linear(relative)[:2]))
     work, left, simulation = linear(best)
-    errors, singular = _uncertainty(work, left)
-    ttft, tpot = np.split(left, 2)
     return Calibration(
         coefficients_s=best * scale_s,
-        standard_errors_s=errors * scale_s,
-        singular_values=singular,
-        ttft_error=float(np.sqrt((ttft**2).mean())),
-        tpot_error=float(np.sqrt((tpot**2).mean())),
+        standard_errors_s=_standard_errors(work, left) * scale_s,
         fitted_rows=chosen,
         simulation=simulation,
     )
@@ -131,14 +123,6 @@ def calibrate(
 def trace_of(run: ServedRun) -> Trace:
     """Return the requests of a served run as a trace."""
     return Trace(run.prompt_tokens, run.output_tokens, run.arrival_s, source=run.source)
-
-
-def _tables(coefficients_s: np.ndarray, engine: EngineSettings) -> LatencyTables:
-    return linear_tables(
-        *coefficients_s.tolist(),
-        max_batch=engine.max_num_seqs,
-        max_tokens=engine.max_num_batched_tokens,
-    )
 
 
 def _first_guess(run: ServedRun) -> np.ndarray:
@@ -200,8 +184,8 @@ def _refine(
     return start
 
 
-def _uncertainty(work: np.ndarray, left: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Return standard errors, and the singular values of the sensitivities.
+def _standard_errors(work: np.ndarray, left: np.ndarray) -> np.ndarray:
+    """Return standard errors, (5,); infinite where nothing depends on a coefficient.
 
     Requests in a queue share their delays, so their errors are correlated: they are
     summed over ten stretches of the run before their spread is taken (a block
@@ -227,4 +211,4 @@ def _uncertainty(work: np.ndarray, left: np.ndarray) -> tuple[np.ndarray, np.nda
     shared += np.diag((_REPEATS / singular[known]) ** 2)
     variance = np.einsum("ij,ik,kj->j", seen, shared, seen)
     variance[(directions[~known] ** 2 > 1e-9).any(axis=0)] = np.inf
-    return np.sqrt(variance), singular
+    return np.sqrt(variance)

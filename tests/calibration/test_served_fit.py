@@ -105,7 +105,7 @@ def test_the_profile_gives_the_tables_that_were_found(fitted, tmp_path):
 
     read = load_profile(tmp_path / "p.yaml").tables(32, 512)
 
-    found = fitted.calibration.tables(LIMITS)
+    found = tables_of(fitted.calibration.coefficients_s.tolist())
     for name, table in found._asdict().items():
         mine = np.asarray(getattr(read, name))
         if name == "fused_s":
