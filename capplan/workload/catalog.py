@@ -5,7 +5,7 @@ A workload is a CSV and a YAML beside it with its provenance: ``name``, ``file``
 """
 
 import hashlib
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -29,19 +29,6 @@ PACKAGED = {
 """Python packages that contain a trace: module, and file inside it."""
 
 
-@dataclass(frozen=True)
-class Provenance:
-    """Provenance of a workload, from the YAML beside its CSV."""
-
-    name: str
-    path: Path  # of the CSV
-    sha256: str  # of the CSV, in hexadecimal digits
-    source: str
-    licence: str
-    made: str  # how the CSV was made from its source
-    columns: dict[str, str]  # what each means
-
-
 def shipped_workload_names() -> list[str]:
     """Return the names of the workloads that ship with capplan."""
     return sorted(path.stem for path in shipped("workloads").glob("*.yaml"))
@@ -57,38 +44,32 @@ def shipped_workload(name: str) -> Trace:
 
 def read_workload(path: str | Path) -> Trace:
     """Return the requests of a workload, given its YAML."""
-    provenance = read_provenance(path)
+    fields = read_provenance(path)
+    file = Path(path).parent / fields["file"]
     try:
-        sha256 = hashlib.sha256(provenance.path.read_bytes()).hexdigest()
+        sha256 = hashlib.sha256(file.read_bytes()).hexdigest()
     except OSError as error:
+        raise InputError(f"{file}: cannot be read ({error.strerror})") from None
+    if sha256 != fields["sha256"]:
         raise InputError(
-            f"{provenance.path}: cannot be read ({error.strerror})"
-        ) from None
-    if sha256 != provenance.sha256:
-        raise InputError(
-            f"{provenance.path}: sha256 is {sha256[:12]}…; "
-            f"expected {provenance.sha256[:12]}… as {path} says"
+            f"{file}: sha256 is {sha256[:12]}…; expected {fields['sha256'][:12]}… as "
+            f"{path} says"
         )
-    trace = read_trace(provenance.path, reader_name="csv")
-    return replace(trace, source=f"{provenance.name}: {provenance.source}")
+    trace = read_trace(file, reader_name="csv")
+    return replace(trace, source=f"{fields['name']}: {fields['source']}")
 
 
-def read_provenance(path: str | Path) -> Provenance:
-    """Return the provenance in the YAML of a workload."""
+def read_provenance(path: str | Path) -> dict[str, Any]:
+    """Return the YAML of a workload, which says where its CSV comes from."""
     fields = read_yaml(path)
-    texts: dict[str, str] = {}
     for name in ("name", "file", "sha256", "source", "licence", "made"):
         if not isinstance(fields.get(name), str):
             raise InputError(f"{path}: {name} is missing")
-        texts[name] = fields[name]
+    for name in ("source", "licence", "made"):
+        fields[name] = " ".join(fields[name].split())  # YAML keeps some line breaks
     if not isinstance(fields.get("columns"), dict):
         raise InputError(f"{path}: columns is missing")
-    for name in ("source", "licence", "made"):
-        texts[name] = " ".join(texts[name].split())  # YAML keeps some line breaks
-    columns = {str(name): str(text) for name, text in fields["columns"].items()}
-    return Provenance(
-        path=Path(path).parent / texts.pop("file"), columns=columns, **texts
-    )
+    return fields
 
 
 def read_yaml(path: str | Path) -> dict[str, Any]:

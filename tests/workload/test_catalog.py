@@ -58,9 +58,9 @@ def test_what_ships_says_where_it_comes_from(name):
 
     trace = shipped_workload(name)
 
-    assert provenance.name == name
+    assert provenance["name"] == name
     assert trace.source.startswith(f"{name}: ")
-    assert provenance.source in trace.source
+    assert provenance["source"] in trace.source
     assert (
         len(trace) == read_yaml(shipped("workloads") / f"{name}.yaml")["request_count"]
     )

@@ -18,7 +18,7 @@ from capplan.report.pages.kinds_of_policies import POLICIES, policy_kind
 from capplan.shipped import shipped
 from capplan.units import format_bytes
 from capplan.workload import arrivals, predictors, readers
-from capplan.workload.catalog import read_provenance, read_yaml, shipped_workload_names
+from capplan.workload.catalog import read_provenance, shipped_workload_names
 
 SCHEMA = "capplan.list/1"
 
@@ -60,15 +60,14 @@ _LLM_COLUMNS = (
 def _workloads() -> list[dict[str, Any]]:
     rows = []
     for name in shipped_workload_names():
-        path = shipped("workloads") / f"{name}.yaml"
-        found = read_provenance(path)
+        found = read_provenance(shipped("workloads") / f"{name}.yaml")
         rows.append(
             {
                 "name": name,
-                "request_count": read_yaml(path).get("request_count"),
-                "columns": ", ".join(found.columns),
-                "what": found.source,
-                "licence": found.licence,
+                "request_count": found.get("request_count"),
+                "columns": ", ".join(found["columns"]),
+                "what": found["source"],
+                "licence": found["licence"],
             }
         )
     return rows
