@@ -14,7 +14,6 @@ from capplan.errors import InputError
 if TYPE_CHECKING:
     from capplan.latency.measurements import Points
     from capplan.latency.profile import Profile
-    from capplan.latency.rank_profile import RankProfile
 
 profiles_app = typer.Typer(
     help="List, show, compare and validate latency profiles.",
@@ -52,9 +51,14 @@ def list_command(
 ) -> None:
     """List the profiles that plans can use, the user's own first."""
     from capplan.fleet.catalog import gpu as find_gpu
-    from capplan.latency.catalog import full_gpu_name, list_profiles, names_alike
+    from capplan.latency.catalog import (
+        folders_of_tp,
+        full_gpu_name,
+        list_profiles,
+        names_alike,
+        rank_profiles,
+    )
     from capplan.latency.profile_file import load_profile
-    from capplan.latency.rank_catalog import folders_of_tp, rank_profiles
     from capplan.llm.catalog import llm as find_llm
     from capplan.report.pages.profiles import profiles_page
 
@@ -78,20 +82,15 @@ def list_command(
 def show_command(which: Which, folder: Folder = None, plot: Plot = None) -> None:
     """Show a profile's coefficients, errors, range and source."""
     from capplan.latency.profile_file import profile_text
+    from capplan.latency.rank_profile import RankProfile
     from capplan.report.pages.profiles import capacity_lines, profile_page
-    from capplan.report.pages.rank_profiles import rank_profile_page
 
-    ranks = _of_ranks(which, folder)
-    if ranks is not None:
-        if plot is not None:
-            raise InputError(
-                f"--plot is {plot}; curves are drawn of profiles of TP alone, so "
-                "leave it out"
-            )
-        text = (ranks.note(), profile_text(ranks).rstrip("\n"))
-        show(rank_profile_page(ranks), told=lambda: text)
-        return
-    profile = _named(which, folder)
+    profile = _named(which, folder, or_ranks=True)
+    if plot is not None and isinstance(profile, RankProfile):
+        raise InputError(
+            f"--plot is {plot}; curves are drawn of profiles of TP alone, so leave it "
+            "out"
+        )
 
     def told() -> Iterable[str]:
         yield profile.note()
@@ -158,33 +157,21 @@ def _plot(
         note(f"plot: {path}")
 
 
-def _of_ranks(which: str, folders: list[Path] | None) -> "RankProfile | None":
-    """Return the profile of ranks of a file or of GPU/LLM/LAYOUT; None of others."""
-    from capplan.latency.rank_catalog import (
-        is_rank_profile,
-        load_rank,
-        named_rank_profile,
-    )
+def _named(which: str, folders: list[Path] | None, or_ranks: bool = False) -> "Profile":
+    """Return the profile of a file, of GPU/LLM/TP or, of ranks, of GPU/LLM/LAYOUT."""
+    from capplan.latency.catalog import named_profile, named_rank_profile, says_it_is
+    from capplan.latency.profile_file import load_profile, load_rank_profile
+    from capplan.latency.rank_profile import RankProfile
 
     path = Path(which)
     if path.is_file():
-        return load_rank(path) if is_rank_profile(path) else None
-    with suppress(InputError):
-        return named_rank_profile(which, folders or [])
-    return None
-
-
-def _named(which: str, folders: list[Path] | None) -> "Profile":
-    """Return the profile of a file or of GPU/LLM/TP."""
-    from capplan.latency.catalog import named_profile
-    from capplan.latency.profile_file import load_profile
-
-    if Path(which).is_file():
-        return load_profile(Path(which))
-    with suppress(InputError):
-        profile = named_profile(which, folders or [])
-        if profile is not None:
-            return profile
+        is_of_ranks = or_ranks and says_it_is(path, RankProfile)
+        return load_rank_profile(path) if is_of_ranks else load_profile(path)
+    for named in (named_rank_profile, named_profile) if or_ranks else (named_profile,):
+        with suppress(InputError):
+            profile = named(which, folders or [])
+            if profile is not None:
+                return profile
     raise InputError(
         f"{which!r} is no profile; expected a file or GPU/LLM/TP such as "
         "H100-SXM/Llama-3.1-8B/1 (capplan profiles list names them)"

@@ -261,7 +261,7 @@ class Configuration:
     @property
     def latency_error(self) -> dict[str, float]:
         """Mean relative error of the profile's fit, by phase where it is known."""
-        errors = {} if self.profile is None else self.profile.errors
+        errors = {} if self.profile is None else self.profile.errors_by_phase
         return {
             str(phase): mean
             for phase, record in errors.items()

@@ -1,7 +1,7 @@
 """Find the profile of an LLM on a GPU type among the user's and the shipped ones."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -10,15 +10,17 @@ from capplan.errors import InputError, ProfileError
 from capplan.fleet.catalog import gpu as find_gpu
 from capplan.fleet.gpu import Gpu
 from capplan.latency.profile import Profile
-from capplan.latency.profile_file import SCHEMA, load_profile
+from capplan.latency.profile_file import load_profile, load_rank_profile
+from capplan.latency.rank_profile import RankProfile
 from capplan.latency.yaml_file import read_once
 from capplan.llm.architecture import Architecture
 from capplan.llm.catalog import llm as find_llm
 from capplan.llm.catalog import twins
+from capplan.llm.layout import parse_layout
 from capplan.shipped import shipped
 
-_MARK = re.compile(rb"^[\"']?schema[\"']?\s*:\s*[\"']?capplan-profile/", re.MULTILINE)
-_NAME = re.compile(r"tp\d+\.ya?ml")
+_TP_ALONE = re.compile(r"tp\d+\.ya?ml")
+_OF_RANKS = re.compile(r"(?:tp\d+-)?(?:dp\d+)?-?(?:ep\d+)?(?:\.[a-z_]+)*\.yaml")
 
 
 class Listed(NamedTuple):
@@ -126,7 +128,7 @@ def list_profiles(folders: Sequence[Path] = ()) -> list[Listed]:
     return own_profiles(folders) + sorted(
         _by_path(path)
         for path in shipped("profiles").glob("*/*/tp*.yaml")
-        if _NAME.fullmatch(path.name)  # others are of ranks, as tp8-ep8
+        if _TP_ALONE.fullmatch(path.name)  # others are of ranks, as tp8-ep8
     )
 
 
@@ -142,7 +144,8 @@ def _own(folder: Path) -> list[Listed]:
     paths = own_tp_alone(folder)
     if not paths:
         raise InputError(
-            f"{folder}: no profile in it; expected .yaml files with schema: {SCHEMA}"
+            f"{folder}: no profile in it; expected .yaml files with schema: "
+            f"{Profile.SCHEMA}"
         )
     found = sorted(map(_by_content, paths))
     for one, other in pairwise(found):
@@ -157,17 +160,31 @@ def _own(folder: Path) -> list[Listed]:
 def own_tp_alone(folder: Path) -> list[Path]:
     """Return the files in a folder that are profiles of TP degrees, or that file."""
     if folder.is_dir():
-        return sorted(path for path in folder.rglob("*.y*ml") if _is_profile(path))
+        return [path for path in _yaml_files(folder) if _is_tp_alone(path)]
     return [folder]
 
 
-def _is_profile(path: Path) -> bool:
+def _yaml_files(folder: Path) -> list[Path]:
+    """Return the YAML files in a folder, or that file."""
+    if not folder.exists():
+        raise InputError(f"{folder}: no such file or folder")
+    paths = sorted(folder.rglob("*.y*ml")) if folder.is_dir() else [folder]
+    return [path for path in paths if path.suffix in (".yaml", ".yml")]
+
+
+def _is_tp_alone(path: Path) -> bool:
+    is_named = path.is_file() and _TP_ALONE.fullmatch(path.name) is not None
+    return is_named or says_it_is(path, Profile)
+
+
+def says_it_is(path: Path, kind: type[Profile]) -> bool:
+    """Return whether a file says that it is a profile, or one of ranks."""
     if path.suffix not in (".yaml", ".yml") or not path.is_file():
         return False
-    if _NAME.fullmatch(path.name):
-        return True
+    schema = kind.SCHEMA.partition("/")[0].encode()
+    mark = rb"^[\"']?schema[\"']?\s*:\s*[\"']?" + schema + b"/"
     try:
-        return _MARK.search(path.read_bytes()) is not None
+        return re.search(mark, path.read_bytes(), re.MULTILINE) is not None
     except OSError as error:
         raise ProfileError(f"{path}: {error.strerror or error}") from None
 
@@ -185,3 +202,71 @@ def _by_content(path: Path) -> Listed:
 def _by_path(path: Path) -> Listed:
     """Return a shipped profile: their tests compare paths with contents."""
     return Listed(path.parts[-3], path.parts[-2], int(path.stem[2:]), path)
+
+
+def rank_profiles(
+    folders: Sequence[Path] = (), *, gpu: str | None = None, llm: str | None = None
+) -> Iterator[RankProfile]:
+    """Yield the profiles of ranks, the user's first, those of a GPU type and LLM.
+
+    They lie beside those of TP degrees: ``dp8-ep8.yaml``, and ``dp8-ep8.deepep.yaml``
+    with another all-to-all or engine. Of a layout's the first is that of no other.
+    """
+    at = None if gpu is None else full_gpu_name(gpu)
+    llms = None if llm is None else names_alike(llm)
+    yield from own_rank_profiles(folders, gpu=gpu, llm=llm)
+    paths = [
+        path
+        for path in shipped("profiles").glob("*/*/*.yaml")
+        if at in (None, path.parts[-3])
+        and (llms is None or path.parts[-2] in llms)
+        and _OF_RANKS.fullmatch(path.name)
+        and not _TP_ALONE.fullmatch(path.name)
+    ]
+    paths.sort(key=lambda path: (path.parent, path.name.count("."), path))
+    for path in paths:
+        yield read_once(path, load_rank_profile)
+
+
+def own_rank_profiles(
+    folders: Sequence[Path], *, gpu: str | None = None, llm: str | None = None
+) -> Iterator[RankProfile]:
+    """Yield the user's profiles of ranks alone, those of a GPU type and LLM."""
+    at = None if gpu is None else full_gpu_name(gpu)
+    llms = None if llm is None else names_alike(llm)
+    for path in (path for folder in folders for path in _own_of_ranks(Path(folder))):
+        profile = read_once(path, load_rank_profile)
+        if at in (None, profile.gpu) and (llms is None or profile.llm in llms):
+            yield profile
+
+
+def _own_of_ranks(folder: Path) -> list[Path]:
+    return [path for path in _yaml_files(folder) if says_it_is(path, RankProfile)]
+
+
+def named_rank_profile(text: str, folders: Sequence[Path] = ()) -> RankProfile | None:
+    """Return the profile of ``GPU/LLM/dp8-ep8``, or None.
+
+    An engine or all-to-all may follow, as in ``B200/DeepSeek-R1/dp8-ep8.deepep``.
+    """
+    gpu, _, rest = text.partition("/")
+    llm, _, name = rest.rpartition("/")
+    layout, *qualities = name.removesuffix(".yaml").split(".")
+    if not (gpu and llm):
+        return None
+    wanted = parse_layout(layout)
+    for profile in rank_profiles(folders, gpu=gpu, llm=llm):
+        known = (profile.engine, profile.all_to_all)
+        if profile.layout == wanted and set(qualities) <= set(known):
+            return profile
+    return None
+
+
+def folders_of_tp(folders: Sequence[Path]) -> list[Path]:
+    """Return the folders but those with profiles of ranks alone."""
+
+    def holds_ranks_alone(folder: Path) -> bool:
+        of_ranks = _own_of_ranks(folder)
+        return bool(of_ranks) and own_tp_alone(folder) in ([], of_ranks)
+
+    return [folder for folder in map(Path, folders) if not holds_ranks_alone(folder)]

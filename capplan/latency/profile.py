@@ -4,7 +4,7 @@ It is stored as one YAML file, ``profiles/<gpu>/<llm>/tp<k>.yaml``.
 """
 
 from statistics import NormalDist
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, field_validator, model_validator
@@ -15,6 +15,7 @@ from capplan.latency.forms import iteration_s
 from capplan.latency.measurements import PHASES, Points
 from capplan.latency.terms import DecodeTerms, FusedTerms, tables
 from capplan.latency.yaml_file import Strict
+from capplan.llm.layout import Layout
 
 HOW = {
     "measured": "measured on the engine itself",
@@ -31,6 +32,8 @@ Range = Annotated[
 ]
 
 
+CALIBRATED = "; calibrated to "
+"""In a source, before that of an engine's time."""
 LOAD_TESTS = "load_tests"
 """Of ``Profile.meta``: a user's load tests that its engine's time was fitted to."""
 
@@ -99,6 +102,10 @@ class Origin(Strict):
 class Profile(Origin):
     """Latency of one LLM on one GPU type and TP degree."""
 
+    SCHEMA: ClassVar[str] = "capplan-profile/1"
+    WHAT: ClassVar[str] = "a profile"  # of files
+    ERRORS_OF: ClassVar[dict[str, tuple[str, ...]]] = {"phase": PHASES}
+
     decode_form: str  # a form of :mod:`capplan.latency.forms`
     fused_form: str
     decode: DecodeTerms
@@ -120,11 +127,12 @@ class Profile(Origin):
 
     @field_validator("errors")
     @classmethod
-    def _phases_are_known(cls, errors: dict[str, ErrorRecord]) -> dict:
-        """Refuse errors of an unknown phase."""
+    def _errors_are_known(cls, errors: dict[str, ErrorRecord]) -> dict:
+        """Refuse errors of an unknown phase or part."""
+        [(kind, known)] = cls.ERRORS_OF.items()
         for name in errors:
-            if name not in PHASES:
-                raise ValueError(f"{name} is no phase; expected {', '.join(PHASES)}")
+            if name not in known:
+                raise ValueError(f"{name} is no {kind}; expected {', '.join(known)}")
         return errors
 
     @model_validator(mode="before")
@@ -139,6 +147,11 @@ class Profile(Origin):
     def name(self) -> str:
         """Name in outputs, such as ``Llama-3.1-8B on H100-SXM, TP 1``."""
         return f"{self.llm} on {self.gpu}, TP {self.tp}"
+
+    @property
+    def layout(self) -> Layout:
+        """How the GPUs share the LLM."""
+        return Layout(self.tp)
 
     @property
     def times_of(self) -> str:
@@ -198,8 +211,20 @@ class Profile(Origin):
 
     def sigma(self, phase: str) -> float:
         """Return the relative standard deviation of a phase; 0 when unknown."""
-        record = self.errors.get(phase)
-        return (record.sigma if record else None) or 0.0
+        return self.errors_of(phase).sigma or 0.0
+
+    def errors_of(self, part: str) -> ErrorRecord:
+        """Return the errors of a phase or part; an empty record where unknown."""
+        return self.errors.get(part) or ErrorRecord()
+
+    @property
+    def errors_by_phase(self) -> dict[str, ErrorRecord]:
+        """Errors of the phases alone, as they were recorded."""
+        return {of: record for of, record in self.errors.items() if of in PHASES}
+
+    def document(self) -> dict[str, Any]:
+        """Return what is known, as it is written."""
+        return self.model_dump(exclude_none=True)
 
     def predict(self, points: Points) -> np.ndarray:
         """Return the time of each point, shape (points,). [s]

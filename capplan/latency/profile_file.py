@@ -1,7 +1,7 @@
 """Read and write profiles as YAML."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import yaml
 
@@ -9,38 +9,30 @@ from capplan.errors import ProfileError
 from capplan.files import write_texts
 from capplan.latency.profile import Profile
 from capplan.latency.rank_profile import RankProfile
-from capplan.latency.yaml_file import Content, read_yaml
-
-SCHEMA = "capplan-profile/1"
-RANK_SCHEMA = "capplan-rank-profile/1"
+from capplan.latency.yaml_file import read_yaml
 
 _TIMES = {"decode", "fused", "engine_time", "request_s"}
-_RANK_TIMES = {
-    "decode",
-    "fused",
-    "experts",
-    "experts_prefill",
-    "exchange",
-    "exchange_prefill",
-}
+_TIMES |= {"experts", "experts_prefill", "exchange", "exchange_prefill"}
 _MOST = 1e7
 """Of a coefficient in seconds and of a knot in tokens."""
+
+AnyProfile = TypeVar("AnyProfile", bound=Profile)
 
 
 def load_profile(path: Path) -> Profile:
     """Return the profile of a YAML file."""
-    return _with_times(path, read_yaml(path, Profile, SCHEMA, "a profile"), _TIMES)
+    return _load(path, Profile)
 
 
 def load_rank_profile(path: Path) -> RankProfile:
     """Return the profile of ranks of a YAML file."""
-    profile = read_yaml(path, RankProfile, RANK_SCHEMA, "a profile of ranks")
-    return _with_times(path, profile, _RANK_TIMES)
+    return _load(path, RankProfile)
 
 
-def _with_times(path: Path, profile: Content, names: set[str]) -> Content:
-    """Return a profile, of which these times are not endless."""
-    times = profile.model_dump(include=names)
+def _load(path: Path, kind: type[AnyProfile]) -> AnyProfile:
+    """Return a profile, of which no time is endless."""
+    profile = read_yaml(path, kind, kind.SCHEMA, kind.WHAT)
+    times = profile.model_dump(include=_TIMES)
     for name in sorted(times):
         _refuse_endless(path, name, times[name])
     return profile
@@ -74,10 +66,9 @@ _Dumper.add_representer(
 )
 
 
-def profile_text(profile: Profile | RankProfile) -> str:
-    """Return the YAML of a profile, keys in the order of its class."""
-    schema = SCHEMA if isinstance(profile, Profile) else RANK_SCHEMA
-    content = {"schema": schema, **profile.model_dump(exclude_none=True)}
+def profile_text(profile: Profile) -> str:
+    """Return the YAML of a profile."""
+    content = {"schema": profile.SCHEMA, **profile.document()}
     if profile.how == "kernel-sum":
         content.pop("kernels_from", None)  # it says so
     content = {
@@ -113,6 +104,6 @@ def _rounded(value: Any) -> Any:
     return value
 
 
-def save_profile(profile: Profile | RankProfile, path: Path) -> None:
+def save_profile(profile: Profile, path: Path) -> None:
     """Write a profile and the folders above it; the file is complete or absent."""
     write_texts({path.name: profile_text(profile)}, path.parent)

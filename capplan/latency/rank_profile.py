@@ -5,15 +5,15 @@ YAML file such as ``profiles/<gpu>/<llm>/dp8-ep8.yaml``; profiles of TP degrees 
 their interpolations know nothing of it.
 """
 
-from typing import Annotated, Self
+from typing import Annotated, Any, ClassVar, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from capplan.errors import InputError
 from capplan.latency.measurements import PHASES
-from capplan.latency.profile import ErrorRecord, Origin, Validity
+from capplan.latency.profile import CALIBRATED, HOW, Origin, Profile
 from capplan.latency.rank_tables import RankTables
-from capplan.latency.terms import DecodeTerms, FusedTerms, PartTerms, tables
+from capplan.latency.terms import PartTerms
 from capplan.llm.layout import Layout
 
 PARTS = ("experts", "exchange")
@@ -23,8 +23,16 @@ of their tokens with the combination of what they return."""
 Degree = Annotated[int, Field(ge=1, le=1024)]
 
 
-class RankProfile(Origin):
-    """Latency of the ranks of one layout, its parts apart."""
+class RankProfile(Profile):
+    """Latency of the ranks of one layout, its parts apart.
+
+    Terms, forms and range are of what a rank does alone, errors of its phases and of
+    the other parts.
+    """
+
+    SCHEMA: ClassVar[str] = "capplan-rank-profile/1"
+    WHAT: ClassVar[str] = "a profile of ranks"
+    ERRORS_OF: ClassVar[dict[str, tuple[str, ...]]] = {"part": (*PHASES, *PARTS)}
 
     dp: Degree = 1  # ranks that step together
     ep: Degree = 1  # GPUs that hold different experts
@@ -33,29 +41,10 @@ class RankProfile(Origin):
     # load of the most loaded GPU's experts over the mean; on the experts' times
     imbalance: Annotated[float, Field(ge=1, le=100)] = 1.0
     imbalance_source: str = ""
-    decode_form: str  # forms of :mod:`capplan.latency.forms`, of a rank alone
-    fused_form: str
-    decode: DecodeTerms
-    fused: FusedTerms
     experts: PartTerms  # by tokens of all ranks, evenly spread over the experts
     experts_prefill: PartTerms  # the same in an iteration with a prompt
     exchange: PartTerms  # by tokens of a rank
     exchange_prefill: PartTerms
-    validity: Validity = Validity()
-    # relative: of a rank alone by phase, and of the other parts
-    errors: dict[str, ErrorRecord] = Field(default_factory=dict)
-    # driver, flags and other details
-    meta: dict[str, str | int | float | bool] = Field(default_factory=dict)
-
-    @field_validator("errors")
-    @classmethod
-    def _errors_are_of_parts(cls, errors: dict[str, ErrorRecord]) -> dict:
-        """Refuse errors of an unknown phase or part."""
-        for name in errors:
-            if name not in (*PHASES, *PARTS):
-                known = ", ".join((*PHASES, *PARTS))
-                raise ValueError(f"{name} is no part; expected {known}")
-        return errors
 
     @model_validator(mode="after")
     def _is_of_a_layout(self) -> Self:
@@ -81,35 +70,62 @@ class RankProfile(Origin):
         drafts = f" with MTP {self.nextn}" if self.nextn else ""
         return f"{self.llm} on {self.gpu}, {self.layout}{drafts}"
 
-    def tables(self, max_batch: int, max_tokens: int) -> RankTables:
+    def rank_tables(
+        self, max_batch: int, max_tokens: int, *, quantile: float = 0.5
+    ) -> RankTables:
         """Return the parts up to a batch and an iteration size of a rank.
 
-        They are of the kernels alone, as measured, times the imbalance; with CUDA
-        graphs ``max_tokens`` is at least the largest.
+        They are of the kernels, times the imbalance, with the engine's time where that
+        is known; with CUDA graphs ``max_tokens`` is at least the largest.
         """
+        ranks, time = self.dp, self.engine_time
         most = max_tokens + max_batch * (1 + self.nextn)
+        experts_s = self.imbalance * self.experts.table(ranks * most)
+        prefill_s = self.imbalance * self.experts_prefill.table(ranks * most)
+        exchange_s = self.exchange.table(most)
+        sent_s = self.exchange_prefill.table(most)
+        if time is not None:
+            experts_s = time.decode_factor * experts_s
+            exchange_s = time.decode_factor * exchange_s
+            prefill_s = time.of_kernels(prefill_s, ranks)
+            sent_s = time.of_kernels(sent_s)
         return RankTables(
-            rank=tables(self.decode, self.fused, max_batch, max_tokens),
-            ranks=self.dp,
-            experts_s=self.imbalance * self.experts.table(self.dp * most),
-            experts_prefill_s=self.imbalance
-            * self.experts_prefill.table(self.dp * most),
-            exchange_s=self.exchange.table(most),
-            exchange_prefill_s=self.exchange_prefill.table(most),
+            rank=self.tables(max_batch, max_tokens, quantile=quantile),
+            ranks=ranks,
+            experts_s=experts_s,
+            experts_prefill_s=prefill_s,
+            exchange_s=exchange_s,
+            exchange_prefill_s=sent_s,
             tokens_per_request=1 + self.nextn,
         )
 
     def note(self) -> str:
-        """Return one sentence on how and where the profile was obtained."""
+        """Return one sentence on how and where the kernels were obtained."""
         engine = f"{self.engine} {self.engine_version}".strip()
+        how = HOW["kernel-sum"] if self.kernels_from == "kernel-sum" else HOW[self.how]
+        source = self.source.partition(CALIBRATED)[0]
         spread = ""
         if self.imbalance > 1:
             spread = f"; times {self.imbalance:g} on the experts, for their imbalance"
+        times = self.engine_time
+        own = "" if times is None else f"; times of {times.engine_name}"
         return (
-            f"{self.name}: {self.how_obtained} ({engine}, all-to-all "
-            f"{self.all_to_all}; {self.source}){spread}."
+            f"{self.name}: {how} ({engine}, all-to-all {self.all_to_all}; {source})"
+            f"{spread}{own}."
         )
 
-    def errors_of(self, part: str) -> ErrorRecord:
-        """Return the errors of a phase or part; an empty record where unknown."""
-        return self.errors.get(part) or ErrorRecord()
+    def document(self) -> dict[str, Any]:
+        """Return what is known, as it is written."""
+        content = super().document()
+        if self.how == "kernel-sum":
+            del content["kernels_from"]  # it says so
+        if not self.request_s:
+            del content["request_s"]
+        return {name: content[name] for name in _ORDER if name in content}
+
+
+_OWN = [name for name in RankProfile.model_fields if name not in Profile.model_fields]
+_TERMS = ["decode_form", "fused_form", "decode", "fused"]
+_FIRST = (*Origin.model_fields, *_OWN[:6], *_TERMS, *_OWN[6:])
+_ORDER = dict.fromkeys((*_FIRST, *Profile.model_fields))
+"""Keys of a file: layout before terms, these before the other parts."""

@@ -12,18 +12,18 @@ from capplan.latency.engine_rows import (
     widened,
 )
 from capplan.latency.engine_time import EngineTime
-from capplan.latency.profile import Profile
+from capplan.latency.profile import CALIBRATED, Profile
+from capplan.latency.profile_file import AnyProfile
+from capplan.latency.rank_profile import RankProfile
 from capplan.llm.catalog import llm
-
-_CALIBRATED = "; calibrated to "
 
 
 def with_engine_time(
-    profile: Profile,
+    profile: AnyProfile,
     experts: bool,
     overhead: str | None = None,
     wanted: EngineName | None = None,
-) -> Profile:
+) -> AnyProfile:
     """Return a profile of kernels with the engine's time; others as they are.
 
     ``overhead`` is ``none``, a file, or None for the shipped times. Before all of these
@@ -53,7 +53,23 @@ def with_engine_time(
     if isinstance(time, EngineRow):
         profile = calibrated(profile, time) if time.llms else profile
         time = time.time
+    if isinstance(profile, RankProfile):
+        time = _of_other_families(profile, time)
     return profile.model_copy(update={"engine_time": time})
+
+
+def _of_other_families(
+    profile: RankProfile, time: EngineTime | None
+) -> EngineTime | None:
+    """Return it with other families' error in place of that of its own LLM with TP.
+
+    Those were of TP too, so that it is a lower bound of the error of ranks.
+    """
+    if time is None or time.served is None or time.served.left_out == "family":
+        return time
+    kind = (profile.kernels_from or "kernel-sum", profile.gpu, "", True)
+    row = engine_time(*kind, wanted=EngineName(time.engine)) or engine_time(*kind)
+    return time.model_copy(update={"served": None if row is None else row.served})
 
 
 def _chosen(
@@ -109,10 +125,10 @@ def _warn(text: str) -> None:
     warn(text)
 
 
-def calibrated(base: Profile, time: EngineTime) -> Profile:
+def calibrated(base: AnyProfile, time: EngineTime) -> AnyProfile:
     """Return a profile with an engine's time of its own in place of any it had."""
-    kernels = base.source.partition(_CALIBRATED)[0]
-    source = f"{kernels}{_CALIBRATED}{time.source}"
+    kernels = base.source.partition(CALIBRATED)[0]
+    source = f"{kernels}{CALIBRATED}{time.source}"
     return base.model_copy(
         update={"how": "calibrated", "source": source, "engine_time": time}
     )
@@ -130,7 +146,7 @@ def before(profile: Profile, experts: bool) -> Profile | None:
     return profile.model_copy(update=update)
 
 
-def as_planned(profile: Profile) -> Profile:
+def as_planned(profile: AnyProfile) -> AnyProfile:
     """Return a profile with the engine's time that a plan adds by default."""
     try:
         experts = llm(profile.llm).experts > 0

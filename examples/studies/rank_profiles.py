@@ -34,9 +34,9 @@ from capplan.deployment.memory import MemoryShare, memory_budget
 from capplan.errors import InputError
 from capplan.fleet.catalog import gpu as find_gpu
 from capplan.latency.aiconfigurator import parse_source
+from capplan.latency.catalog import rank_profiles
 from capplan.latency.measurements import PHASES
 from capplan.latency.profile_file import save_profile
-from capplan.latency.rank_catalog import rank_profiles
 from capplan.latency.rank_fit import fit_ranks
 from capplan.latency.rank_kernels import read_parts
 from capplan.latency.rank_profile import PARTS, RankProfile
@@ -198,7 +198,7 @@ def beside_weights(profile: RankProfile) -> float:
         layout.tp, expert_gpus=layout.expert_gpus(llm.experts)
     )
     work = [RankWork(64, 64 * 512)] * layout.dp
-    decode_s = profile.tables(64, 64).iteration_time_s(work)
+    decode_s = profile.rank_tables(64, 64).iteration_time_s(work)
     return decode_s / (weights / gpu.bandwidth_bytes_per_s)
 
 
@@ -255,7 +255,7 @@ def print_wide() -> None:
             fitted = fit_ranks(
                 parts, source, 1, "H100-SXM", "DeepSeek-R1", is_balanced=is_balanced
             )
-            tables = fitted.profile.tables(256, 1)
+            tables = fitted.profile.rank_tables(256, 1)
             for batch in (64, 128, 256):
                 work = [RankWork(batch, batch * CONTEXT)] * ranks
                 per_s = batch / tables.iteration_time_s(work)

@@ -22,8 +22,7 @@ import pandas as pd
 from scipy.stats import kendalltau
 
 from capplan.errors import InputError
-from capplan.latency.catalog import find_profile
-from capplan.latency.rank_catalog import named_rank_profile
+from capplan.latency.catalog import find_profile, named_rank_profile
 from capplan.latency.rank_tables import RankTables, RankWork
 from capplan.llm.layout import Layout
 
@@ -174,7 +173,7 @@ def tables_of(run, layout: Layout) -> RankTables | None:
     if profile is None and named is not None and layout.gpus <= NODE:
         # Within a node an all-gather stands for the DeepEP that was not measured.
         profile = named_rank_profile(place)
-    return None if profile is None else profile.tables(*sizes)
+    return None if profile is None else profile.rank_tables(*sizes)
 
 
 def of_one(tables) -> RankTables:

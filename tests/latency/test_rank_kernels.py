@@ -148,7 +148,9 @@ def test_the_profile_predicts_what_the_parts_sum_to(package):
     assert profile.layout == Layout(1, 4, 4)
     assert (profile.all_to_all, profile.imbalance) == ("allgather_reducescatter", 1.08)
     assert profile.quantization == "mxfp4"
-    found_s = profile.tables(64, 64).iteration_time_s([RankWork(24, 24 * 2048)] * 4)
+    found_s = profile.rank_tables(64, 64).iteration_time_s(
+        [RankWork(24, 24 * 2048)] * 4
+    )
     attention_ms = 1.5 + 24 * 2047 / 1e5
     expected_ms = attention_ms + 1.08 * (2 + 96 / 100) + 0.3 * 24
     assert found_s == pytest.approx(expected_ms / 1e3, rel=0.01)

@@ -7,17 +7,18 @@ import pytest
 import yaml
 
 from capplan.errors import CapplanError, InputError, ProfileError
-from capplan.latency.catalog import find_profile, list_profiles
+from capplan.latency.catalog import (
+    find_profile,
+    folders_of_tp,
+    list_profiles,
+    named_rank_profile,
+    rank_profiles,
+)
 from capplan.latency.profile_file import (
     load_profile,
     load_rank_profile,
     profile_text,
     save_profile,
-)
-from capplan.latency.rank_catalog import (
-    folders_of_tp,
-    named_rank_profile,
-    rank_profiles,
 )
 from capplan.latency.rank_profile import RankProfile
 from capplan.latency.rank_tables import RankWork
@@ -52,7 +53,7 @@ def profile(**changes) -> RankProfile:
 
 
 def test_an_iteration_is_put_together_from_its_parts():
-    tables = profile().tables(64, 64)
+    tables = profile().rank_tables(64, 64)
 
     found_s = tables.iteration_time_s([RankWork(2, 1000)] * 4)
 
@@ -62,7 +63,7 @@ def test_an_iteration_is_put_together_from_its_parts():
 
 
 def test_one_rank_of_a_profile_folds_into_the_tables_that_are_simulated():
-    folded = profile(dp=1, tp=4).tables(16, 16).folded()
+    folded = profile(dp=1, tp=4).rank_tables(16, 16).folded()
 
     # A of 8 requests without context, X of 8 tokens times the imbalance, and C.
     exchange_s = 1e-4 + 7 * (1e-3 - 1e-4) / 1023
@@ -73,7 +74,7 @@ def test_one_rank_of_a_profile_folds_into_the_tables_that_are_simulated():
 def test_a_part_without_work_takes_no_time():
     none = {"tokens": [1, 512], "tokens_s": [0.0, 0.0]}
 
-    tables = profile(exchange=none).tables(8, 8)
+    tables = profile(exchange=none).rank_tables(8, 8)
 
     assert not tables.exchange_s.any()
 
@@ -194,7 +195,7 @@ def test_shipped_profiles_of_ranks_are_of_what_their_paths_say():
 def test_shipped_profiles_of_ranks_take_longer_with_more_requests():
     for path in SHIPPED:
         found = load_rank_profile(path)
-        tables = found.tables(256, 8192)
+        tables = found.rank_tables(256, 8192)
         batches = (1, 8, 64, 256)
         times_s = [
             tables.iteration_time_s([RankWork(b, 1024 * b)] * tables.ranks)

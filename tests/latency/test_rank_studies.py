@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from capplan.latency.rank_catalog import rank_profiles
+from capplan.latency.catalog import rank_profiles
 from capplan.shipped import shipped
 
 STUDIES = Path(__file__).parents[2] / "examples" / "studies"

@@ -39,7 +39,7 @@ from capplan.planning.configure.layouts import (
     leaves_out_tp_alone,
     no_profile,
     profiled_layouts,
-    timed_alone,
+    timed_ranks,
 )
 from capplan.planning.configure.pipeline import (
     fewest_stages,
@@ -167,7 +167,7 @@ def _layouts(
             yield Excluded(gpu.name, layout.tp, reason, layout)
             continue
         cost = price_of(settings, market, gpu, gpus)
-        alone = timed_alone(settings, profile, llm)
+        alone = timed_ranks(settings, profile, llm)
         try:
             engine, memory_share = _engine(settings, llm, gpu, layout.tp, None, 1)
             check_backend_carries(settings, engine, layout)

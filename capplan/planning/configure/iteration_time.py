@@ -5,10 +5,10 @@ from pathlib import Path
 from capplan.deployment.engine import EngineSettings
 from capplan.engines.catalog import parse_engine
 from capplan.errors import ProfileError, warn
-from capplan.latency.catalog import known_profile, load_listed
+from capplan.latency.catalog import known_profile, load_listed, own_rank_profiles
 from capplan.latency.contract import LatencyTables, linear_tables
 from capplan.latency.profile import Profile
-from capplan.latency.rank_catalog import own_rank_profiles
+from capplan.latency.profile_file import AnyProfile
 from capplan.latency.with_engine import with_engine_time
 from capplan.llm.architecture import Architecture
 from capplan.llm.catalog import twins
@@ -66,8 +66,8 @@ def _warn_of_ranks(own: list[Path], llm: Architecture, gpu: str) -> None:
 
 
 def timed(
-    settings: ConfigurationSettings, profile: Profile, llm: Architecture
-) -> Profile:
+    settings: ConfigurationSettings, profile: AnyProfile, llm: Architecture
+) -> AnyProfile:
     """Return a profile with the time of the engine of the settings."""
     wanted = None if settings.engine is None else parse_engine(settings.engine)
     overhead = settings.engine_overhead

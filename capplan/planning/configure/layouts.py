@@ -10,9 +10,8 @@ from capplan.engines.catalog import ENGINES, VLLM
 from capplan.engines.vllm import graph_sizes
 from capplan.errors import InputError
 from capplan.fleet.price import Price
+from capplan.latency.catalog import rank_profiles
 from capplan.latency.rank_bounds import alone
-from capplan.latency.rank_catalog import rank_profiles
-from capplan.latency.rank_engine import RankAlone
 from capplan.latency.rank_kernels import ALL_REDUCE
 from capplan.latency.rank_profile import RankProfile
 from capplan.latency.rank_tables import RankTables
@@ -183,23 +182,21 @@ def laid_out(settings: LayoutSettings, layout: Layout) -> Layout:
     return replace(layout, redundant_experts=settings.redundant_experts)
 
 
-def timed_alone(
+def timed_ranks(
     settings: ConfigurationSettings, profile: RankProfile, llm: Architecture
-) -> RankAlone:
-    """Return what a rank of a profile does alone, with the engine's time.
-
-    EPLB loads the experts evenly.
-    """
+) -> RankProfile:
+    """Return a profile with the engine's time; EPLB loads the experts evenly."""
     if isinstance(settings, LayoutSettings) and settings.enable_eplb:
         even = {"imbalance": 1.0, "imbalance_source": "EPLB"}
         profile = profile.model_copy(update=even)
-    found = timed(settings, RankAlone.of(profile), llm)
-    assert isinstance(found, RankAlone)
-    return found.unserved()
+    return timed(settings, profile, llm)
 
 
 def rank_tables_of(
-    settings: LayoutSettings, profile: RankAlone, engine: EngineSettings, kv_dtype: str
+    settings: LayoutSettings,
+    profile: RankProfile,
+    engine: EngineSettings,
+    kv_dtype: str,
 ) -> RankTables:
     """Return the parts of the iteration times of an engine's ranks."""
     made = profile.rank_tables(
@@ -228,7 +225,7 @@ def check_backend_carries(
 def configured(
     settings: LayoutSettings,
     layout: Layout,
-    profile: RankAlone,
+    profile: RankProfile,
     fitted: Replica,
     price: Price | None,
 ) -> Configuration:

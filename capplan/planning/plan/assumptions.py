@@ -89,7 +89,7 @@ def _latency(settings: PlanSettings, configuration: Configuration) -> list[Assum
         return []
     errors = ", ".join(
         f"{phase} {record.held_out_mean_abs:.1%}"
-        for phase, record in profile.errors.items()
+        for phase, record in profile.errors_by_phase.items()
         if record.held_out_mean_abs is not None
     )
     value = f"{profile.decode_form} decode, {profile.fused_form} prefill"

@@ -11,8 +11,12 @@ from capplan.latency.rank_fit import RanksFit
 from capplan.report.charts.profile import profile_figures
 from capplan.report.columns import column, format_count, record
 from capplan.report.page import Page, Section, Table
-from capplan.report.pages.profiles import errors_table, format_error
-from capplan.report.pages.rank_profiles import decodes_table, part_errors
+from capplan.report.pages.profiles import (
+    decodes_table,
+    errors_table,
+    format_error,
+    part_errors,
+)
 
 if TYPE_CHECKING:
     from capplan.calibration.load_test import SweepPoint
@@ -60,7 +64,7 @@ def fit_page(fitted: Fitted) -> Page:
             Section("Fit", tables=tables, notes=notes),
             Section("Curves", figures=figures),
         ],
-        values=partial(_values, fitted.profile.model_dump(exclude_none=True), tables),
+        values=partial(_values, fitted.profile.document(), tables),
         csv={"fit.csv": tables[0], "errors.csv": tables[-1]},
     )
 
@@ -74,7 +78,7 @@ def rank_fit_page(fitted: RanksFit) -> Page:
         profile.name,
         "fitted latency profile of ranks that step together",
         [Section("Fit", tables=tables)],
-        values=partial(_values, profile.model_dump(exclude_none=True), tables),
+        values=partial(_values, profile.document(), tables),
         csv={"fit.csv": tables[0], "errors.csv": tables[-1]},
         lead=profile.note(),
     )

@@ -8,9 +8,10 @@ from typing import Any
 from capplan.errors import InputError
 from capplan.files import write_texts
 from capplan.latency.capacity import LEVELS, capacity_range, capacity_ratio
-from capplan.latency.measurements import Points
-from capplan.latency.profile import ErrorRecord, Profile
-from capplan.latency.rank_profile import RankProfile
+from capplan.latency.measurements import PHASES, Points
+from capplan.latency.profile import Profile
+from capplan.latency.rank_profile import PARTS, RankProfile
+from capplan.latency.rank_tables import RankWork
 from capplan.latency.validate import Validation
 from capplan.latency.with_engine import as_planned
 from capplan.profiling.compare import Comparison
@@ -18,10 +19,10 @@ from capplan.profiling.scenes import Point
 from capplan.report.charts.profile import profile_figures
 from capplan.report.columns import Column, column, format_count, format_ms
 from capplan.report.page import Page, Section, Table
-from capplan.report.pages.rank_profiles import rank_table
 from capplan.report.render.documents import document
 
-_PHASES = ("prefill", "decode", "mixed")
+_BATCHES = (1, 8, 32, 64, 128, 256)
+_CONTEXT = 2048  # of each request [tokens]
 _SCHEMA = "capplan.profiles/1"
 
 
@@ -31,7 +32,7 @@ def format_error(share: float) -> str:
 
 
 def _told(phase: str, row: dict[str, Any]) -> str | None:
-    error, sigma = row[f"{phase}_error"], row[f"{phase}_sigma"]
+    error, sigma = row[f"{phase}_error"], row.get(f"{phase}_sigma")
     if error is not None:
         return f"{error:.1%}"
     return f"± {sigma:.0%}" if sigma else None
@@ -48,11 +49,22 @@ _LISTED = (
     column("tp", "TP"),
     column("how", "how", justify="left"),
     column("engine", "engine", justify="left", leaves=1),
-    *(Column("", partial(_told, phase), phase) for phase in _PHASES),
+    *(Column("", partial(_told, phase), phase) for phase in PHASES),
     Column("", _users, "users"),
-    *(column(f"{phase}_{part}") for phase in _PHASES for part in ("error", "sigma")),
+    *(column(f"{phase}_{part}") for phase in PHASES for part in ("error", "sigma")),
     column("users_low"),
     column("users_high"),
+)
+
+
+_OF_RANKS = (
+    *_LISTED[:2],
+    column("layout", "layout", justify="left"),
+    column("all_to_all", "all-to-all", justify="left", leaves=1),
+    column("engine", "engine", justify="left", leaves=1),
+    *(Column("", partial(_told, part), part) for part in (*PHASES, *PARTS)),
+    *(column(f"{part}_error") for part in (*PHASES, *PARTS)),
+    *(column(name) for name in ("dp", "ep", "tp", "nextn", "imbalance")),
 )
 
 
@@ -65,7 +77,10 @@ def profiles_page(
     """
     rows = list(map(_row, profiles))
     table = Table(_LISTED, rows, is_whole=True)
-    ranks = rank_table(of_ranks)
+    title = "ranks that step together, experts by EP"
+    ranks = Table(
+        _OF_RANKS, list(map(_row_of_ranks, of_ranks)), title=title, is_whole=True
+    )
     tables = [shown for shown in (table, ranks) if shown.rows or shown is table]
     count = f"{len(rows)} latency profile{'' if len(rows) == 1 else 's'}"
     if ranks.rows:
@@ -89,26 +104,37 @@ def profiles_page(
     )
 
 
+def _fields(profile: Profile, *names: str) -> dict[str, Any]:
+    known = {
+        "layout": str(profile.layout),
+        "engine": f"{profile.engine} {profile.engine_version}".strip(),
+    }
+    return {name: known.get(name) or getattr(profile, name) for name in names}
+
+
 def _row(profile: Profile) -> dict[str, Any]:
     users = capacity_ratio(as_planned(profile), 0.5) or (None, None)
-    row: dict[str, Any] = {
-        "gpu": profile.gpu,
-        "llm": profile.llm,
-        "tp": profile.tp,
-        "how": profile.how,
-        "engine": f"{profile.engine} {profile.engine_version}".strip(),
-        "users_low": users[0],
-        "users_high": users[1],
-    }
-    for phase in _PHASES:
-        record = profile.errors.get(phase) or ErrorRecord()
+    row = _fields(profile, "gpu", "llm", "tp", "how", "engine")
+    row |= {"users_low": users[0], "users_high": users[1]}
+    for phase in PHASES:
+        record = profile.errors_of(phase)
         row[f"{phase}_error"] = record.held_out_mean_abs
         row[f"{phase}_sigma"] = record.sigma
     return row
 
 
+def _row_of_ranks(profile: RankProfile) -> dict[str, Any]:
+    names = ("gpu", "llm", "tp", "dp", "ep", "nextn", "all_to_all", "imbalance")
+    row = _fields(profile, *names, "layout", "engine")
+    for part in (*PHASES, *PARTS):
+        row[f"{part}_error"] = profile.errors_of(part).held_out_mean_abs
+    return row
+
+
 def capacity_lines(profile: Profile) -> list[str]:
     """Return the engine's time, and the error in users at the usual TPOT limits."""
+    if isinstance(profile, RankProfile):
+        return []
     planned = as_planned(profile)
     lines = []
     if planned.engine_time is not None:
@@ -149,8 +175,69 @@ def errors_table(
     return Table(columns, rows, title=title)
 
 
+_PART_ERRORS = (
+    column("part", "part", justify="left"),
+    *ERRORS[1:5],
+    column("held_out_max_abs", "worst, held out", format_error),
+    column("sigma"),
+)
+
+
+def part_errors(profile: RankProfile) -> Table:
+    """Return the errors of each part, a row each."""
+    rows = [
+        {"part": part, **record.model_dump()} for part, record in profile.errors.items()
+    ]
+    return Table(_PART_ERRORS, rows, title="errors of each part")
+
+
+_DECODES = (
+    column("batch", "requests on each rank", format_count),
+    column("alone_s", "a rank alone", format_ms),
+    column("experts_s", "experts", format_ms),
+    column("exchange_s", "all-to-all", format_ms),
+    column("iteration_s", "together", format_ms),
+)
+
+
+def decodes_table(profile: RankProfile) -> Table:
+    """Return decodes at several batches, part by part."""
+    tables = profile.rank_tables(max(_BATCHES), 1)
+    rows = []
+    for batch in _BATCHES:
+        tokens = batch * tables.tokens_per_request
+        work = [RankWork(batch, batch * _CONTEXT)] * tables.ranks
+        experts_s = float(tables.experts_s[tables.ranks * tokens])
+        exchange_s = float(tables.exchange_s[tokens])
+        iteration_s = tables.iteration_time_s(work)
+        rows.append(
+            {
+                "batch": batch,
+                "alone_s": iteration_s - experts_s - exchange_s,
+                "experts_s": experts_s,
+                "exchange_s": exchange_s,
+                "iteration_s": iteration_s,
+            }
+        )
+    return Table(_DECODES, rows, title=f"decodes at {_CONTEXT:,} tokens of context")
+
+
 def profile_page(profile: Profile, points: Points | None = None) -> Page:
-    """Return a profile's errors and curves and, given points, its residuals on them."""
+    """Return a profile's errors and curves and, given points, its residuals on them.
+
+    Of ranks it has decodes part by part in place of curves.
+    """
+    if isinstance(profile, RankProfile):
+        tables = [decodes_table(profile), part_errors(profile)]
+        return Page(
+            "profile",
+            profile.name,
+            "latency profile of ranks that step together",
+            [Section("Parts", tables=tables)],
+            values=profile.document,
+            csv={"decodes.csv": tables[0], "profile.csv": tables[1]},
+            lead=profile.note(),
+        )
     table = errors_table(profile)
     return Page(
         "profile",
@@ -160,7 +247,7 @@ def profile_page(profile: Profile, points: Points | None = None) -> Page:
             Section("Errors of the fit", tables=[table], notes=capacity_lines(profile)),
             Section("Curves", figures=partial(profile_figures, profile, points)),
         ],
-        values=partial(profile.model_dump, exclude_none=True),
+        values=profile.document,
         csv={"profile.csv": table},
         lead=profile.note(),
     )

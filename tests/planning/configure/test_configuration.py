@@ -5,9 +5,8 @@ import yaml
 
 from capplan.deployment.configuration import Configuration
 from capplan.errors import CapplanWarning, ExtrapolationWarning, InputError
-from capplan.latency.catalog import find_profile, profile_path
+from capplan.latency.catalog import find_profile, named_rank_profile, profile_path
 from capplan.latency.profile_file import save_profile
-from capplan.latency.rank_catalog import named_rank_profile
 from capplan.planning.configure.configuration import configurations
 from capplan.planning.plan.plan import plan
 from capplan.planning.settings.plan import PlanSettings

@@ -360,7 +360,7 @@ def test_low_latency_kernels_serve_small_iterations():
     )
 
     assert list(found) == ["dp8-ep8"]
-    assert found["dp8-ep8"].profile.parts.all_to_all == "deepep"
+    assert found["dp8-ep8"].profile.all_to_all == "deepep"
 
 
 def test_a_policy_that_knows_no_ranks_leaves_the_other_layouts():
