@@ -1,15 +1,14 @@
 """What a plan says of speculative decoding."""
 
+from collections.abc import Sequence
+
 from capplan.deployment.speculation import ACCEPTANCE_ERROR
-from capplan.planning.plan.result import Plan
+from capplan.planning.plan.speculation_worth import DraftsTried, DraftsWorth
 from capplan.report.columns import format_fine_usd
 
 
-def worth(plan: Plan) -> str:
+def worth(found: DraftsWorth) -> str:
     """Return up to which load drafting pays, and what it takes at the plan's."""
-    found = plan.drafts_worth
-    if found is None:
-        return ""
     star = "*" if found.acceptance_how == "assumed" else ""
     tokens = f"{found.tokens_per_iteration:.3g}{star} tokens an iteration"
     text = (
@@ -38,11 +37,11 @@ def worth(plan: Plan) -> str:
     return text
 
 
-def tried(plan: Plan) -> str:
+def tried(rows: Sequence[DraftsTried]) -> str:
     """Return what each number of drafted tokens would take."""
-    rows = []
-    for row in plan.drafts_tried:
+    texts = []
+    for row in rows:
         gpus = "infeasible" if row.gpu_count is None else f"{row.gpu_count} GPUs"
         price = "" if row.usd_per_h is None else f", {format_fine_usd(row.usd_per_h)}/h"
-        rows.append(f"{row.drafts}: {gpus}{price}")
-    return "; ".join(rows)
+        texts.append(f"{row.drafts}: {gpus}{price}")
+    return "; ".join(texts)

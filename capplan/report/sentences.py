@@ -331,10 +331,8 @@ def gpu_time(run: Run) -> str:
     return f"{share} for prompts, the rest for answers: tokens share the bill so"
 
 
-def api_or_own(bill: ApiBill | None) -> str:
+def api_or_own(bill: ApiBill) -> str:
     """Return what an API asks beside the plan's bill, and where owning breaks even."""
-    if bill is None:
-        return ""
     price = bill.price
     prices = (
         ("in", price.usd_per_million_input_tokens),

@@ -1,5 +1,6 @@
 """Assumptions of a plan: value, source, how obtained."""
 
+from collections.abc import Iterator
 from datetime import date
 
 from capplan.deployment.configuration import Configuration
@@ -19,6 +20,13 @@ from capplan.planning.settings.plan import PlanSettings
 from capplan.units import format_bytes
 from capplan.workload.trace import Trace
 
+_OF_ENGINE = (
+    *("max_num_batched_tokens", "max_num_seqs", "block_size"),
+    *("decode_context_parallel_size", "pipeline_parallel_size", "kv_blocks"),
+    *("gpu_memory_utilization", "async_scheduling", "prefix_caching", "scheduler"),
+    *("link_gb_per_s", "host_kv_gib"),
+)
+"""Settings of an engine that are told as given."""
 _HOW = {
     "measured": "measured",
     "calibrated": "fitted",
@@ -35,21 +43,28 @@ def assumptions(
     tried: list[Configuration | Excluded],
 ) -> tuple[Assumption, ...]:
     """Return the assumptions on traffic, latency, memory, prices and engine."""
+    return tuple(_assumed(settings, trace, candidates, tried))
+
+
+def _assumed(
+    settings: PlanSettings,
+    trace: Trace,
+    candidates: list[Candidate],
+    tried: list[Configuration | Excluded],
+) -> Iterator[Assumption]:
     users = settings.asking
-    rows = [
-        Assumption(
-            "traffic",
-            f"{len(trace):,} requests at {trace.rate_per_s:.4g}/s"
-            if users is None
-            else str(users),
-            "; ".join((trace.source, *trace.notes)),
-            "given",
-        )
-    ]
+    yield Assumption(
+        "traffic",
+        f"{len(trace):,} requests at {trace.rate_per_s:.4g}/s"
+        if users is None
+        else str(users),
+        "; ".join((trace.source, *trace.notes)),
+        "given",
+    )
     if settings.latency_ms is not None:
         coefficients = ", ".join(f"{value:g}" for value in settings.latency_ms)
         value = f"c0, ca, cq, cd, ce = {coefficients} ms"
-        rows.append(Assumption("iteration time", value, "--latency-ms", "given"))
+        yield Assumption("iteration time", value, "--latency-ms", "given")
     used = {
         each.key
         for row in candidates
@@ -57,36 +72,94 @@ def assumptions(
         for each in row.pools or (row,)
     }
     known = {row.key for row in tried}
-    tried = [  # replicas for prompts alone may have a degree of their own
-        *tried,
-        *{
-            pool.key: pool.configuration
-            for row in candidates
-            for pool in row.pools
-            if pool.key not in known
-        }.values(),
-    ]
-    for configuration in tried:
+    of_pools = {  # replicas for prompts alone may have a degree of their own
+        pool.key: pool.configuration
+        for row in candidates
+        for pool in row.pools
+        if pool.key not in known
+    }
+    able = [row for row in tried if isinstance(row, Configuration)]
+    able += of_pools.values()
+    for configuration in able:
         if configuration.key in used:
-            assert isinstance(configuration, Configuration)
-            rows += [*_latency(settings, configuration), *_memory(configuration)]
-            rows += _kernels(settings, configuration)
-            rows += _context_parallel(settings, configuration)
-            rows += _pipeline(settings, configuration)
-            rows += _adapters(settings, configuration)
-            rows += _images(settings, configuration)
-    rows += _speculation([row for row in tried if isinstance(row, Configuration)])
-    rows += _links(settings, candidates)
-    rows += [*price_day(settings), *_prices(tried)]
-    engines = [row.engine for row in tried if isinstance(row, Configuration)]
-    rows.append(_engine(settings, engines[0]))
-    return tuple(rows)
+            yield from _of(settings, configuration)
+    yield from _speculation(able)
+    yield from _links(settings, candidates)
+    yield from (*price_day(settings), *_prices(able))
+    yield _engine(settings, able[0].engine)
 
 
-def _latency(settings: PlanSettings, configuration: Configuration) -> list[Assumption]:
-    what, profile = f"iteration time, {configuration}", configuration.profile
+def _of(settings: PlanSettings, configuration: Configuration) -> Iterator[Assumption]:
+    """Yield what a configuration rests on."""
+    yield from _latency(settings, configuration)
+    yield from _memory(configuration)
+    engine, profile = configuration.engine, configuration.profile
+    whose = engine_of(settings)
+    if whose is not VLLM and profile is not None and profile.engine != whose.name:
+        yield Assumption(
+            f"kernels, {configuration}",
+            f"of {title_of(profile.engine) or 'no engine'}, not of {whose.title} *",
+            f"no profile of {whose.title}'s kernels is known",
+            "assumed",
+        )
+    dcp = engine.decode_context_parallel_size
+    if dcp > 1 and settings.latency_ms is None:
+        yield Assumption(
+            f"decode context parallelism, {configuration}",
+            f"each GPU reads 1/{dcp} of a context, or is bound by arithmetic; three "
+            "collectives a layer",
+            "data sheet; no kernel of it was measured",
+            "assumed",
+        )
+    if (pipeline := engine.pipeline) is not None:
+        across = " over the network" if configuration.nodes_per_replica > 1 else ""
+        yield Assumption(
+            f"pipeline, {configuration}",
+            f"each of {pipeline.stages} stages takes {pipeline.share:.1%} of the "
+            "kernels' time, all of the engine's own, and "
+            f"{1e6 * pipeline.hop_s:.3g} us + "
+            f"{1e6 * pipeline.hop_token_s:.3g} us a token to the next{across}",
+            "by layers and output embedding, hops by data sheet; none was measured",
+            "assumed",
+        )
+    if (adapters := engine.adapters) is not None:
+        named = ("lora_slowdown", "lora_load_ms", "lora_fetch_ms")
+        given = [name for name in named if getattr(settings, name) is not None]
+        yield Assumption(
+            f"LoRA adapters, {configuration}",
+            f"rank {adapters.lora_rank}; {adapters.max_loras} slots of rank "
+            f"{adapters.max_lora_rank}, {format_bytes(adapters.gpu_bytes)} a GPU; "
+            f"loaded in {1e3 * adapters.load_s:.3g} ms, read into host memory in "
+            f"{1e3 * adapters.fetch_s:.3g} ms; an iteration {adapters.slowdown:.0%} "
+            f"and {1e6 * adapters.read_s:.3g} us an adapter longer",
+            f"{', '.join(given)} given; others by their bytes"
+            if given
+            else "by their bytes; kernels of adapters were not measured",
+            "given" if len(given) == len(named) else "assumed",
+        )
+    if (images := engine.images) is not None:
+        budget = engine.max_num_batched_tokens
+        is_given = settings.image_encode_ms is not None
+        yield Assumption(
+            f"images, {configuration}",
+            f"one of 1,024 tokens is encoded in "
+            f"{1e3 * images.alone_s(1024):.3g} ms; "
+            f"{images.cache_tokens(budget):,} tokens are kept, and encoded at most in "
+            f"an iteration; encoder and cache take "
+            f"{format_bytes(images.gpu_bytes(budget))} a GPU",
+            "--image-encode-ms"
+            if is_given
+            else "shapes, data sheet, an encoder measured on H100-SXM",
+            "given" if is_given else "assumed",
+        )
+
+
+def _latency(
+    settings: PlanSettings, configuration: Configuration
+) -> Iterator[Assumption]:
+    profile = configuration.profile
     if profile is None:
-        return []
+        return
     errors = ", ".join(
         f"{phase} {record.held_out_mean_abs:.1%}"
         for phase, record in profile.errors_by_phase.items()
@@ -95,49 +168,31 @@ def _latency(settings: PlanSettings, configuration: Configuration) -> list[Assum
     value = f"{profile.decode_form} decode, {profile.fused_form} prefill"
     if errors:
         value += f"; held-out mean error: {errors}"
-    rows = [Assumption(what, value, configuration.note, _HOW[profile.how])]
+    what, how = f"iteration time, {configuration}", _HOW[profile.how]
+    yield Assumption(what, value, configuration.note, how)
     if profile.kernels_from is None:
-        return rows
+        return
     what, time = f"engine's own time, {configuration}", profile.engine_time
     if time is None:
-        return [*rows, Assumption(what, "none", "--engine-overhead", "given")]
-    given = settings.engine_overhead is not None
-    how = "given" if given else "fitted"
-    rows.append(Assumption(what, str(time), time.source, how))
+        yield Assumption(what, "none", "--engine-overhead", "given")
+        return
+    how = "fitted" if settings.engine_overhead is None else "given"
+    yield Assumption(what, str(time), time.source, how)
     if time.served is not None:
         low, _, high = time.served.tpot
-        rows.append(
-            Assumption(
-                f"TPOT of real engines, {configuration}",
-                f"{low:.2f} to {high:.2f} times the predicted in 80 % of "
-                f"{time.served.sweeps} sweeps left out; planned with quantile "
-                f"{configuration.quantile:g}",
-                time.source,
-                "measured",
-            )
+        yield Assumption(
+            f"TPOT of real engines, {configuration}",
+            f"{low:.2f} to {high:.2f} times the predicted in 80 % of "
+            f"{time.served.sweeps} sweeps left out; planned with quantile "
+            f"{configuration.quantile:g}",
+            time.source,
+            "measured",
         )
-    return rows
 
 
-def _kernels(settings: PlanSettings, configuration: Configuration) -> list[Assumption]:
-    """Return a row where another engine than vLLM has kernels that are not its own."""
-    engine, profile = engine_of(settings), configuration.profile
-    if engine is VLLM or profile is None or profile.engine == engine.name:
-        return []
-    whose = title_of(profile.engine)
-    return [
-        Assumption(
-            f"kernels, {configuration}",
-            f"of {whose or 'no engine'}, not of {engine.title} *",
-            f"no profile of {engine.title}'s kernels is known",
-            "assumed",
-        )
-    ]
-
-
-def _memory(configuration: Configuration) -> list[Assumption]:
+def _memory(configuration: Configuration) -> Iterator[Assumption]:
     if configuration.replica is None:
-        return []
+        return
     engine, budget = configuration.engine, configuration.replica.budget
     each = engine.bounded_groups * engine.bounded_blocks
     beside = f"; windows and states take up to {each:,} a request" if each else ""
@@ -151,99 +206,14 @@ def _memory(configuration: Configuration) -> list[Assumption]:
             f"{budget.utilization:.1%} {budget.engine.share_of}; "
             f"{format_bytes(budget.memory_bytes)} a GPU"
         )
-    return [
-        Assumption(
-            f"KV capacity, {configuration}",
-            f"{engine.kv_blocks:,} blocks of {engine.block_size} tokens in "
-            f"{configuration.replica.kv_dtype}{beside}; "
-            f"weights {format_bytes(budget.weight_bytes)} a GPU",
-            "reported by the engine" if reported else computed,
-            "measured" if reported else "assumed",
-        )
-    ]
-
-
-def _context_parallel(
-    settings: PlanSettings, configuration: Configuration
-) -> list[Assumption]:
-    """Return a row on what sharing KV does to the iteration time."""
-    dcp = configuration.engine.decode_context_parallel_size
-    if dcp == 1 or settings.latency_ms is not None:
-        return []
-    return [
-        Assumption(
-            f"decode context parallelism, {configuration}",
-            f"each GPU reads 1/{dcp} of a context, or is bound by arithmetic; three "
-            "collectives a layer",
-            "data sheet; no kernel of it was measured",
-            "assumed",
-        )
-    ]
-
-
-def _pipeline(settings: PlanSettings, configuration: Configuration) -> list[Assumption]:
-    """Return a row on what the stages of a pipeline take."""
-    pipeline = configuration.engine.pipeline
-    if pipeline is None:
-        return []
-    across = " over the network" if configuration.nodes_per_replica > 1 else ""
-    return [
-        Assumption(
-            f"pipeline, {configuration}",
-            f"each of {pipeline.stages} stages takes {pipeline.share:.1%} of the "
-            "kernels' time, all of the engine's own, and "
-            f"{1e6 * pipeline.hop_s:.3g} us + "
-            f"{1e6 * pipeline.hop_token_s:.3g} us a token to the next{across}",
-            "by layers and output embedding, hops by data sheet; none was measured",
-            "assumed",
-        )
-    ]
-
-
-def _images(settings: PlanSettings, configuration: Configuration) -> list[Assumption]:
-    """Return a row on what images cost."""
-    images = configuration.engine.images
-    if images is None:
-        return []
-    budget = configuration.engine.max_num_batched_tokens
-    given = settings.image_encode_ms is not None
-    return [
-        Assumption(
-            f"images, {configuration}",
-            f"one of 1,024 tokens is encoded in "
-            f"{1e3 * images.alone_s(1024):.3g} ms; "
-            f"{images.cache_tokens(budget):,} tokens are kept, and encoded at most in "
-            f"an iteration; encoder and cache take "
-            f"{format_bytes(images.gpu_bytes(budget))} a GPU",
-            "--image-encode-ms"
-            if given
-            else "shapes, data sheet, an encoder measured on H100-SXM",
-            "given" if given else "assumed",
-        )
-    ]
-
-
-def _adapters(settings: PlanSettings, configuration: Configuration) -> list[Assumption]:
-    """Return a row on what LoRA adapters cost."""
-    adapters = configuration.engine.adapters
-    if adapters is None:
-        return []
-    named = ("lora_slowdown", "lora_load_ms", "lora_fetch_ms")
-    given = [name for name in named if getattr(settings, name) is not None]
-    return [
-        Assumption(
-            f"LoRA adapters, {configuration}",
-            f"rank {adapters.lora_rank}; {adapters.max_loras} slots of rank "
-            f"{adapters.max_lora_rank}, {format_bytes(adapters.gpu_bytes)} a GPU; "
-            f"loaded in {1e3 * adapters.load_s:.3g} ms, read into host memory in "
-            f"{1e3 * adapters.fetch_s:.3g} ms; an iteration {adapters.slowdown:.0%} "
-            f"and {1e6 * adapters.read_s:.3g} us an adapter longer",
-            f"{', '.join(given)} given; others by their bytes"
-            if given
-            else "by their bytes; kernels of adapters were not measured",
-            "given" if len(given) == len(named) else "assumed",
-        )
-    ]
+    yield Assumption(
+        f"KV capacity, {configuration}",
+        f"{engine.kv_blocks:,} blocks of {engine.block_size} tokens in "
+        f"{configuration.replica.kv_dtype}{beside}; "
+        f"weights {format_bytes(budget.weight_bytes)} a GPU",
+        "reported by the engine" if reported else computed,
+        "measured" if reported else "assumed",
+    )
 
 
 def _speculation(configurations: list[Configuration]) -> list[Assumption]:
@@ -291,11 +261,11 @@ def price_day(settings: PriceSettings) -> list[Assumption]:
     return [Assumption("price date", settings.price_date, text, "given")]
 
 
-def _prices(tried: list[Configuration | Excluded]) -> list[Assumption]:
+def _prices(able: list[Configuration]) -> list[Assumption]:
     """Return a row for each price; that of a node may depend on the TP degree."""
     tps: dict[tuple[str, Price], list[int]] = {}
-    for configuration in tried:
-        if isinstance(configuration, Configuration) and configuration.price is not None:
+    for configuration in able:
+        if configuration.price is not None:
             key = configuration.gpu, configuration.price
             tps.setdefault(key, []).append(configuration.tp)
     several = {gpu for gpu, _ in tps if sum(gpu == other for other, _ in tps) > 1}
@@ -312,30 +282,14 @@ def _prices(tried: list[Configuration | Excluded]) -> list[Assumption]:
 
 
 def _engine(settings: PlanSettings, engine: EngineSettings) -> Assumption:
-    set_by_user = [
-        f"{name}={getattr(settings, name)}"
-        for name in (
-            "max_num_batched_tokens",
-            "max_num_seqs",
-            "block_size",
-            "decode_context_parallel_size",
-            "pipeline_parallel_size",
-            "kv_blocks",
-            "gpu_memory_utilization",
-            "async_scheduling",
-            "prefix_caching",
-            "scheduler",
-            "link_gb_per_s",
-            "host_kv_gib",
-        )
-        if getattr(settings, name) not in (None, ())
-    ]
-    set_by_user += [
-        f"{name}={value}"
+    names = [name for name in _OF_ENGINE if getattr(settings, name) not in (None, ())]
+    names += [
+        name
         for name in LayoutSettings.model_fields
         if name not in ConfigurationSettings.model_fields
-        and (value := getattr(settings, name)) not in (None, (), False)
+        and getattr(settings, name) not in (None, (), False)
     ]
+    set_by_user = [f"{name}={getattr(settings, name)}" for name in names]
     if settings.kv_cache_dtype != "auto":
         set_by_user.append(f"kv_cache_dtype={settings.kv_cache_dtype}")
     whose = engine_of(settings)

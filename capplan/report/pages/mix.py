@@ -5,7 +5,6 @@ from operator import attrgetter
 
 from capplan.planning.mix.result import KindCapacity, Mix, MixBand
 from capplan.planning.money.cost import HOURS_PER_MONTH
-from capplan.planning.plan.result import Plan
 from capplan.report import sentences
 from capplan.report.columns import (
     Column,
@@ -20,11 +19,8 @@ from capplan.units import format_usd
 from capplan.workload.trace import MAX_TOKENS
 
 
-def mix_sections(plan: Plan) -> list[Section]:
-    """Return the mix of GPU types that was found; none where it was not asked for."""
-    mix = plan.mix
-    if mix is None:
-        return []
+def mix_sections(mix: Mix) -> list[Section]:
+    """Return the mix of GPU types that was found, or why none is offered."""
     if not mix.offered:
         return [
             Section("Mix of GPU types", facts=[("mix", f"not offered: {mix.reason}")]),
@@ -49,10 +45,9 @@ def mix_sections(plan: Plan) -> list[Section]:
     ]
 
 
-def mix_sentence(plan: Plan) -> str:
+def mix_sentence(mix: Mix) -> str:
     """Return in a sentence what a mix would save; empty where none is offered."""
-    mix = plan.mix
-    if mix is None or not mix.offered or mix.cost is None:
+    if not mix.offered or mix.cost is None:
         return ""
     usd = format_usd(mix.cost.usd_per_month)
     named = " and ".join(

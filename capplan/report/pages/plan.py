@@ -1,5 +1,6 @@
 """The page of a plan: the answer, why it is that, its cost, and what it rests on."""
 
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -15,6 +16,7 @@ from capplan.planning.money.cost import (
     CostLine,
     alike,
 )
+from capplan.planning.plan.purchase import Purchase
 from capplan.planning.plan.result import Plan
 from capplan.report import drafts, sentences, uncertain, window_sentences
 from capplan.report.charts.plan import figures
@@ -38,6 +40,7 @@ from capplan.report.pages.risk import draws_table, risk_section
 from capplan.report.pages.served import (
     lengths_section,
     lengths_table,
+    said_of,
     served_facts,
     served_llm,
     served_section,
@@ -69,6 +72,24 @@ _LAST = (
 _COARSE = "its count is found to 10 %: it is no rival to the best"
 
 
+SECTIONS: dict[str, Callable[[Any], Section | list[Section]]] = {
+    "risk": risk_section,
+    "n_plus_k": spares_section,
+    "mix": mix_sections,
+}
+"""What the page says of a part of a plan, by the part's name, before candidates."""
+
+
+def parts(
+    plan: Plan, sections: Mapping[str, Callable[[Any], Section | list[Section]]]
+) -> Iterator[Section]:
+    """Yield the sections of the parts that a plan has."""
+    for name, said in sections.items():
+        if part := getattr(plan, name):
+            found = said(part)
+            yield from [found] if isinstance(found, Section) else found
+
+
 @in_its_currency
 def plan_page(plan: Plan) -> Page:
     """Return the page of a plan."""
@@ -84,12 +105,11 @@ def plan_page(plan: Plan) -> Page:
         is_failure=best is None,
         sections=[
             *(() if best is None or run is None else _of_best(plan, best, run)),
-            risk_section(plan.risk),
-            spares_section(plan.n_plus_k),
-            *mix_sections(plan),
+            *parts(plan, SECTIONS),
             *pool_sections(plan),
             _candidates(plan),
-            *(() if best is None else (served_section(plan), lengths_section(plan))),
+            *(() if best is None else (served_section(plan),)),
+            *parts(plan, {"lengths": lengths_section}),
             Section(
                 "Latency, replicas and the fleet over time",
                 figures=partial(figures, plan),
@@ -105,13 +125,13 @@ def plan_page(plan: Plan) -> Page:
         values=partial(plan_values, plan),
         csv={
             "plan.csv": Table((*plan_columns(plan), *COLUMNS), plan.candidates),
-            **({} if plan.risk is None else {"risk.csv": draws_table(plan.risk)}),
+            **({"risk.csv": draws_table(plan.risk)} if plan.risk else {}),
             "classes.csv": classes_table(
                 row.run for row in plan.candidates if row.run is not None
             ),
-            "lengths.csv": lengths_table(plan),
+            "lengths.csv": lengths_table(plan.lengths),
             "throughput.csv": throughput_table(plan.throughput),
-            "traffic.csv": traffic_table(plan),
+            "traffic.csv": traffic_table(plan.traffic),
             **purchase.money_tables(plan),
         },
     )
@@ -175,7 +195,7 @@ def _lead(plan: Plan) -> str:
         traffic = f"{plan.asked_by}: {traffic}" if known else plan.asked_by
     best = plan.best
     if best is None or best.gpu_count is None:
-        mixed = f" {said}" if (said := mix_sentence(plan)) else ""
+        mixed = f" {said}" if (said := said_of(plan.mix, mix_sentence)) else ""
         return (
             f"No configuration is known to serve {traffic}, within {plan.slo_text}; "
             f"asked {plan.attainment_text}.{mixed}"
@@ -188,7 +208,7 @@ def _lead(plan: Plan) -> str:
     kept = window_sentences.held(plan), sentences.sustained(plan)
     doubt = uncertain.doubts(best) if best.is_to_be_tested else ""
     doubt = f"{doubt[:1].upper()}{doubt[1:]}." if doubt else ""
-    texts = doubt, *kept, verdict(plan), mix_sentence(plan)
+    texts = doubt, *kept, verdict(plan), said_of(plan.mix, mix_sentence)
     more = "".join(f" {text}" for text in texts if text)
     return f"{gpus}{price} {serve} {traffic}, within {plan.slo_text}.{more}"
 
@@ -244,23 +264,24 @@ def _needed(counts: tuple[int, int] | None, in_gpus: bool) -> str:
 def _of_best(plan: Plan, best: Candidate, run: Run) -> list[Section]:
     """Return why the best candidate is as large, its classes, command and cost."""
     fewest, estimate = plan.best_by_gpus, plan.best_estimated
+    bought = plan.purchase or Purchase()
     facts = [
         ("LLM", served_llm(plan)),
         ("nodes", sentences.nodes(run)),
-        ("provider", purchase.billed(plan.purchase)),
-        ("paid and idle", purchase.paid_anyway(plan.purchase, best.replica_count or 0)),
-        *(("at one provider", text) for text in getattr(plan.purchase, "turned", ())),
+        ("provider", purchase.billed(bought)),
+        ("paid and idle", purchase.paid_anyway(bought, best.replica_count or 0)),
+        *(("at one provider", text) for text in bought.turned),
         ("engine", sentences.versions(best)),
         ("older engine", _older(plan, best)),
-        ("drafts", drafts.worth(plan)),
-        ("drafts tried", drafts.tried(plan)),
+        ("drafts", said_of(plan.drafts_worth, drafts.worth)),
+        ("drafts tried", drafts.tried(plan.drafts_tried)),
         *((("uncertain", uncertain.doubts(best)),) if not best.is_to_be_tested else ()),
         ("attained by", sentences.attained(run.judgement, plan.attainment_text)),
         *window_sentences.windows(run.judgement, best.probes),
         ("load", sentences.load(run.judgement)),
         *served_facts(plan),
         ("GPU time", sentences.gpu_time(run)),
-        ("API or own", sentences.api_or_own(plan.api)),
+        ("API or own", said_of(plan.api, sentences.api_or_own)),
         ("one fewer", one_fewer(best) if best.pools else sentences.proof(best)),
         ("real engines", uncertain.engines(best)),
         ("binds", best.binding or ""),
@@ -268,7 +289,7 @@ def _of_best(plan: Plan, best: Candidate, run: Run) -> list[Section]:
         ("lower bound", sentences.lower_bound(best)),
         ("bound by", "" if best.bound is None else best.bound.note),
         *((f"{pool.role} bound by", pool.bound.note) for pool in best.pools),
-        ("placement", "" if plan.placement is None else str(plan.placement)),
+        ("placement", said_of(plan.placement, str)),
     ]
     if fewest is not None and fewest.gpu_count != best.gpu_count:
         facts.append(("fewest GPUs", _priced(fewest)))
@@ -278,9 +299,9 @@ def _of_best(plan: Plan, best: Candidate, run: Run) -> list[Section]:
     return [
         Section(notes=[_SPELT_OUT], only=FILES),
         # First for who pays, then for who runs it.
-        purchase.bill_section(plan.purchase),
+        purchase.bill_section(bought),
         Section(WHY, facts=facts),
-        purchase.replicas_section(plan.purchase),
+        purchase.replicas_section(bought),
         _bill(plan, best, run),
         classes_section(run.judgement.classes, run.work),
         _load_test(plan, best),

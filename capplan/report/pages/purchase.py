@@ -71,10 +71,8 @@ def money_tables(plan: Plan) -> dict[str, Table]:
     }
 
 
-def bill_section(bought: Purchase | None) -> Section:
-    """Return scenarios of the bill and ways to pay; empty without a best candidate."""
-    if bought is None:
-        return Section()
+def bill_section(bought: Purchase) -> Section:
+    """Return scenarios of the bill and ways to pay."""
     notes = []
     if bought.bills and bought.no_ways:
         notes = [f"No other way to pay is shown: {bought.no_ways}."]
@@ -106,23 +104,21 @@ def bill_section(bought: Purchase | None) -> Section:
     )
 
 
-def billed(purchase: Purchase | None) -> str:
+def billed(bought: Purchase) -> str:
     """Return whose bill it is, of how many, and who is left out."""
-    rows = () if purchase is None else purchase.bills
-    gpus = dict.fromkeys(row.gpu for row in rows)
     told = []
-    for gpu in gpus:
-        of = [row for row in rows if row.gpu == gpu]
+    for gpu in dict.fromkeys(row.gpu for row in bought.bills):
+        of = [row for row in bought.bills if row.gpu == gpu]
         at = next((i for i, row in enumerate(of) if row.is_planned), None)
-        if at is None or len(of) == 1 or purchase is None:
+        if at is None or len(of) == 1:
             continue
         low, high = (format_usd(of[i].usd_per_month) for i in (0, -1))
         told.append(
             f"{of[at].provider}, the {_ordinal(at + 1)} cheapest of {len(of)} "
             f"providers' bills for {gpu}, {low} to {high} a month"
         )
-    if told and purchase is not None and purchase.left_out:
-        told.append(f"left out: {', '.join(purchase.left_out)}")
+    if told and bought.left_out:
+        told.append(f"left out: {', '.join(bought.left_out)}")
     return "; ".join(told)
 
 
@@ -131,9 +127,9 @@ def _ordinal(number: int) -> str:
     return f"{number}{'th' if number in (11, 12, 13) else ending}"
 
 
-def paid_anyway(bought: Purchase | None, planned: int) -> str:
+def paid_anyway(bought: Purchase, planned: int) -> str:
     """Return which replicas fit the nodes paid for beside those needed, if any."""
-    more = None if bought is None else bought.paid_anyway
+    more = bought.paid_anyway
     if more is None:
         return ""
     beside = sentences.plural(more.replica_count - planned, "more replica")
@@ -200,10 +196,8 @@ def _figures(bought: Purchase) -> list[Figure]:
     return found
 
 
-def replicas_section(bought: Purchase | None) -> Section:
+def replicas_section(bought: Purchase) -> Section:
     """Return what replica counts beside the planned one cost and attain."""
-    if bought is None:
-        return Section()
 
     def style(row: CountCost) -> str:
         if row.name == PLANNED_COUNT:

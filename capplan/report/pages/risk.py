@@ -22,10 +22,8 @@ _MOST_BARS = 24
 """Bars of a histogram; with more counts, several share one."""
 
 
-def risk_section(risk: Risk | None) -> Section:
-    """Return the distribution of a plan's replicas; empty where none was asked for."""
-    if risk is None:
-        return Section()
+def risk_section(risk: Risk) -> Section:
+    """Return the distribution of a plan's replicas."""
     table = Table(
         _LEVELS,
         levels_of(risk),
@@ -44,9 +42,9 @@ def risk_section(risk: Risk | None) -> Section:
     )
 
 
-def draws_table(risk: Risk | None) -> Table:
+def draws_table(risk: Risk) -> Table:
     """Return a row for each draw."""
-    return Table(_DRAWS, () if risk is None else risk.rows)
+    return Table(_DRAWS, risk.rows)
 
 
 def levels_of(risk: Risk) -> list[RiskLevel]:

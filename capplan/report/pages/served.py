@@ -1,10 +1,14 @@
 """What a plan serves: traffic over time, lengths, and what the fleet could serve."""
 
 import math
+from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
 from capplan.planning.evaluate.run import Run
-from capplan.planning.plan.beyond_peak import TIMES
+from capplan.planning.load.traffic_over_time import Lengths, Traffic
+from capplan.planning.plan.beyond_peak import TIMES, BeyondPeak
+from capplan.planning.plan.last_replica import LastReplica
 from capplan.planning.plan.result import Plan
 from capplan.planning.plan.throughput import PLANNED, SATURATED, WITHIN_SLO, Throughput
 from capplan.report.charts.served import length_figures, traffic_figures
@@ -13,6 +17,13 @@ from capplan.report.fields import fields
 from capplan.report.page import FILES, Fact, Section, Table
 from capplan.report.window_sentences import window_length
 from capplan.units import format_duration, format_usd
+
+Part = TypeVar("Part")
+
+
+def said_of(part: Part | None, say: Callable[[Part], str]) -> str:
+    """Return what is said of a part of a plan; empty where the plan has none."""
+    return "" if part is None else say(part)
 
 
 def _told(row: Throughput) -> str:
@@ -59,17 +70,14 @@ def served_facts(plan: Plan) -> list[Fact]:
         ("peak", peak(plan)),
         ("tokens", used(plan)),
         ("busiest replica", said),
-        ("beyond peak", beyond_peak(plan)),
-        ("gateway", gateway(plan)),
-        ("last replica", last_replica(plan)),
+        ("beyond peak", said_of(plan.beyond_peak, beyond_peak)),
+        ("gateway", said_of(plan.beyond_peak, gateway)),
+        ("last replica", said_of(plan.last_replica, last_replica)),
     ]
 
 
-def beyond_peak(plan: Plan) -> str:
-    """Return what the fleet attains at 1.3 times the peak; empty where not known."""
-    beyond = plan.beyond_peak
-    if beyond is None:
-        return ""
+def beyond_peak(beyond: BeyondPeak) -> str:
+    """Return what the fleet attains at 1.3 times the peak."""
     grows = "" if beyond.stable else ", and the backlog grows"
     return (
         f"{format_share(beyond.slo_attainment)} of requests meet the SLO at "
@@ -78,10 +86,9 @@ def beyond_peak(plan: Plan) -> str:
     )
 
 
-def gateway(plan: Plan) -> str:
+def gateway(beyond: BeyondPeak) -> str:
     """Return the requests in flight at which a gateway is to refuse others."""
-    beyond = plan.beyond_peak
-    if beyond is None or beyond.gateway is None:
+    if beyond.gateway is None:
         return ""
     limit = beyond.gateway
     of_classes = ", ".join(
@@ -95,11 +102,8 @@ def gateway(plan: Plan) -> str:
     )
 
 
-def last_replica(plan: Plan) -> str:
+def last_replica(last: LastReplica) -> str:
     """Return what the last replica costs where one fewer misses by little."""
-    last = plan.last_replica
-    if last is None:
-        return ""
     points = f"one fewer misses the target by {100 * last.missed_by:.2g} points"
     if last.usd_per_month is None:
         return points
@@ -214,32 +218,25 @@ def throughput_table(rows: tuple[Throughput, ...]) -> Table:
     return Table(THROUGHPUT, rows, note=" ".join(parts))
 
 
-def lengths_section(plan: Plan) -> Section:
+def lengths_section(lengths: tuple[Lengths, ...]) -> Section:
     """Return how long prompts and answers are, of each class."""
     return Section(
         "Lengths of requests",
-        tables=[lengths_table(plan)],
-        figures=partial(length_figures, plan.lengths) if plan.lengths else tuple,
+        tables=[lengths_table(lengths)],
+        figures=partial(length_figures, lengths),
         only=FILES,
     )
 
 
-def lengths_table(plan: Plan) -> Table:
+def lengths_table(lengths: tuple[Lengths, ...]) -> Table:
     """Return the lengths of all requests and of each class. [tokens]"""
     note = "Tokens of a request: mean, and what 50, 90 and 99 % are within."
-    return Table(LENGTHS, plan.lengths, note=note)
+    return Table(LENGTHS, lengths, note=note)
 
 
-def traffic_table(plan: Plan) -> Table:
+def traffic_table(traffic: Traffic | None) -> Table:
     """Return the bins of the traffic for CSV; no rows where its times are drawn."""
-    traffic = plan.traffic
     if traffic is None:
         return Table(TRAFFIC, ())
-    columns = (
-        traffic.start_s,
-        traffic.rate_per_s,
-        traffic.prompt_tokens_per_s,
-        traffic.output_tokens_per_s,
-    )
-    rows = list(zip(*(values.tolist() for values in columns), strict=True))
-    return Table(TRAFFIC, rows)
+    columns = [getattr(traffic, column.name).tolist() for column in TRAFFIC]
+    return Table(TRAFFIC, list(zip(*columns, strict=True)))

@@ -8,10 +8,8 @@ from capplan.report.sentences import plural
 from capplan.units import format_duration, format_usd
 
 
-def spares_section(found: SpareNodes | None) -> Section:
-    """Return the spare nodes and what is attained without some; empty if not asked."""
-    if found is None:
-        return Section()
+def spares_section(found: SpareNodes) -> Section:
+    """Return the spare nodes and what is attained without some."""
     if found.spare_nodes is None:
         return Section("Spare nodes", facts=[("not known", found.reason)])
     return Section(

@@ -292,25 +292,25 @@ def test_a_pool_that_gets_no_request_stands_idle():
 
 
 def test_the_page_says_what_the_mix_is_and_what_it_saves(case):
-    _, plan, mix = case
+    _, _, mix = case
 
-    sections = mix_sections(SimpleNamespace(mix=mix, best=plan.best))
+    sections = mix_sections(mix)
 
     facts = dict(sections[0].facts)
     assert f"{mix.saved_share:.2%}" in facts["mix"].replace(" %", "%")
     assert facts["allocation"].startswith("optimal for the allocation model")
     assert "certain whatever goes where" in facts["no mix costs less than"]
-    sentence = mix_sentence(SimpleNamespace(mix=mix))
+    sentence = mix_sentence(mix)
     assert "small TP 1 and" in sentence
 
 
 def test_the_page_says_why_no_mix_is_offered():
     mix = Mix(False, "because", 0.05)
 
-    sections = mix_sections(SimpleNamespace(mix=mix))
+    sections = mix_sections(mix)
 
     assert sections[0].facts == [("mix", "not offered: because")]
-    assert mix_sentence(SimpleNamespace(mix=mix)) == ""
+    assert mix_sentence(mix) == ""
 
 
 @pytest.mark.parametrize(

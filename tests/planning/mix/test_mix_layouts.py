@@ -1,6 +1,5 @@
 """Mixes of replicas with ranks, whole experts and stages."""
 
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -105,7 +104,7 @@ def test_a_mix_of_layouts_costs_no_more_than_the_best_of_them_and_is_named():
     first, second = (pool.launch.line for pool in mix.pools)
     assert "--data-parallel-size 8" in first
     assert "--enable-expert-parallel" in second
-    headings = [s.heading for s in mix_sections(SimpleNamespace(mix=mix))]
+    headings = [s.heading for s in mix_sections(mix)]
     assert "Start each replica of B200-SXM × DP 8 × TP 1 with" in headings
-    assert "B200-SXM TP 8, EP 8" in mix_sentence(SimpleNamespace(mix=mix))
+    assert "B200-SXM TP 8, EP 8" in mix_sentence(mix)
     assert plain(mix)["pools"][1]["layout"] == "tp8-ep8"
