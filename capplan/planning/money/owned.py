@@ -1,7 +1,7 @@
 """Owned nodes: what an hour of a GPU costs over their life, and its energy."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from typing import Any
 
 from capplan.errors import InputError, nearest
@@ -18,66 +18,53 @@ DRAW, PUE = 0.75, 1.54
 """Share of a node's most power that it draws; power of the site over that of its
 machines: the weighted average of Uptime Institute's survey of 2025."""
 
-SOURCES = {
-    "capex": ("$ of a node", "270,000 to 350,000 for 8 x H100: SemiAnalysis 2023-05"),
-    "network": ("share of capex", "0.10 to 0.15; a weak page of 2026"),
-    "life": ("years", "3 to 6: Amazon 5, Meta 5.5, Microsoft and Alphabet 6"),
-    "residual": ("share of capex", "0 to 0.25, assumed"),
-    "wacc": ("a year", "assumed"),
-    "support": ("share of capex a year", "not included unless given"),
-    "staff": ("$ a year and node", "not included unless given"),
-    "space": ("$ a year and node", "not included unless given"),
-    "kw": ("kW of a node at most", "10.2 for a DGX H100; else rated power x 1.82"),
-    "draw": ("share of it", "assumed"),
-    "pue": ("", "1.1 to 1.8; Uptime Institute's survey of 2025, 1.54 in the mean"),
-    "usd_per_kwh": ("$", "0.08 to 0.22; US commercial, EIA Electric Power Monthly"),
-    "colocation": ("$ a month and kW", "150 to 250; in place of space and power"),
-    "gpus": ("GPUs of a node", ""),
-}
-"""Unit of each input; range and source of its default."""
+
+def _input(
+    low: float, high: float, unit: str, source: str, default: Any = MISSING
+) -> Any:
+    """Return an input: what it may be, its unit, and range and source of a default."""
+    about = {"ends": (low, high), "unit": unit, "source": source}
+    return field(default=default, metadata=about)
+
+
+_CAPEX = "270,000 to 350,000 for 8 x H100: SemiAnalysis 2023-05"
+_LIFE = "3 to 6: Amazon 5, Meta 5.5, Microsoft and Alphabet 6"
+_KW = "10.2 for a DGX H100; else rated power x 1.82"
+_PUE = "1.1 to 1.8; Uptime Institute's survey of 2025, 1.54 in the mean"
+_POWER = "0.08 to 0.22; US commercial, EIA Electric Power Monthly"
+_SITE = "150 to 250; in place of space and power"
+_ASKED = "not included unless given"
 
 
 @dataclass(frozen=True)
 class Owned:
     """A node that is bought, and what it takes to run it."""
 
-    capex: float  # of a node [$]
-    gpus: int
-    kw: float  # most power of a node [kW]
-    network: float = 0.12  # on top of the capex, as a share of it
-    life: float = 5.0  # [years]
-    residual: float = 0.0  # of the capex at the end of its life
-    wacc: float = 0.08  # cost of capital, a year
-    support: float = 0.0  # of the capex, a year
-    staff: float = 0.0  # [$ a year and node]
-    space: float = 0.0  # [$ a year and node]
-    draw: float = DRAW  # of the most power
-    pue: float = PUE
-    usd_per_kwh: float = 0.146
-    colocation: float | None = None  # of each kW and month; None: own site [$]
+    capex: float = _input(0, 1e9, "$ of a node", _CAPEX)
+    gpus: int = _input(1, 10_000, "GPUs of a node", "")
+    kw: float = _input(0, 10_000, "kW of a node at most", _KW)
+    network: float = _input(
+        0, 10, "share of capex", "0.10 to 0.15; a weak page of 2026", 0.12
+    )
+    life: float = _input(0.25, 50, "years", _LIFE, 5.0)
+    residual: float = _input(0, 1, "share of capex", "0 to 0.25, assumed", 0.0)
+    wacc: float = _input(0, 1, "a year", "assumed", 0.08)
+    support: float = _input(0, 1, "share of capex a year", _ASKED, 0.0)
+    staff: float = _input(0, 1e9, "$ a year and node", _ASKED, 0.0)
+    space: float = _input(0, 1e9, "$ a year and node", _ASKED, 0.0)
+    draw: float = _input(0, 1, "share of it", "assumed", DRAW)
+    pue: float = _input(1, 5, "", _PUE, PUE)
+    usd_per_kwh: float = _input(0, 10, "$", _POWER, 0.146)
+    # None: own site
+    colocation: float | None = _input(0, 1e6, "$ a month and kW", _SITE, None)
 
     def __post_init__(self) -> None:
         """Refuse a node that nobody can buy."""
-        for name, low, high in (
-            ("capex", 0, 1e9),
-            ("gpus", 1, 10_000),
-            ("kw", 0, 10_000),
-            ("network", 0, 10),
-            ("life", 0.25, 50),
-            ("residual", 0, 1),
-            ("wacc", 0, 1),
-            ("support", 0, 1),
-            ("staff", 0, 1e9),
-            ("space", 0, 1e9),
-            ("draw", 0, 1),
-            ("pue", 1, 5),
-            ("usd_per_kwh", 0, 10),
-            ("colocation", 0, 1e6),
-        ):
-            value = getattr(self, name)
+        for each in fields(self):
+            value, (low, high) = getattr(self, each.name), each.metadata["ends"]
             if value is not None and not low <= value <= high:
                 raise InputError(
-                    f"owned: {name} is {value:g}; expected {low:g} to {high:g}"
+                    f"owned: {each.name} is {value:g}; expected {low:g} to {high:g}"
                 )
 
     def usd_per_node_year(self, *, straight_line: bool = False) -> dict[str, float]:
@@ -154,10 +141,10 @@ def parse_owned(text: str) -> dict[str, float]:
     given: dict[str, float] = {}
     for part in filter(None, (each.strip() for each in text.split(","))):
         name, equals, value = (piece.strip() for piece in part.partition("="))
-        if name not in SOURCES:
+        if name not in (known := [each.name for each in fields(Owned)]):
             raise InputError(
-                f"owned: {name!r} is no input{nearest(name, SOURCES)}; expected some "
-                f"of {', '.join(SOURCES)}"
+                f"owned: {name!r} is no input{nearest(name, known)}; expected some "
+                f"of {', '.join(known)}"
             )
         if name in given:
             raise InputError(f"owned: {name} is given twice")
@@ -191,11 +178,13 @@ def owned_node(given: Mapping[str, float], gpu: str, wacc: float) -> Owned:
 
 def defaults_of(node: Owned, given: Mapping[str, float]) -> list[tuple[str, str, str]]:
     """Return name, value and source of each input that was not given."""
-    found = []
-    for field in fields(node):
-        value = getattr(node, field.name)
-        if field.name in given or value is None or field.name == "gpus":
-            continue
-        unit, source = SOURCES[field.name]
-        found.append((f"owned: {field.name}", f"{value:g} {unit}".strip(), source))
-    return found
+    return [
+        (
+            f"owned: {each.name}",
+            f"{value:g} {each.metadata['unit']}".strip(),
+            each.metadata["source"],
+        )
+        for each in fields(node)
+        if each.name not in given and each.name != "gpus"
+        if (value := getattr(node, each.name)) is not None
+    ]

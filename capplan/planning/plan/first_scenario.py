@@ -53,7 +53,8 @@ def scenario_text(answers: Answers, path: Path) -> str:
     lines = [f"{name}: {json.dumps(text)}" for name, text in names.items()]
     if settings.columns:
         lines.append(f"columns: {json.dumps(settings.columns)}")
-    return _TEMPLATE.format(
+    template = Path(__file__).with_suffix(".yaml").read_text(encoding="utf-8")
+    return template.format(
         path=path,
         traffic="\n".join([*lines, _rate_line(given.get("rate"))]),
         llm=json.dumps(answers.llm),
@@ -102,38 +103,3 @@ def _number(text: str) -> float | None:
         return float(text)
     except ValueError:
         return None
-
-
-_TEMPLATE = """\
-# A scenario of capplan, to be changed:
-#
-#   capplan plan {path} --out out
-#
-# Every key is a flag of `capplan plan` too; a flag given there wins. A line that begins
-# with `# ` and a key is a setting left at its default: remove the `# ` to set it.
-
-# 1. What is served. `capplan list llms` names those known; the path of a config.json
-#    does as well.
-llm: {llm}
-
-# 2. For whom: {requests}.
-{traffic}
-# attainment: 0.99       # share of the requests that must meet the SLO
-
-# 3. Within what: the time to the first token (ttft), the mean gap between tokens
-#    (tpot), the longest gap (tbt), the whole answer (e2e).
-slo: {slo}
-
-# What could be rented. Left out: all GPU types with a latency profile of the LLM.
-# gpu: [H100-SXM, A100-80GB-SXM]   # `capplan list gpus`
-# tp: [1, 2, 4, 8]                 # tensor-parallel degrees
-# price: {{H100-SXM: 2.49}}          # your price of a GPU-hour [$]
-
-# The engine. Left out: as `vllm serve` would choose on that GPU.
-# max_num_batched_tokens: 2048
-# max_num_seqs: 256
-# gpu_memory_utilization: 0.92
-# router: jsq                      # `capplan list routers`
-
-# seed: 0                          # of all random draws
-"""

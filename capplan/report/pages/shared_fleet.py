@@ -10,10 +10,7 @@ from capplan.fleet.node_failures import (
     FAILURES_SOURCE,
 )
 from capplan.planning.money.cost import HOURS_PER_MONTH
-from capplan.planning.shared_fleet.result import (
-    SharedFleet,
-    total_usd,
-)
+from capplan.planning.shared_fleet.result import SharedFleet, total_usd
 from capplan.planning.shared_fleet.share_nodes import JOINT
 from capplan.report import sentences
 from capplan.report.charts.nodes import node_figures
@@ -45,7 +42,7 @@ def shared_fleet_page(fleet: SharedFleet) -> Page:
     bill = Table(
         BILL,
         bill_rows(fleet),
-        style=lambda row: "fail" if row.who == IDLE else "",
+        style=lambda row: "fail" if row["who"] == IDLE else "",
         note="GPU-hours of each LLM's replicas at the price of its nodes; idle is what "
         "no replica uses. The lines add up to the nodes of the joint peak and the "
         f"spares{_sum(fleet)}.",

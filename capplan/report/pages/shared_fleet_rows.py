@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from capplan.planning.shared_fleet.result import (
@@ -31,18 +30,7 @@ MAP = fields("fleet_map")
 ALIKE = fields("fleet_alike")
 
 
-@dataclass(frozen=True)
-class BillRow:
-    """What an LLM uses of the nodes of a pool, or what is idle there."""
-
-    who: str
-    pool: str
-    gpu_hours_per_month: float
-    share: float
-    usd_per_month: float | None
-
-
-def bill_rows(fleet: SharedFleet) -> list[BillRow]:
+def bill_rows(fleet: SharedFleet) -> list[dict[str, Any]]:
     """Return a row of each LLM and pool, and one of what is idle in each pool."""
     rows: list[tuple[str, str, Sequence[BillLine]]] = [
         (line.who, line.pool, [line]) for line in fleet.bill if line.who
@@ -50,11 +38,17 @@ def bill_rows(fleet: SharedFleet) -> list[BillRow]:
     for pool in fleet.pools:
         rows.append((IDLE, pool.name, _idle_of(fleet, pool)))
     paid = sum(line.gpu_hours_per_month for line in fleet.bill)
-    found = []
-    for who, name, lines in rows:
-        hours = sum(line.gpu_hours_per_month for line in lines)
-        found.append(BillRow(who, name, hours, hours / paid, total_usd(lines)))
-    return found
+    return [
+        {
+            "who": who,
+            "pool": name,
+            "gpu_hours_per_month": hours,
+            "share": hours / paid,
+            "usd_per_month": total_usd(lines),
+        }
+        for who, name, lines in rows
+        for hours in [sum(line.gpu_hours_per_month for line in lines)]
+    ]
 
 
 def _idle_of(fleet: SharedFleet, pool: SharedPool) -> list[BillLine]:

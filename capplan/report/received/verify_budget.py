@@ -56,13 +56,13 @@ def _claims(document: Row) -> Iterator[Claim]:
         return
     horizon = len(months)
     for index, each in enumerate(held):
-        yield from _of_commitment(f"commitments[{index}]", each, horizon, document)
+        yield from _of_commitment(f"commitments[{index}].", each, horizon, document)
     for index, month in enumerate(months):
         yield f"months[{index}].month", month["month"], index + 1
-        yield from _of_month(f"months[{index}]", month, held, document)
-    yield "usd", document["usd"], sum(month["usd"] for month in months)
-    for name in ("usd_owed_after", "usd_prepaid_after"):
-        yield name, document[name], sum(each[name] for each in held)
+        yield from _of_month(f"months[{index}].", month, held, document)
+    names = ("usd_owed_after", "usd_prepaid_after")
+    totals = {name: sum(each[name] for each in held) for name in names}
+    yield from _of("", document, usd=sum(month["usd"] for month in months), **totals)
     used = sum(_used_h(month) for month in months)
     committed_h = HOURS_PER_MONTH * sum(month["committed_nodes"] for month in months)
     wanted = sum(month["node_hours"] for month in months)
@@ -72,11 +72,14 @@ def _claims(document: Row) -> Iterator[Claim]:
         share = document["commitment_utilisation"]
         yield "commitment_utilisation x node-hours", share * committed_h, used
     if wanted:
-        yield (
-            "commitment_coverage x node-hours",
-            (document["commitment_coverage"] * wanted),
-            used,
-        )
+        share = document["commitment_coverage"]
+        yield "commitment_coverage x node-hours", share * wanted, used
+
+
+def _of(where: str, row: Row, **expected: float) -> Iterator[Claim]:
+    """Yield figures of a row by their names."""
+    for name, value in expected.items():
+        yield f"{where}{name}", row[name], value
 
 
 def _of_commitment(
@@ -85,22 +88,17 @@ def _of_commitment(
     per_month = each["nodes"] * each["usd_per_node_h"] * HOURS_PER_MONTH
     first, last = each["first_month"], each["last_month"]
     left, upfront = max(0, last - horizon), each["upfront_share"]
-    seen_h = _held_h(each, horizon)
-    unused = (1 - each["utilisation"]) * seen_h * each["usd_per_node_h"]
+    unused = (1 - each["utilisation"]) * _held_h(each, horizon) * each["usd_per_node_h"]
+    yield from _of(
+        where,
+        each,
+        usd=per_month * (last - first + 1),
+        usd_unused=unused,
+        usd_owed_after=left * (1 - upfront) * per_month,
+        usd_prepaid_after=left * upfront * per_month,
+    )
     ratio = each["usd_per_node_h"] / document["usd_per_node_h"]
-    yield f"{where}.usd", each["usd"], per_month * (last - first + 1)
-    yield f"{where}.usd_unused", each["usd_unused"], unused
-    yield (
-        f"{where}.usd_owed_after",
-        each["usd_owed_after"],
-        (left * (1 - upfront) * per_month),
-    )
-    yield (
-        f"{where}.usd_prepaid_after",
-        each["usd_prepaid_after"],
-        (left * upfront * per_month),
-    )
-    yield f"{where}.break_even x price", each["break_even"] * 1e6, ratio * 1e6
+    yield f"{where}break_even x price", each["break_even"] * 1e6, ratio * 1e6
 
 
 def _of_month(
@@ -121,36 +119,29 @@ def _of_month(
         owed += max(0, until - at) * (usd - ahead)
     claimed = month["usd_by_commitment"]
     for name in dict.fromkeys((*by_name, *claimed)):
-        yield (
-            f"{where}.usd_by_commitment[{name}]",
-            (claimed.get(name, 0.0)),
-            by_name.get(name, 0.0),
-        )
-    committed = sum(each["nodes"] for each in running)
+        usd, made = claimed.get(name, 0.0), by_name.get(name, 0.0)
+        yield f"{where}usd_by_commitment[{name}]", usd, made
+    committed_usd = sum(by_name.values())
     rent = month["usd_on_demand"] + month["usd_spot"] + month["usd_to_minimum"]
     rent += month.get("usd_beside", 0.0)
-    used = _used_h(month)
-    yield f"{where}.committed_nodes", month["committed_nodes"], committed
-    yield f"{where}.usd_committed", month["usd_committed"], sum(by_name.values())
-    yield (
-        f"{where}.usd_on_demand",
-        month["usd_on_demand"],
-        (month["on_demand_node_hours"] * document["usd_per_node_h"]),
+    used, spot_usd = _used_h(month), document.get("spot_usd_per_node_h") or 0.0
+    yield from _of(
+        where,
+        month,
+        committed_nodes=sum(each["nodes"] for each in running),
+        usd_committed=committed_usd,
+        usd_on_demand=month["on_demand_node_hours"] * document["usd_per_node_h"],
+        usd_spot=month["spot_node_hours"] * spot_usd,
+        usd=committed_usd + rent,
+        usd_paid=month["usd"] + upfront,
+        usd_owed=owed,
     )
-    yield (
-        f"{where}.usd_spot",
-        month["usd_spot"],
-        (month["spot_node_hours"] * (document.get("spot_usd_per_node_h") or 0.0)),
-    )
-    yield f"{where}.usd", month["usd"], sum(by_name.values()) + rent
-    yield f"{where}.usd_paid", month["usd_paid"], month["usd"] + upfront
-    yield f"{where}.usd_owed", month["usd_owed"], owed
     if month["node_hours"]:
         covered = month["commitment_coverage"] * month["node_hours"]
-        yield f"{where}.commitment_coverage x node-hours", covered, used
+        yield f"{where}commitment_coverage x node-hours", covered, used
     if not month["spot_node_hours"]:
         served = used + month["on_demand_node_hours"]
-        yield f"{where}.node_hours", month["node_hours"], served
+        yield f"{where}node_hours", month["node_hours"], served
 
 
 def _used_h(month: Row) -> float:

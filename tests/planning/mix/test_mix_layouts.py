@@ -1,6 +1,5 @@
 """Mixes of replicas with ranks, whole experts and stages."""
 
-
 import numpy as np
 import pytest
 
