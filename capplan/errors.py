@@ -73,9 +73,7 @@ def warn(text: str, kind: type[CapplanWarning] = CapplanWarning) -> None:
 
 
 @contextmanager
-def collected_warnings(
-    without: tuple[type[Warning], ...] = (),
-) -> Iterator[list[str]]:
+def collected_warnings(without: tuple[type[Warning], ...] = ()) -> Iterator[list[str]]:
     """Collect the texts of capplan's warnings, each once; pass on all others.
 
     The list is filled when the block ends, ``without`` those of some categories.

@@ -177,14 +177,14 @@ def _fit_sweep(path: Path, settings: FitSettings, onto: str) -> "SweepProfile":
         kv = kv if is_given else kv_said
         warn(
             f"the load tests have a KV cache in {kv_said}, unlike {of}; calibrated "
-            f"as {kv}; --kv-dtype {check_kv_dtype(kv_said)} says that this is meant",
+            f"as {kv}; --kv-dtype {check_kv_dtype(kv_said)} says that this is meant"
         )
     engine_said = engine_in(stated.get("engine", ""))
     if not asked and engine_said not in ("", base.engine):
         warn(
             f"the load tests are of {engine_said}, the kernels of {onto} of "
             f"{base.engine}; the profile is one of {engine_said}; --engine "
-            f"{engine_said} says that this is meant",
+            f"{engine_said} says that this is meant"
         )
     measured = {
         "engine": asked or engine_said or base.engine,
@@ -224,7 +224,7 @@ def _fit_sweep(path: Path, settings: FitSettings, onto: str) -> "SweepProfile":
         warn(
             f"{path}: a TPOT of {fastest_s * 1e3:.3g} ms is less than {at.name} takes "
             f"to read the weights of {model.name}, {least_s * 1e3:.3g} ms at TP {tp}; "
-            "is it another precision, GPU or TP degree, or with speculation?",
+            "is it another precision, GPU or TP degree, or with speculation?"
         )
     changes = {
         **measured,
@@ -234,8 +234,7 @@ def _fit_sweep(path: Path, settings: FitSettings, onto: str) -> "SweepProfile":
         "engine_time": fitted.fit.time.model_copy(update=measured),
     }
     return fitted._replace(
-        profile=fitted.profile.model_copy(update=changes),
-        notes=sweep.notes,
+        profile=fitted.profile.model_copy(update=changes), notes=sweep.notes
     )
 
 

@@ -62,6 +62,6 @@ def _estimated_blocks(identity: Identity, engine: EngineSettings) -> int:
     warn(
         f"--kv-blocks is not given: {blocks:,} of {engine.block_size} tokens are "
         f"estimated for {llm.name} on {gpu.name}, TP {identity.tp}; the engine's log "
-        "states the exact number",
+        "states the exact number"
     )
     return blocks

@@ -96,7 +96,7 @@ def _warn_of_misfit(
             warn(
                 f"{source}: with {isl:,} + {osl:,} tokens the fitted times are off by "
                 f"{off:.0%} in the median; are the lengths, users and times those of "
-                "one engine?",
+                "one engine?"
             )
 
 

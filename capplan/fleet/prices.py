@@ -140,10 +140,7 @@ def since(market: Market, name: str | None = None) -> date | None:
 
 
 def price(
-    name: str,
-    market: Market | None = None,
-    today: date | None = None,
-    tp: int = 1,
+    name: str, market: Market | None = None, today: date | None = None, tp: int = 1
 ) -> Price | None:
     """Return what providers ask for nodes that hold a replica; None without any.
 

