@@ -3,15 +3,8 @@
 import math
 from dataclasses import dataclass
 
-from capplan.errors import InputError
-
 PCIE_4 = ((2, 19e9), (4, 3.7e9), (8, 2e9))
 """Rates of all-reduces where none were measured: those of L40S. (degree, [bytes/s])"""
-
-CONFIDENCES = ("high", "medium", "low")
-
-_POSITIVE: tuple[str, ...] = ("memory_bytes", "bandwidth_bytes_per_s", "fp16_flops")
-_POSITIVE += ("bf16_flops", "fp8_flops", "fp4_flops", "tdp_w")
 
 
 @dataclass(frozen=True)
@@ -43,21 +36,6 @@ class Gpu:
     # of one GPU to other nodes, as clouds build them; None where not known
     network_bytes_per_s_per_direction: float | None = None
     network: str = ""  # its kind, such as InfiniBand 400 Gb/s
-
-    def __post_init__(self) -> None:
-        for name in _POSITIVE:
-            value = getattr(self, name)
-            if not (value is None or value > 0):
-                raise InputError(f"GPU {self.name}: {name} must be more than 0")
-        if self.nvlink_bytes_per_s_per_direction < 0:
-            raise InputError(f"GPU {self.name}: NVLink bandwidth must be >= 0")
-        if self.max_gpus_per_node < 1:
-            raise InputError(f"GPU {self.name}: max_gpus_per_node must be >= 1")
-        if self.confidence not in CONFIDENCES:
-            raise InputError(
-                f"GPU {self.name}: confidence is {self.confidence!r}; "
-                f"expected one of {', '.join(CONFIDENCES)}"
-            )
 
     def pcie_bytes_per_s(self, tp: int) -> float:
         """Return the rate of an all-reduce over PCIe: of as many GPUs or more."""

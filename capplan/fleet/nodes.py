@@ -32,12 +32,6 @@ class Node:
         """Return whether it holds a replica of this TP degree."""
         return holds(self.gpus, self.nvlink_domain_gpus, tp)
 
-    def __post_init__(self) -> None:
-        for name in ("gpus", "nvlink_domain_gpus"):
-            count = getattr(self, name)
-            if count is not None and count < 1:
-                raise InputError(f"{name} is {count}; expected 1 or more, or nothing")
-
 
 def holds(gpus: int | None, nvlink_domain_gpus: int | None, tp: int) -> bool:
     """Return whether a node is known to hold a replica, and may join its GPUs.
