@@ -5,9 +5,9 @@ import io
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 from capplan.errors import InputError
 
@@ -85,14 +85,10 @@ def _runs(process: int) -> bool:
 
 @contextmanager
 def _text(raw: io.BufferedWriter, suffix: str) -> Iterator[TextIO]:
-    if suffix != ".gz":
-        with io.TextIOWrapper(raw, "utf-8", newline="") as stream:
-            yield stream
-        return
-    with (
-        gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0) as zipped,
-        io.TextIOWrapper(zipped, "utf-8", newline="") as stream,
-    ):
+    file: Any = nullcontext(raw)
+    if suffix == ".gz":
+        file = gzip.GzipFile(filename="", fileobj=raw, mode="wb", mtime=0)
+    with file as binary, io.TextIOWrapper(binary, "utf-8", newline="") as stream:
         yield stream
 
 
