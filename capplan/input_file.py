@@ -42,7 +42,10 @@ class BrokenFileError(InputError):
 def opened(path: str | Path) -> Iterator[BufferedReader]:
     """Open the bytes of a file, decompressed when they begin with gzip's magic."""
     try:
-        with open(_regular(path), "rb") as raw:
+        mode = Path(path).stat().st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # read more than once
+            raise InputError(f"{path}: is a pipe or a device; expected a file")
+        with open(path, "rb") as raw:
             zipped = raw.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
             raw.seek(0)
             if not zipped:
@@ -64,14 +67,6 @@ def opened(path: str | Path) -> Iterator[BufferedReader]:
             raise
         reason = getattr(error, "strerror", None) or error
         raise InputError(f"{path}: cannot be read ({reason})") from None
-
-
-def _regular(path: str | Path) -> str | Path:
-    """Refuse a pipe or a device: files are read more than once, and to their end."""
-    mode = Path(path).stat().st_mode
-    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-        raise InputError(f"{path}: is a pipe or a device; expected a file")
-    return path
 
 
 def content_sha256(path: str | Path) -> str:
