@@ -15,7 +15,6 @@ from capplan.errors import InputError
 from capplan.input_file import has_more_than
 from capplan.workload.readers.ordering import Notes
 from capplan.workload.readers.prefix_paths import prefix_paths
-from capplan.workload.readers.sessions import listed_sessions
 from capplan.workload.readers.stamps import by_unit
 from capplan.workload.readers.table import Table
 
@@ -74,6 +73,8 @@ def _blocks(table: Table) -> list[list[int | str]]:
 
 def chat_sessions(table: Table, stamps: np.ndarray) -> np.ndarray:
     """Return the session of each chat: that of its parent, also one not in the file."""
+    import pandas as pd
+
     chats = table.frame["chat_id"].astype(str)
     parents = table.frame["parent_chat_id"].astype(object).fillna("-1").astype(str)
     first: dict[str, str] = {}  # chat of a session
@@ -81,7 +82,7 @@ def chat_sessions(table: Table, stamps: np.ndarray) -> np.ndarray:
     for row in np.argsort(stamps, kind="stable"):
         chat, parent = rows[row]
         first[chat] = chat if parent == "-1" else first.setdefault(parent, parent)
-    return listed_sessions(first[chat] for chat in chats)
+    return pd.factorize(chats.map(first))[0]
 
 
 def arrivals_in_buckets(stamp_ms: np.ndarray, seed: int, notes: Notes) -> np.ndarray:

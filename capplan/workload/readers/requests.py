@@ -251,7 +251,10 @@ def counts(
     if "session" in names:
         given["session"] = column_sessions(table.frame[names["session"]], sessions)
     if "adapter" in names:
-        given["adapter"] = _adapters(table, names["adapter"], adapters)
+        adapter = column_sessions(table.frame[names["adapter"]], adapters)
+        expected = f"at most {MOST_ADAPTERS:,} adapters"
+        table.require(adapter < MOST_ADAPTERS, names["adapter"], expected)
+        given["adapter"] = adapter
     return given
 
 
@@ -296,16 +299,6 @@ def _images(
         expected = "1 to image_tokens where there are image_tokens, else 0"
         table.require(fits, names["images"], expected)
     return given
-
-
-def _adapters(
-    table: Table, column: str, known: dict[str, int] | None = None
-) -> np.ndarray:
-    """Return the adapter of each request, numbered as sessions are; shape (n,)."""
-    adapter = column_sessions(table.frame[column], known)
-    expected = f"at most {MOST_ADAPTERS:,} adapters"
-    table.require(adapter < MOST_ADAPTERS, column, expected)
-    return adapter
 
 
 def limit_columns(columns: Columns) -> dict[str, str]:

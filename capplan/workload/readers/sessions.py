@@ -1,6 +1,5 @@
 """Number sessions, which sources name by texts or numbers of any kind."""
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -27,21 +26,3 @@ def column_sessions(
     ]
     # A cell without a category has the code -1, which is the last of these.
     return np.array([*of_label, _UNKNOWN], np.int64)[column.cat.codes.to_numpy()]
-
-
-def listed_sessions(names: Iterable[object]) -> np.ndarray:
-    """Return the session of each name, None where it is not known, shape (n,).
-
-    Examples
-    --------
-    >>> listed_sessions(["b", None, "a", "b"]).tolist()
-    [0, -1, 1, 0]
-    """
-    known: dict[object, int] = {}
-    return np.array(
-        [
-            _UNKNOWN if name is None else known.setdefault(name, len(known))
-            for name in names
-        ],
-        np.int64,
-    )
