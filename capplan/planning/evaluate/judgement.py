@@ -60,9 +60,6 @@ class Attainment:
     request_count: int  # counted requests that meet all limits
 
 
-_UNKNOWN = Steadiness()
-
-
 @dataclass(frozen=True, eq=False)
 class Judgement:
     """What is counted of a deployment's samples, and what it shows."""
@@ -104,122 +101,124 @@ class Judgement:
         return self.percentiles[metric][1 + PERCENTILES.index(99.0)]
 
 
-def verdict(
-    samples: Sequence[Sample],
-    slo: Slo,
-    class_names: tuple[str, ...],
-    steadiness: Steadiness,
-) -> bool | None:
-    """Return whether the samples meet the SLO; None where they are too close to call.
-
-    Of a trace with its own times, the one sample, the SLO is met where every group of
-    classes attains its target, the wait in the queue does not grow, and it does not end
-    in a backlog that would grow (``Steadiness.outpaced``). Of drawn arrivals that is
-    decided where the 99 % interval is on one side of the target; that it is met, where
-    the fleet also holds its load. A target of 1 is missed by one request, and no number
-    of requests shows that it is met.
-    """
-    of_groups = _verdicts(samples, slo, class_names, steadiness)
-    verdicts = [met for _, met in of_groups]
-    if not verdicts or False in verdicts:
-        return False
-    if not steadiness.drawn:
-        lasts = steadiness.as_replayed or not steadiness.outpaced
-        return lasts and _is_stable(samples[0])
-    if steadiness.overloaded or is_hopeless(samples[0], slo, class_names):
-        return False
-    return None if None in verdicts or steadiness.open else True
+_UNKNOWN = Steadiness()
 
 
-def _verdicts(
-    samples: Sequence[Sample],
-    slo: Slo,
-    class_names: tuple[str, ...],
-    steadiness: Steadiness,
-) -> list[tuple[Group, bool | None]]:
-    """Return the groups that have requests, each with its own verdict."""
-    return [
-        (group, _group_verdict(samples, group, drawn=steadiness.drawn))
-        for group in slo.groups(class_names)
-        if counts_of(samples, group)[0].sum()
-    ]
+@dataclass(frozen=True)
+class Judge:
+    """Judges samples of requests of some classes by their SLO."""
 
+    slo: Slo | None
+    class_names: tuple[str, ...]
+    steadiness: Steadiness = _UNKNOWN
 
-def judge(
-    samples: Sequence[Sample],
-    slo: Slo | None,
-    class_names: tuple[str, ...],
-    warmup_s: float = 0.0,
-    steadiness: Steadiness = _UNKNOWN,
-) -> Judgement:
-    """Return the judgement of a deployment's samples."""
-    counted = int(sum(sample.counted.sum() for sample in samples))
-    judged = slo is not None and counted > 0
-    meets = False if slo is None else verdict(samples, slo, class_names, steadiness)
-    why, no_miss = "", False
-    if slo is not None and meets is None:
-        why, no_miss = _open(samples, slo, class_names, steadiness)
-    distributions = {
-        name: _distribution(samples, name) for name in samples[0].latencies_s
-    }
-    return Judgement(
-        warmup_s=warmup_s,
-        counted_request_count=counted,
-        sample_count=len(samples),
-        stable=_is_held(samples[0], steadiness),
-        steadiness=steadiness,
-        open=why,
-        no_miss=no_miss,
-        attainment=_attainment(samples, class_names) if judged else None,
-        meets=meets,
-        missing=tuple(
-            name
-            for group in (slo.groups(class_names) if slo is not None and judged else ())
-            if _share(samples, group) < group.target
-            for name in group.names
-        ),
-        percentiles={name: values for name, (values, _) in distributions.items()},
-        quantiles_s={name: values for name, (_, values) in distributions.items()},
-        classes=()
-        if slo is None
-        else class_results(
-            samples,
-            slo,
-            class_names,
-            lambda group: _interval(samples, group, CONFIDENCE),
-        ),
-        answers=answered(samples),
-    )
+    @property
+    def groups(self) -> Sequence[Group]:
+        """Classes that attain a target together; none without an SLO."""
+        return () if self.slo is None else self.slo.groups(self.class_names)
+
+    def verdict(self, samples: Sequence[Sample]) -> bool | None:
+        """Return whether samples meet the SLO; None where they are too close to call.
+
+        Of a trace with its own times, the one sample, the SLO is met where every group
+        of classes attains its target, the wait in the queue does not grow, and it does
+        not end in a backlog that would grow (``Steadiness.outpaced``). Of drawn
+        arrivals that is decided where the 99 % interval is on one side of the target;
+        that it is met, where the fleet also holds its load. A target of 1 is missed by
+        one request, and no number of requests shows that it is met.
+        """
+        verdicts = [met for _, met in self._verdicts(samples)]
+        if not verdicts or False in verdicts:
+            return False
+        steadiness = self.steadiness
+        if not steadiness.drawn:
+            lasts = steadiness.as_replayed or not steadiness.outpaced
+            return lasts and _is_stable(samples[0])
+        if steadiness.overloaded or self.is_hopeless(samples[0]):
+            return False
+        return None if None in verdicts or steadiness.open else True
+
+    def is_hopeless(self, sample: Sample) -> bool:
+        """Return whether a group attains less than half of its target in one sample.
+
+        Further samples do not bring it to the target.
+        """
+        return any(
+            _share([sample], group) < _HOPELESS * group.target for group in self.groups
+        )
+
+    def is_roomy(self, samples: Sequence[Sample]) -> bool:
+        """Return whether each group misses at most a quarter of what it may.
+
+        Then few samples are enough. Misses come in rare busy hours: nearer to the
+        target a few quiet samples look alike, and an interval of theirs is too narrow.
+        """
+        return all(
+            1 - _share(samples, group) <= _ROOMY * (1 - group.target)
+            for group in self.groups
+        )
+
+    def judgement(self, samples: Sequence[Sample], warmup_s: float = 0.0) -> Judgement:
+        """Return the judgement of a deployment's samples."""
+        counted = int(sum(sample.counted.sum() for sample in samples))
+        judged, names = self.slo is not None and counted > 0, self.class_names
+        meets = self.verdict(samples)
+        why, no_miss = self._open(samples) if meets is None else ("", False)
+        distributions = {
+            name: _distribution(samples, name) for name in samples[0].latencies_s
+        }
+        return Judgement(
+            warmup_s=warmup_s,
+            counted_request_count=counted,
+            sample_count=len(samples),
+            stable=_is_held(samples[0], self.steadiness),
+            steadiness=self.steadiness,
+            open=why,
+            no_miss=no_miss,
+            attainment=_attainment(samples, names) if judged else None,
+            meets=meets,
+            missing=tuple(
+                name
+                for group in (self.groups if judged else ())
+                if _share(samples, group) < group.target
+                for name in group.names
+            ),
+            percentiles={name: values for name, (values, _) in distributions.items()},
+            quantiles_s={name: values for name, (_, values) in distributions.items()},
+            classes=()
+            if self.slo is None
+            else class_results(
+                samples, self.slo, names, lambda of: _interval(samples, of, CONFIDENCE)
+            ),
+            answers=answered(samples),
+        )
+
+    def _verdicts(self, samples: Sequence[Sample]) -> list[tuple[Group, bool | None]]:
+        """Return the groups that have requests, each with its own verdict."""
+        return [
+            (group, _group_verdict(samples, group, drawn=self.steadiness.drawn))
+            for group in self.groups
+            if counts_of(samples, group)[0].sum()
+        ]
+
+    def _open(self, samples: Sequence[Sample]) -> tuple[str, bool]:
+        """Return why samples do not decide, and whether only more could show a miss."""
+        if self.steadiness.open:
+            return self.steadiness.open, False
+        of_groups = self._verdicts(samples)
+        if any(met is None and group.target < 1 for group, met in of_groups):
+            few = f"{len(samples)} samples leave the attainment too close to the target"
+            return few, False
+        counts = [counts_of(samples, of)[0].sum() for of, met in of_groups if not met]
+        count = int(min(counts))
+        least = math.floor((1 - CONFIDENCE) ** (1 / count) * 1e4) / 1e2
+        return f"no miss in {count:,} requests, at least {least:.2f} %", True
 
 
 def answered(samples: Sequence[Sample]) -> Answers | None:
     """Return what users were answered; None where requests arrive whatever."""
     parts = [each.answers for each in samples if each.answers is not None]
     return together(parts) if parts else None
-
-
-def _open(
-    samples: Sequence[Sample],
-    slo: Slo,
-    class_names: tuple[str, ...],
-    steadiness: Steadiness,
-) -> tuple[str, bool]:
-    """Return why samples do not decide, and whether only more could show a miss."""
-    if steadiness.open:
-        return steadiness.open, False
-    of_groups = _verdicts(samples, slo, class_names, steadiness)
-    if any(met is None and group.target < 1 for group, met in of_groups):
-        text = f"{len(samples)} samples leave the attainment too close to the target"
-        return text, False
-    counts = [counts_of(samples, group)[0].sum() for group, met in of_groups if not met]
-    count = int(min(counts))
-    least = _floored((1 - CONFIDENCE) ** (1 / count))
-    return f"no miss in {count:,} requests, at least {least}", True
-
-
-def _floored(share: float) -> str:
-    """Return a share as a percentage, rounded down."""
-    return f"{math.floor(share * 1e4) / 1e2:.2f} %"
 
 
 def _attainment(samples: Sequence[Sample], class_names: tuple[str, ...]) -> Attainment:
@@ -326,29 +325,6 @@ def _is_stable(sample: Sample) -> bool:
     growth_s = sample.wait_s[1] - sample.wait_s[0]
     passed_s = 0.45 * sample.duration_s
     return bool(growth_s <= max(_DRIFT_SHARE * passed_s, sample.service_s))
-
-
-def is_hopeless(sample: Sample, slo: Slo, class_names: tuple[str, ...]) -> bool:
-    """Return whether a group attains less than half of its target in one sample.
-
-    Further samples do not bring it to the target.
-    """
-    return any(
-        _share([sample], group) < _HOPELESS * group.target
-        for group in slo.groups(class_names)
-    )
-
-
-def is_roomy(samples: Sequence[Sample], slo: Slo, class_names: tuple[str, ...]) -> bool:
-    """Return whether each group misses at most a quarter of what it may.
-
-    Then few samples are enough. Misses come in rare busy hours: nearer to the target
-    a few quiet samples look alike, and an interval of theirs is too narrow.
-    """
-    return all(
-        1 - _share(samples, group) <= _ROOMY * (1 - group.target)
-        for group in slo.groups(class_names)
-    )
 
 
 def _distribution(

@@ -13,12 +13,10 @@ from capplan.planning.evaluate.executors import Interrupted, side_by_side
 from capplan.planning.evaluate.judgement import (
     FEWEST,
     LOOKS,
+    Judge,
     Judgement,
     answered,
     counts_of,
-    is_roomy,
-    judge,
-    verdict,
 )
 from capplan.planning.evaluate.saturation import fleet_saturation
 from capplan.planning.evaluate.settling import Settling, requests_in_system, settle
@@ -126,10 +124,8 @@ def first_looks(
 def replicated(
     simulated: Callable[[Trace], Simulation],
     load: Load,
-    slo: Slo,
+    judge: Judge,
     deployment: Deployment,
-    steadiness: Steadiness,
-    *,
     metrics: tuple[str, ...],
     budget_requests: int,
 ) -> Judgement:
@@ -144,28 +140,29 @@ def replicated(
     windows where the budget allows them. Where ``simulated`` raises Interrupted, the
     windows until then are judged; before there are any, it is raised.
     """
-    names = load.base.class_names
-    if any(group.target >= 1 for group in slo.groups(names)):
+    slo = judge.slo
+    if any(group.target >= 1 for group in judge.groups):
         budget_requests = min(budget_requests, _NO_MISS_REQUESTS)
 
     def misses(empty: Simulation, since_s: float) -> bool:
         sample = sample_of(empty, slo, since_s, ())
-        return verdict([sample], slo, names, steadiness) is False
+        return judge.verdict([sample]) is False
 
     settling = settle(
         simulated,
-        partial(_agree, slo=slo, class_names=names),
+        partial(_agree, judge),
         misses,
         load,
         deployment,
         fleet_saturation(load, deployment, slo),
     )
     steadiness = replace(
-        steadiness,
+        judge.steadiness,
         settled=settling.settled,
         recovery_s=settling.recovery_s,
         simulated_s=settling.duration_s,
     )
+    judge = replace(judge, steadiness=steadiness)
     warmup_s = settling.recovery_s
     if load.has_given_warmup:
         warmup_s = load.warmup_s
@@ -175,11 +172,9 @@ def replicated(
         warmup_s = settling.duration_s / 2
     if not settling.settled:
         alone = [sample_of(settling.empty, slo, warmup_s, metrics)]
-        return judge(alone, slo, names, warmup_s, steadiness)
+        return judge.judgement(alone, warmup_s)
     rate_per_s = load.rate_per_s
-    window_s = load.whole_rounds_s(
-        _window_s(settling, slo, names, rate_per_s, warmup_s)
-    )
+    window_s = load.whole_rounds_s(_window_s(settling, judge, rate_per_s, warmup_s))
     runs = count(1)  # the first one is that of the two starts
 
     def cut(simulation: Simulation, duration_s: float) -> list[Sample]:
@@ -207,33 +202,29 @@ def replicated(
     if len(samples) < FEWEST:
         samples += further(FEWEST - len(samples))
     for _ in range(1, LOOKS):
-        met = verdict(samples, slo, names, steadiness)
-        enough = len(samples) >= _MANY or is_roomy(samples, slo, names)
+        met = judge.verdict(samples)
+        enough = len(samples) >= _MANY or judge.is_roomy(samples)
         steady = not load.unsteady(answered(samples))
         if steady and (met is False or (met and enough)):
             break
         if 2 * len(samples) * window_s * rate_per_s > budget_requests:
-            return replace(judge(samples, slo, names, warmup_s, steadiness), spent=True)
+            return replace(judge.judgement(samples, warmup_s), spent=True)
         try:
             samples += further(len(samples))
         except Interrupted:
             break
-    return judge(samples, slo, names, warmup_s, steadiness)
+    return judge.judgement(samples, warmup_s)
 
 
 def _window_s(
-    settling: Settling,
-    slo: Slo,
-    class_names: tuple[str, ...],
-    rate_per_s: float,
-    warmup_s: float,
+    settling: Settling, judge: Judge, rate_per_s: float, warmup_s: float
 ) -> float:
     """Return the length of the windows whose shares are taken as independent. [s]
 
     At least 2,000 arrivals, of which ten miss the SLO at the highest target, and five
     times the integrated autocorrelation time of the requests in the system.
     """
-    highest = max(group.target for group in slo.groups(class_names))
+    highest = max(group.target for group in judge.groups)
     arrivals = max(_LEAST_REQUESTS, requests_needed(highest))
     edges_s = np.linspace(warmup_s, settling.duration_s, _POINTS + 1)
     number = requests_in_system(settling.empty.table, edges_s)
@@ -241,21 +232,14 @@ def _window_s(
     return float(max(arrivals / rate_per_s, _MEMORIES * memory_s))
 
 
-def _agree(
-    empty: Simulation,
-    full: Simulation,
-    since_s: float,
-    *,
-    slo: Slo,
-    class_names: tuple[str, ...],
-) -> bool:
+def _agree(judge: Judge, empty: Simulation, full: Simulation, since_s: float) -> bool:
     """Return whether each group attains as much after both starts.
 
     The shares differ by at most a quarter of what may miss, or are both on one side
     of the target. The first arrival of both is at time 0.
     """
-    samples = [sample_of(simulation, slo, since_s, ()) for simulation in (empty, full)]
-    for group in slo.groups(class_names):
+    samples = [sample_of(each, judge.slo, since_s, ()) for each in (empty, full)]
+    for group in judge.groups:
         counted, attained = counts_of(samples, group)
         share = attained / np.maximum(counted, 1)
         same_side = (share >= group.target).all() or (share < group.target).all()

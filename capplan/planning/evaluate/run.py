@@ -17,12 +17,7 @@ from capplan.planning.configure.prefix_caching import with_caching_as_used
 from capplan.planning.evaluate.executors import Interrupted
 from capplan.planning.evaluate.inputs import PlanInputs
 from capplan.planning.evaluate.judged_windows import with_windows
-from capplan.planning.evaluate.judgement import (
-    Judgement,
-    is_hopeless,
-    judge,
-    verdict,
-)
+from capplan.planning.evaluate.judgement import Judge, Judgement
 from capplan.planning.evaluate.judging import (
     BUDGET_REQUESTS,
     OF_FEW,
@@ -213,36 +208,27 @@ def judged_run(
         first = simulated(load.trace)
     load, first = load.as_served(first, simulated)
     alone = sample_of(first, slo, load.warmup_s, metrics, load.until_s)
-    names = first.class_names
-    judgement: Judgement | None = None
+    judge, judgement = Judge(slo, first.class_names), None
     if deployment.is_changing:  # what it does now is not what it will do
         steadiness = Steadiness()
-    elif how.only_whether and slo is not None and _misses(load, alone, slo, names):
+    elif slo is not None and how.only_whether and _misses(load, alone, judge):
         steadiness = Steadiness(drawn=load.is_resampled)
     elif slo is not None and load.is_resampled and not first.interrupted:
         steadiness = drawn_steadiness(load, deployment, slo)
-        short = (
-            how.first_only or steadiness.overloaded or is_hopeless(alone, slo, names)
-        )
+        judge = replace(judge, steadiness=steadiness)
+        short = how.first_only or steadiness.overloaded or judge.is_hopeless(alone)
         with suppress(Interrupted):
-            if not short:
-                looks = first_looks(simulated, load, slo, alone, metrics)
-                if verdict(looks, slo, names, steadiness) is False:
-                    judgement = judge(looks, slo, names, load.warmup_s, steadiness)
-            if not short and judgement is None:
-                judgement = replicated(
-                    simulated,
-                    load,
-                    slo,
-                    deployment,
-                    steadiness,
-                    metrics=metrics,
-                    budget_requests=how.budget_requests,
-                )
+            looks = [] if short else first_looks(simulated, load, slo, alone, metrics)
+            if looks and judge.verdict(looks) is False:
+                judgement = judge.judgement(looks, load.warmup_s)
+            elif looks:
+                of = simulated, load, judge, deployment, metrics, how.budget_requests
+                judgement = replicated(*of)
     else:
         steadiness = given_steadiness(load, deployment, slo, first)
     if judgement is None:
-        judgement = judge([alone], slo, names, load.warmup_s, steadiness)
+        judge = replace(judge, steadiness=steadiness)
+        judgement = judge.judgement([alone], load.warmup_s)
     if not how.by_then and how.stopped is not None and how.stopped():
         raise Interrupted
     varies = load.process is None or deployment.is_changing
@@ -262,11 +248,11 @@ def judged_run(
     )
 
 
-def _misses(load: Load, first: Sample, slo: Slo, names: tuple[str, ...]) -> bool:
+def _misses(load: Load, first: Sample, judge: Judge) -> bool:
     """Return whether a first sample misses the SLO whatever the utilisation."""
     if load.is_resampled:
-        return is_hopeless(first, slo, names)
-    return verdict([first], slo, names, Steadiness()) is False
+        return judge.is_hopeless(first)
+    return judge.verdict([first]) is False
 
 
 def simulate_deployment(
@@ -288,8 +274,11 @@ def simulate_deployment(
         if is_streamed(settings):
             how = (settings, of, slo, progress, stopped, on_finished)
             deployment, simulation, warmup_s = streamed(*how)
-            sample, names = sample_of(simulation, slo), simulation.class_names
-            judgement = judge([sample], slo, names, warmup_s)
+            judge, sample = (
+                Judge(slo, simulation.class_names),
+                sample_of(simulation, slo),
+            )
+            judgement = judge.judgement([sample], warmup_s)
             path = str(settings.trace)
             run = Run(deployment, path, (), slo, simulation, judgement)
         else:

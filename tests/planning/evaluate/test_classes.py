@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from capplan.planning.evaluate.classes import class_results, own_targets
-from capplan.planning.evaluate.judgement import judge
+from capplan.planning.evaluate.judgement import Judge
 from capplan.planning.evaluate.run import simulate_deployment
 from capplan.planning.settings.plan import SimulateSettings
 from capplan.simulator.results.sample import sample_of
@@ -32,7 +32,7 @@ def simulated():
 def judged(slo=SLO, simulation=None, count=1):
     simulation = simulation or simulated()
     samples = [sample_of(simulation, slo)] * count
-    return judge(samples, slo, simulation.class_names)
+    return Judge(slo, simulation.class_names).judgement(samples)
 
 
 def test_the_table_of_classes_worked_by_hand():

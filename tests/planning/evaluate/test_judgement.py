@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from capplan.errors import InputError
-from capplan.planning.evaluate.judgement import LEVELS, is_hopeless, is_roomy
-from capplan.planning.evaluate.judgement import judge as judge_samples
+from capplan.planning.evaluate.judgement import LEVELS, Judge
 from capplan.planning.evaluate.steadiness import Steadiness
 from capplan.simulator.results.request_times import RequestTimes
 from capplan.simulator.results.sample import sample_of
@@ -52,7 +51,7 @@ def simulation_of(
 def judge(simulation, slo, warmup_s=0.0, **metrics):
     """Judge one simulation, which is one sample."""
     sample = sample_of(simulation, slo, warmup_s, **metrics)
-    return judge_samples([sample], slo, simulation.class_names, warmup_s)
+    return Judge(slo, simulation.class_names).judgement([sample], warmup_s)
 
 
 def test_attainment_of_a_case_worked_by_hand():
@@ -234,7 +233,7 @@ def judge_misses(missing, steadiness, target=0.9):
         )
 
     each = [sample(late) for late in missing]
-    return judge_samples(each, slo, ("all",), steadiness=steadiness)
+    return Judge(slo, ("all",), steadiness).judgement(each)
 
 
 def test_samples_that_agree_decide_and_those_that_do_not_are_too_close():
@@ -256,7 +255,7 @@ def test_room_is_a_quarter_of_what_may_miss(missing, roomy):
     first_s = np.where(np.arange(1000) < missing, 2.0, 0.5)
     served = simulation_of(np.zeros(1000), first_s, first_s, np.ones(1000, int))
 
-    assert is_roomy([sample_of(served, slo)], slo, ("all",)) is roomy
+    assert Judge(slo, ("all",)).is_roomy([sample_of(served, slo)]) is roomy
 
 
 @pytest.mark.parametrize(
@@ -325,4 +324,4 @@ def test_less_than_half_of_the_target_is_hopeless(met, hopeless):
     served = simulation_of(np.arange(10.0), finish_s, finish_s, [1] * 10)
     slo = Slo(RequestSlo(e2e_s=2.0), attainment=1.0)
 
-    assert is_hopeless(sample_of(served, slo), slo, ("all",)) is hopeless
+    assert Judge(slo, ("all",)).is_hopeless(sample_of(served, slo)) is hopeless
