@@ -14,6 +14,11 @@ Counts = tuple[int, ...]
 """Replicas of each pool."""
 
 
+def with_count(counts: Counts, pool: int, count: int) -> Counts:
+    """Return counts with another one of a pool."""
+    return (*counts[:pool], count, *counts[pool + 1 :])
+
+
 def one_fewer(counts: Counts) -> list[Counts]:
     """Return counts with one replica fewer of a pool, where one is left.
 
@@ -23,7 +28,7 @@ def one_fewer(counts: Counts) -> list[Counts]:
     ([(1, 3)], [(1,)])
     """
     return [
-        (*counts[:pool], count - 1, *counts[pool + 1 :])
+        with_count(counts, pool, count - 1)
         for pool, count in enumerate(counts)
         if count > 1
     ]

@@ -34,18 +34,19 @@ def fewest_near(holds: Callable[[int], bool], about: int, most: int) -> int | No
 
 
 def fewest_that(
-    holds: Callable[[int], bool], first: int, most: int, growth: float
+    holds: Callable[[int], bool], first: int, most: int, growth: float, low: int = 0
 ) -> int | None:
     """Return the fewest of 1 to ``most`` that hold, as do all above; None for none.
 
-    From ``first`` on they grow by a factor, by one at least, until some hold.
+    From ``first`` on they grow by a factor, by one at least, until some hold; none up
+    to ``low`` is looked at.
 
     Examples
     --------
     >>> fewest_that(lambda count: count >= 7, 2, 10, 1.5)
     7
     """
-    low, high = 0, first
+    high = first
     while not holds(high):
         if high == most:
             return None

@@ -9,7 +9,7 @@ from capplan.deployment.configuration import Configuration
 from capplan.deployment.split import SizeBand
 from capplan.errors import InputError, collected_warnings
 from capplan.planning.configure.deployments import one_pool
-from capplan.planning.count_ladder import fewest_between
+from capplan.planning.count_ladder import fewest_that
 from capplan.planning.evaluate.executors import Interrupted, side_by_side
 from capplan.planning.evaluate.inputs import PlanInputs, Progress
 from capplan.planning.evaluate.replica_load import replica_load
@@ -107,12 +107,11 @@ def served(
         if found is not None and found.binds and np.isfinite(rate_per_s):
             low = min(int(0.9 * rate_per_s / found.rate_per_s), most)
             most = min(most, _HOPELESS * (low + _FEWER))
-        high = max(1, low)
-        while not pool.at(high)[0]:
-            if high >= most:
-                return []
-            low, high = high, min(most, high + max(1, high // 4))
-        high = fewest_between(low, high, lambda count: pool.at(count)[0])
+        high = fewest_that(
+            lambda count: pool.at(count)[0], max(1, low), most, 1.25, low
+        )
+        if high is None:
+            return []
         rows_found = [Served(high, pool.at(high)[1])]
         for fewer in range(high - 1, max(0, high - 1 - _FEWER), -1):
             missed = pool.at(fewer)[1]

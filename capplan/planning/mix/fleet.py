@@ -1,12 +1,12 @@
 """Pools of several kinds behind one split, simulated at any counts."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from capplan.deployment.configuration import Configuration
-from capplan.deployment.pools import Deployment, Pool
+from capplan.deployment.pools import Counts, Deployment, Pool, with_count
 from capplan.deployment.split import Split
 from capplan.planning.configure.deployments import one_pool
 from capplan.planning.configure.launch import launch
@@ -15,6 +15,7 @@ from capplan.planning.evaluate.run import Run, run_of
 from capplan.planning.mix.result import Kind, MixPool
 from capplan.planning.money.cost import usd_per_h, usd_per_replica_h
 from capplan.planning.money.quota import over_quota
+from capplan.planning.size.counts import Search
 from capplan.planning.size.prospects import MOST_REPLICAS
 from capplan.units import format_usd
 
@@ -24,20 +25,7 @@ _ADDED = 0.05
 """Share of a pool's replicas that are added at once."""
 
 
-@dataclass(frozen=True, eq=False)
-class MixRun:
-    """A fleet that was simulated."""
-
-    counts: tuple[int, ...]
-    run: Run
-
-    @property
-    def meets(self) -> bool:
-        """Whether the samples show that it meets the SLO, or show no miss."""
-        return self.run.judgement.holds
-
-
-class MixFleet:
+class MixFleet(Search):
     """Pools behind one split, with any counts."""
 
     def __init__(
@@ -47,26 +35,24 @@ class MixFleet:
         split: Split,
         most_usd_per_h: float,
     ) -> None:
+        super().__init__(self._run_with)
         self._inputs, self.kinds, self.split = inputs, kinds, split
         self._most_usd_per_h = most_usd_per_h
-        self._known: dict[tuple[int, ...], MixRun] = {}
+
+    def _run_with(self, counts: Counts, *, thorough: bool = False) -> Run:
+        deployment = self.deployment(counts)
+        return run_of(self._inputs, deployment, thorough=thorough, metrics=())
 
     @property
-    def simulated(self) -> int:
-        """Fleets that were simulated."""
-        return len(self._known)
-
-    @property
-    def best(self) -> MixRun | None:
+    def best(self) -> Run | None:
         """The cheapest that meets the SLO, of equal ones with the fewest replicas."""
-        able = [found for found in self._known.values() if found.meets]
         return min(
-            able,
-            key=lambda found: (self.usd_per_h(found.counts), sum(found.counts)),
+            (run for run in self.runs.values() if run.judgement.holds),
+            key=lambda run: (usd_of(run.deployment), run.replica_count),
             default=None,
         )
 
-    def deployment(self, counts: tuple[int, ...]) -> Deployment:
+    def deployment(self, counts: Counts) -> Deployment:
         """Return the pools with so many replicas."""
         pools = tuple(
             Pool(kind, count) for kind, count in zip(self.kinds, counts, strict=True)
@@ -74,24 +60,18 @@ class MixFleet:
         first = one_pool(self._inputs.settings, self.kinds[0], 1)
         return replace(first, pools=pools, split=self.split)
 
-    def named(self, counts: tuple[int, ...]) -> str:
+    def named(self, counts: Counts) -> str:
         """Return the counts and kinds as text."""
         pairs = zip(counts, self.kinds, strict=True)
         return " and ".join(f"{count:,} {kind}" for count, kind in pairs)
 
-    def usd_per_h(self, counts: tuple[int, ...]) -> float:
-        """Return what a fleet costs. [$/h]"""
-        usd = usd_per_h(self.deployment(counts).pools)
-        assert usd is not None
-        return usd
-
-    def refused(self, counts: tuple[int, ...]) -> str | None:
+    def refused(self, counts: Counts) -> str | None:
         """Return why a fleet is not worth simulating, or None."""
         quota = self._inputs.settings.max_nodes
         over = over_quota(quota, self.deployment(counts).pools)
         if over is not None:
             return f"a mix of {self.named(counts)} {over}"
-        usd = self.usd_per_h(counts)
+        usd = usd_of(self.deployment(counts))
         if usd > self._most_usd_per_h or max(counts) > MOST_REPLICAS:
             share = self._inputs.settings.mix_gain
             return (
@@ -100,14 +80,7 @@ class MixFleet:
             )
         return None
 
-    def at(self, counts: tuple[int, ...]) -> MixRun:
-        """Return a fleet, simulated once."""
-        if counts not in self._known:
-            run = run_of(self._inputs, self.deployment(counts), metrics=())
-            self._known[counts] = MixRun(counts, run)
-        return self._known[counts]
-
-    def misses(self, run: Run) -> tuple[np.ndarray, np.ndarray]:
+    def missed(self, run: Run) -> tuple[np.ndarray, np.ndarray]:
         """Return the requests of each pool that count and miss, in the first sample."""
         times, names = run.simulation.table, run.simulation.class_names
         slo = self._inputs.slo
@@ -121,19 +94,21 @@ class MixFleet:
             np.bincount(pool_of[counted & ~met], minlength=n),
         )
 
-    def with_more(self, found: MixRun) -> tuple[int, ...]:
-        """Return the counts with more replicas where most requests miss per $.
+    def with_more(self, counts: Counts) -> Counts:
+        """Return counts with more replicas where most requests miss per $.
 
         Replicas that fit nodes which are paid already cost nothing.
         """
-        _, missed = self.misses(found.run)
-        best, most = found.counts, -1.0
-        for index, count in enumerate(found.counts):
-            added = count + max(1, math.ceil(_ADDED * count))
-            counts = (*found.counts[:index], added, *found.counts[index + 1 :])
-            usd = max(self.usd_per_h(counts) - self.usd_per_h(found.counts), 1e-6)
+        if counts in self.full:
+            raise self.full[counts]
+        _, missed = self.missed(self.runs[counts])
+        usd_per_h = usd_of(self.deployment(counts))
+        best, most = counts, -1.0
+        for index, count in enumerate(counts):
+            more = with_count(counts, index, count + max(1, math.ceil(_ADDED * count)))
+            usd = max(usd_of(self.deployment(more)) - usd_per_h, 1e-6)
             if (1 + float(missed[index])) / usd > most:
-                best, most = counts, (1 + float(missed[index])) / usd
+                best, most = more, (1 + float(missed[index])) / usd
         return best
 
     def dearest_first(self) -> list[int]:
@@ -141,39 +116,33 @@ class MixFleet:
         usd = [usd_per_replica_h(kind) or 0.0 for kind in self.kinds]
         return sorted(range(len(usd)), key=lambda index: -usd[index])
 
-    def fewest(self, counts: tuple[int, ...], index: int) -> tuple[int, ...]:
+    def fewest(self, counts: Counts, index: int) -> Counts:
         """Return the counts with the fewest replicas of one pool that do."""
-
-        def with_count(count: int) -> tuple[int, ...]:
-            return (*counts[:index], count, *counts[index + 1 :])
-
         low, high = min(MIN_REPLICAS, counts[index]) - 1, counts[index]
         step = 1
         while high - low > 1:  # near the count first: most is found by the allocation
             middle = max(high - step, (low + high) // 2)
-            if self.at(with_count(middle)).meets:
+            if self.meets(with_count(counts, index, middle)):
                 high, step = middle, 2 * step
             else:
                 low, step = middle, 1 << 30
-        return with_count(high)
+        return with_count(counts, index, high)
 
-    def surest(self) -> MixRun | None:
+    def surest(self) -> Run | None:
         """Return the best with the samples that decide it; the next where they do not.
 
         More are taken where more were wanted: others are those that it has.
         """
-        while (found := self.best) is not None and found.run.judgement.spent:
-            deployment = self.deployment(found.counts)
-            run = run_of(self._inputs, deployment, thorough=True, metrics=())
-            self._known[found.counts] = found = MixRun(found.counts, run)
-            if found.meets:
+        while (found := self.best) is not None and found.judgement.spent:
+            counts = found.deployment.counts
+            self.runs[counts] = found = self._run_with(counts, thorough=True)
+            if found.judgement.holds:
                 break
         return found
 
-    def pools(self, found: MixRun, allocated: tuple[int, ...]) -> tuple[MixPool, ...]:
+    def pools(self, run: Run, allocated: Counts) -> tuple[MixPool, ...]:
         """Return what is told of the pools of a fleet."""
-        run = found.run
-        counted, missed = self.misses(run)
+        counted, missed = self.missed(run)
         makespan_s = run.simulation.totals.makespan_s
         return tuple(
             MixPool(
@@ -191,3 +160,10 @@ class MixFleet:
             )
             for index, pool in enumerate(run.deployment.pools)
         )
+
+
+def usd_of(deployment: Deployment) -> float:
+    """Return what a deployment costs. [$/h]"""
+    usd = usd_per_h(deployment.pools)
+    assert usd is not None
+    return usd

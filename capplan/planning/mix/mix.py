@@ -14,6 +14,7 @@ from functools import cache
 import numpy as np
 
 from capplan.deployment.configuration import Configuration
+from capplan.deployment.pools import Counts
 from capplan.deployment.split import Split, bands_of
 from capplan.errors import warn
 from capplan.placement.mix import allocate_mix
@@ -22,6 +23,7 @@ from capplan.planning.evaluate.candidate import Candidate
 from capplan.planning.evaluate.executors import Interrupted
 from capplan.planning.evaluate.inputs import PlanInputs, Progress
 from capplan.planning.evaluate.known_runs import KnownRuns
+from capplan.planning.evaluate.run import Run
 from capplan.planning.mix.allocation import (
     SLICES,
     problem_of,
@@ -30,7 +32,7 @@ from capplan.planning.mix.allocation import (
     with_allocation,
 )
 from capplan.planning.mix.capacity import capacities, served
-from capplan.planning.mix.fleet import MIN_REPLICAS, MixFleet, MixRun
+from capplan.planning.mix.fleet import MIN_REPLICAS, MixFleet, usd_of
 from capplan.planning.mix.pairs import (
     Division,
     Proposal,
@@ -141,7 +143,7 @@ class _Search:
         self._tried: set[Proposal] = set()
         self._simulated = 0  # fleets
         self._reason = ""  # why there is no mix, as the first that was tried says
-        self._found: tuple[MixFleet, MixRun, Proposal] | None = None
+        self._found: tuple[MixFleet, Run, Proposal] | None = None
 
     def mix(self) -> Mix:
         """Return the cheapest mix found."""
@@ -235,7 +237,7 @@ class _Search:
         improved = True
         while improved and self._found is not None:
             before = self._found
-            at = replace(before[2], counts=before[1].counts)
+            at = replace(before[2], counts=before[1].deployment.counts)
             if len(at.kinds) != 2:
                 return
             for proposal in shifted(at, sustained[:, at.kinds], SLICES):
@@ -252,12 +254,11 @@ class _Search:
         split = Split(self._bands, proposal.parts)
         most = self._most_usd_per_h()
         if self._found is not None:
-            known, found, _ = self._found
-            most = min(most, known.usd_per_h(found.counts) - _CENT)
+            most = min(most, usd_of(self._found[1].deployment) - _CENT)
         fleet = MixFleet(self._inputs, kinds, split, most)
         reason = self._repair(fleet, proposal.counts)
         surest = fleet.surest()
-        self._simulated += fleet.simulated
+        self._simulated += len(fleet.runs)
         if surest is not None:
             self._found = fleet, surest, proposal
         elif reason is None:
@@ -302,7 +303,7 @@ class _Search:
         gain = self._inputs.settings.mix_gain
         return (1 - gain) * self._best.cost.usd_per_h
 
-    def _repair(self, fleet: MixFleet, allocated: tuple[int, ...]) -> str | None:
+    def _repair(self, fleet: MixFleet, allocated: Counts) -> str | None:
         """Add replicas until the SLO is met, then take away; say why there is none."""
         counts = allocated
         while True:
@@ -312,10 +313,9 @@ class _Search:
                 return reason
             if sum(counts) > _HOPELESS * sum(allocated):
                 return f"{fleet.named(counts)} do not meet the SLO"
-            found = fleet.at(counts)
-            if found.meets:
+            if fleet.meets(counts):
                 break
-            counts = fleet.with_more(found)
+            counts = fleet.with_more(counts)
         for index in fleet.dearest_first():
             counts = fleet.fewest(counts, index)
         return None
@@ -324,12 +324,11 @@ class _Search:
         self,
         known: Mix,
         fleet: MixFleet,
-        found: MixRun,
+        run: Run,
         proposal: Proposal,
     ) -> Mix:
         """Return a fleet as the mix that was found."""
-        run = found.run
-        best, judged = self._best, found.run.judgement
+        best, judged = self._best, run.judgement
         single = None if best is None or best.cost is None else best.cost.usd_per_h
         assert run.cost is not None
         assert judged.attainment is not None
@@ -340,7 +339,7 @@ class _Search:
             known,
             offered=True,
             reason="",
-            pools=fleet.pools(found, proposal.counts),
+            pools=fleet.pools(run, proposal.counts),
             bands=tuple(
                 MixBand(
                     band.class_name,

@@ -15,7 +15,6 @@ from capplan.planning.evaluate.executors import executor
 from capplan.planning.evaluate.inputs import (
     PlanInputs,
     Progress,
-    configuration_of,
     plan_inputs,
     unseen,
 )
@@ -26,7 +25,7 @@ from capplan.planning.plan.assumptions import assumptions
 from capplan.planning.plan.result import Plan, in_full
 from capplan.planning.plan.speculation_worth import best_of_drafts
 from capplan.planning.plan.told import Told
-from capplan.planning.prove.proof import bound_held
+from capplan.planning.prove.proof import with_bounds_held
 from capplan.planning.settings.plan import PlanSettings
 from capplan.planning.size.bounded import bounded, with_bounds
 from capplan.planning.size.candidates import evaluate, is_tuned, pruned, tune
@@ -164,6 +163,7 @@ def planned(
             to_beat = min(map(price_of, whole), default=inputs.to_beat)
             inputs = replace(inputs, to_beat=to_beat)
         candidates += disaggregated(inputs, tried, progress)
+    candidates = [with_bounds_held(inputs, row, tried) for row in candidates]
     for text in filter(None, map(uncertainty, candidates)):
         warn(text)
     return _result(inputs, candidates, tried)
@@ -180,7 +180,7 @@ def _together(
         best = min(without_doubts(feasible), key=_by_cost)
         surer = insisted(inputs, best)
         candidates = [surer if row is best else row for row in candidates]
-    return [_bound_held(inputs, tried, row) for row in candidates]
+    return candidates
 
 
 def _simulated(
@@ -263,19 +263,6 @@ def _with_close(candidate: Candidate, count: int | None) -> Candidate:
     if count is None or candidate.status != "feasible":
         return candidate
     return replace(candidate, close=tuple(sorted({*candidate.close, (count,)})))
-
-
-def _bound_held(
-    inputs: PlanInputs, tried: list[Configuration | Excluded], candidate: Candidate
-) -> Candidate:
-    """Return a candidate with a bound that its count is not below."""
-    run, bound = candidate.run, candidate.bound
-    if run is None or bound is None:
-        return candidate
-    configuration = configuration_of(tried, candidate.key)
-    found = bound, candidate.bound_sample
-    bound, sample = bound_held(inputs, configuration, found, run.replica_count)
-    return replace(candidate, bound=bound, bound_sample=sample)
 
 
 def _result(

@@ -20,7 +20,7 @@ from capplan.planning.configure.deployments import of_counts
 from capplan.planning.configure.excluded import Excluded
 from capplan.planning.configure.scheduling import widest_alone, widest_of_replica
 from capplan.planning.configure.speculation import Drafting, is_searched, with_drafts
-from capplan.planning.evaluate.candidate import Candidate
+from capplan.planning.evaluate.candidate import Candidate, PoolPlan
 from capplan.planning.evaluate.inputs import (
     PlanInputs,
     configuration_of,
@@ -216,9 +216,7 @@ def certificate_of(
     assert best.run is not None
     deployment, blocks = best.run.deployment, []
     for pool, run_of_it in zip(best.all_pools, deployment.pools, strict=True):
-        sample, configuration = pool.bound_sample, pool.configuration
-        if not best.pools:  # its bound holds whatever token budget it was tuned to
-            configuration = configuration_of(tried, best.key)
+        sample, configuration = pool.bound_sample, _as_bounded(best, pool, tried)
         part = Part(pool.role, deployment.hand_off)
         blocks.append(
             pool_proof(
@@ -246,23 +244,39 @@ def certificate_of(
     )
 
 
-def bound_held(
-    inputs: PlanInputs,
-    configuration: Configuration,
-    found: tuple[Bound, int],
-    replica_count: int,
-    part: Part = WHOLE,
-) -> tuple[Bound, int]:
-    """Return a bound that a count is not below, and its sample.
+def with_bounds_held(
+    inputs: PlanInputs, candidate: Candidate, tried: list[Configuration | Excluded]
+) -> Candidate:
+    """Return a candidate with bounds that the counts of its pools are not below.
 
     A count decided by many samples may be below the smallest bound of the first few;
     then one of the others, on which the SLO is met, has a bound that holds.
     """
-    index = BOUND_SAMPLES
-    while replica_count < found[0].replica_count:
-        found = sample_bound(inputs, configuration, index, part), index
-        index += 1
-    return found
+    if candidate.run is None or not candidate.all_pools:
+        return candidate
+    deployment, pools = candidate.run.deployment, []
+    for pool, count in zip(candidate.all_pools, deployment.counts, strict=True):
+        configuration = _as_bounded(candidate, pool, tried)
+        part = Part(pool.role, deployment.hand_off)
+        index = BOUND_SAMPLES
+        while count < pool.bound.replica_count:
+            bound = sample_bound(inputs, configuration, index, part)
+            pool = replace(pool, bound=bound, bound_sample=index)
+            index += 1
+        pools.append(pool)
+    if candidate.pools:
+        return replace(candidate, pools=tuple(pools))
+    bound, sample = pools[0].bound, pools[0].bound_sample
+    return replace(candidate, bound=bound, bound_sample=sample)
+
+
+def _as_bounded(
+    candidate: Candidate, pool: PoolPlan, tried: list[Configuration | Excluded]
+) -> Configuration:
+    """Return what the bound of a pool is of, whatever token budget it is tuned to."""
+    if candidate.pools:
+        return pool.configuration
+    return configuration_of(tried, candidate.key)
 
 
 def checked_count(block: Mapping[str, Any]) -> int:

@@ -15,8 +15,6 @@ from capplan.planning.evaluate.executors import executor
 from capplan.planning.evaluate.inputs import PlanInputs, Progress
 from capplan.planning.evaluate.probe import Probe
 from capplan.planning.evaluate.run import Run, run_of
-from capplan.planning.prove.pool_parts import Part
-from capplan.planning.prove.proof import bound_held
 from capplan.planning.size.cautions import extrapolations
 from capplan.planning.size.counts import Fewest, attained
 from capplan.planning.size.fewest_pools import fewest_pools
@@ -91,20 +89,7 @@ def _decided(
             row = rows[name] = insisted(inputs, row, pair.deployment((1, 1)))
             if row.run is not None and (limit is None or price_of(row) < limit):
                 best = row
-    return [_bound_held(inputs, row) for row in rows.values()]
-
-
-def _bound_held(inputs: PlanInputs, candidate: Candidate) -> Candidate:
-    """Return a candidate with bounds that the counts of its pools are not below."""
-    if candidate.run is None:
-        return candidate
-    pools = []
-    for pool in candidate.pools:
-        part = Part(pool.role, candidate.run.deployment.hand_off)
-        found, count = (pool.bound, pool.bound_sample), pool.replica_count or 0
-        found = bound_held(inputs, pool.configuration, found, count, part)
-        pools.append(replace(pool, bound=found[0], bound_sample=found[1]))
-    return replace(candidate, pools=tuple(pools))
+    return [*rows.values()]
 
 
 def _against(

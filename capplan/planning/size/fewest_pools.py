@@ -4,7 +4,7 @@ import math
 from bisect import bisect_left
 from collections.abc import Callable
 
-from capplan.deployment.pools import Counts
+from capplan.deployment.pools import Counts, with_count
 from capplan.planning.settings.groups import MOST_REPLICAS
 from capplan.planning.size.counts import (
     BAND_ABOVE,
@@ -153,15 +153,11 @@ class _TwoPools(Search):
 
     def _fewest(self, pool: int, counts: Counts) -> int:
         """Return the fewest replicas of a pool that meet the SLO; ``counts`` do."""
-
-        def with_count(count: int) -> Counts:
-            return (*counts[:pool], count, *counts[pool + 1 :])
-
         return bisect_left(
             range(counts[pool]),
             True,
             self._at_least[pool],
-            key=lambda count: self._may_meet(with_count(count)),
+            key=lambda count: self._may_meet(with_count(counts, pool, count)),
         )
 
     def _may_meet(self, counts: Counts) -> bool:
@@ -211,7 +207,7 @@ class _TwoPools(Search):
 def _above(counts: Counts) -> list[Counts]:
     """Return counts with up to 5 % more replicas of either pool; some of many."""
     return [
-        (*counts[:pool], count + more, *counts[pool + 1 :])
+        with_count(counts, pool, count + more)
         for pool, count in enumerate(counts)
         for more in _steps(count)
     ]

@@ -162,16 +162,17 @@ def test_a_fleet_that_its_samples_decide_is_not_simulated_again(monkeypatch):
     bands = (SizeBand("", (1, SHORT)), SizeBand("", (SHORT + 1, MAX_TOKENS)))
     split = Split(bands, ((1, 0), (0, 1)))
     fleet = MixFleet(given, [SMALL, LARGE], split, math.inf)
-    found = fleet.at((16, 8))
+    fleet.meets((16, 8))
+    found = fleet.runs[16, 8]
     again = run_of(given, fleet.deployment((16, 8)), thorough=True)
     monkeypatch.setattr(mix_fleet, "run_of", None)
 
     surest = fleet.surest()
 
     assert surest is found
-    assert not found.run.judgement.spent
-    assert found.run.judgement.sample_count == again.judgement.sample_count > 1
-    assert found.run.judgement.attainment == again.judgement.attainment
+    assert not found.judgement.spent
+    assert found.judgement.sample_count == again.judgement.sample_count > 1
+    assert found.judgement.attainment == again.judgement.attainment
 
 
 def test_the_bound_is_below_the_mix_and_not_above_the_cheapest_kind_alone(case):
