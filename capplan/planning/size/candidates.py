@@ -6,16 +6,16 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from capplan.deployment.configuration import Configuration
-from capplan.deployment.pools import Counts
 from capplan.errors import HostFullError
 from capplan.planning.configure.configuration import with_budget
-from capplan.planning.configure.deployments import of_counts
 from capplan.planning.configure.scheduling import is_vllm, widest_alone
 from capplan.planning.evaluate.candidate import Candidate
 from capplan.planning.evaluate.executors import Interrupted
 from capplan.planning.evaluate.inputs import PlanInputs
 from capplan.planning.evaluate.probe import Probe
-from capplan.planning.evaluate.run import Run, run_of
+from capplan.planning.evaluate.run import (
+    Run,
+)
 from capplan.planning.evaluate.too_slow import too_slow
 from capplan.planning.load.unbatched import unbatched
 from capplan.planning.money.quota import over_quota
@@ -28,6 +28,7 @@ from capplan.planning.size.fewest_replicas import (
     fewest_replicas,
 )
 from capplan.planning.size.prospects import MOST_REPLICAS, Prospect
+from capplan.planning.size.shape import Shape
 from capplan.simulator.checks import oversized, refusal
 
 _SURER = (1.5, 2.25, 4.0)
@@ -55,17 +56,6 @@ def pruned(prospect: Prospect, reason: str) -> Candidate:
     return replace(prospect.candidate("pruned"), pruned_reason=reason)
 
 
-def _run_with(
-    inputs: PlanInputs,
-    configuration: Configuration,
-    router: str,
-    counts: Counts,
-    **of: Any,
-) -> Run:
-    deployment = of_counts(inputs.settings, [configuration], counts, router)
-    return run_of(inputs, deployment, **of)
-
-
 def evaluate(
     inputs: PlanInputs, prospect: Prospect
 ) -> tuple[Candidate, tuple[str, ...]]:
@@ -74,12 +64,13 @@ def evaluate(
     Of one that needs more than ``prospect.max_replicas`` the count is found to 10 %,
     or, where only the best is asked for, not at all.
     """
-    configuration, at_least = prospect.configuration, prospect.at_least
-    chosen, best = inputs.routers[0], Fewest(None)
+    shape = chosen = Shape((prospect,), inputs.settings, inputs.routers[0])
+    best, at_least = Fewest(None), prospect.at_least
     for router in inputs.routers:
-        run_with = partial(_run_with, inputs, configuration, router)
+        shape = replace(shape, router=router)
+        run_with = partial(shape.run, inputs)
         if best.run is None:
-            best, chosen = _first(inputs, prospect, run_with), router
+            best, chosen = _first(inputs, prospect, run_with), shape
             if best.interrupted:
                 break
             continue
@@ -89,11 +80,11 @@ def evaluate(
             continue
         better = _up_to(run_with, at_least, max_replicas, told=False)
         if better.run is not None:
-            best, chosen = better, router
+            best, chosen = better, shape
     if best.run is None and inputs.best_only and not best.interrupted:
         reason = f"needs more than {prospect.max_replicas} replicas"
         return replace(pruned(prospect, reason), close=best.close), ()
-    return _candidate(inputs, prospect, chosen, best)
+    return _candidate(inputs, chosen, best)
 
 
 def _first(inputs: PlanInputs, prospect: Prospect, run_with: RunWith) -> Fewest:
@@ -174,12 +165,13 @@ def tune(inputs: PlanInputs, tuning: Tuning) -> Tuned:
         configuration = with_budget(prospect.configuration, budget)
         if refusal(inputs.load.base, configuration.engine):
             continue  # a prompt that is not cut is longer
-        run_with = partial(_run_with, inputs, configuration, tuning.router)
+        tuned = replace(prospect, configuration=configuration)
+        shape = Shape((tuned,), inputs.settings, tuning.router)
+        run_with = partial(shape.run, inputs)
         better = _up_to(run_with, at_least, max_replicas, told=False)
         if better.run is not None:
             max_replicas = better.run.replica_count - 1
-            tuned = replace(prospect, configuration=configuration)
-            found = Tuned(*_candidate(inputs, tuned, tuning.router, better))
+            found = Tuned(*_candidate(inputs, shape, better))
         elif better.close and found.candidate is None:
             text = (
                 f"{prospect}: {max_replicas:,} replicas with "
@@ -215,20 +207,17 @@ def _up_to(
 
 
 def _candidate(
-    inputs: PlanInputs,
-    prospect: Prospect,
-    router: str,
-    fewest: Fewest,
+    inputs: PlanInputs, shape: Shape, fewest: Fewest
 ) -> tuple[Candidate, tuple[str, ...]]:
     probes = tuple(Probe.of(run) for run in fewest.runs)
     run = fewest.run
     if run is None and fewest.interrupted:
-        return _interrupted(prospect, probes), ()
+        return _interrupted(shape, probes), ()
     if run is None:
-        return _infeasible(inputs, prospect, router, probes), ()
+        return _infeasible(inputs, shape, probes), ()
     below = [fewer for fewer in fewest.runs if fewer.replica_count < run.replica_count]
     candidate = replace(
-        prospect.candidate("feasible"),
+        shape.candidate("feasible"),
         run=run.without_requests(),
         cost=run.cost,
         decided=fewest.decided and (run.replica_count - 1,) not in fewest.close,
@@ -237,21 +226,21 @@ def _candidate(
         close=fewest.close,
         binding=binding_limit(below[-1] if below else None),
         probes=probes,
-        **({} if fewest.interrupted else _cautious(inputs, run, router)),
+        **({} if fewest.interrupted else _cautious(inputs, shape, run)),
     )
     if (
         reason := over_quota(inputs.settings.max_nodes, run.deployment.pools)
     ) is not None:
-        found = prospect.candidate("infeasible")
+        found = shape.candidate("infeasible")
         return replace(found, infeasible_reason=reason, probes=probes), ()
     texts = extrapolations(run)
     if fewest.interrupted:
-        text = f"{prospect}: interrupted; {run.replica_count:,} replicas meet the SLO"
+        text = f"{shape}: interrupted; {run.replica_count:,} replicas meet the SLO"
         texts = (f"{text}, and fewer may", *texts)
     return candidate, texts
 
 
-def _cautious(inputs: PlanInputs, run: Run, router: str) -> dict[str, Any]:
+def _cautious(inputs: PlanInputs, shape: Shape, run: Run) -> dict[str, Any]:
     """Return how many replicas serve if engines are as slow as one of ten is.
 
     To 10 %, by the fields of a candidate: the count, or that none is near. Without any
@@ -265,16 +254,18 @@ def _cautious(inputs: PlanInputs, run: Run, router: str) -> dict[str, Any]:
     if cannot_serve(inputs, slower):
         return {"cautious_fails": True}
     most = min(MOST_REPLICAS, max(16, math.ceil(4 * count / share)))
-    found = about_fewest(partial(_run_with, inputs, slower, router), count, most)
+    pool = replace(shape.pools[0], configuration=slower)
+    run_with = partial(replace(shape, pools=(pool,)).run, inputs)
+    found = about_fewest(run_with, count, most)
     if found.run is None:
         return {"cautious_fails": not found.interrupted}
     return {"cautious_count": found.run.replica_count}
 
 
-def _interrupted(prospect: Prospect, probes: tuple[Probe, ...]) -> Candidate:
+def _interrupted(shape: Shape, probes: tuple[Probe, ...]) -> Candidate:
     counts = ", ".join(f"{probe.replica_count:,}" for probe in probes)
     return replace(
-        prospect.candidate("interrupted"),
+        shape.candidate("interrupted"),
         pruned_reason=(
             f"of {counts} replicas none was shown to meet the SLO before Ctrl-C"
             if counts
@@ -285,20 +276,20 @@ def _interrupted(prospect: Prospect, probes: tuple[Probe, ...]) -> Candidate:
 
 
 def _infeasible(
-    inputs: PlanInputs, prospect: Prospect, router: str, probes: tuple[Probe, ...]
+    inputs: PlanInputs, shape: Shape, probes: tuple[Probe, ...]
 ) -> Candidate:
     last = probes[-1]
     missing = ", ".join(last.missing)
     classes = len(inputs.trace.class_names) > 1 and missing
     reason = (
         f"{last.replica_count:,} replicas attain {last.attained} "
-        f"with router {router}"
+        f"with router {shape.router}"
         + (f", class {missing} misses its target" if classes else "")
         + ("" if last.stable else ", the wait in the queue grows")
         + ", and more do not help"
     )
     return replace(
-        prospect.candidate("infeasible"),
+        shape.candidate("infeasible"),
         infeasible_reason=reason,
         probes=probes,
     )

@@ -5,7 +5,6 @@ from dataclasses import replace
 from functools import partial
 
 from capplan.deployment.configuration import Configuration
-from capplan.deployment.pools import Counts
 from capplan.errors import warn
 from capplan.planning.configure.excluded import Excluded
 from capplan.planning.configure.launch import launch
@@ -14,13 +13,13 @@ from capplan.planning.evaluate.candidate import Candidate, Disaggregation
 from capplan.planning.evaluate.executors import executor
 from capplan.planning.evaluate.inputs import PlanInputs, Progress
 from capplan.planning.evaluate.probe import Probe
-from capplan.planning.evaluate.run import Run, run_of
 from capplan.planning.size.cautions import extrapolations
 from capplan.planning.size.counts import Fewest, attained
 from capplan.planning.size.fewest_pools import fewest_pools
 from capplan.planning.size.insisted import insisted, with_run
-from capplan.planning.size.pairs import Pair, pairs_of
+from capplan.planning.size.pairs import pairs_of
 from capplan.planning.size.prospects import CENTS, Prospect, feasible_of, price_of
+from capplan.planning.size.shape import Shape
 
 BY_TURNS = "round-robin"
 """Router that does not send prompt after prompt to replicas whose link is busy, as the
@@ -41,14 +40,14 @@ def disaggregated(
     """
     progress("bounding disaggregated prefill and decode")
     done: list[Candidate] = []
-    pairs: list[Pair] = []
+    pairs: list[Shape] = []
     for pair, reason in pairs_of(inputs, tried):
         if reason:
             candidate = pair.candidate("infeasible")
             done.append(replace(candidate, infeasible_reason=reason))
         else:
             pairs.append(pair)
-    simulated: dict[str, Pair] = {}
+    simulated: dict[str, Shape] = {}
     settings = inputs.settings
     with executor(settings.executor, settings.ray_address) as workers:
         while pairs:
@@ -71,7 +70,7 @@ def disaggregated(
 
 
 def _decided(
-    inputs: PlanInputs, simulated: dict[str, Pair], done: list[Candidate]
+    inputs: PlanInputs, simulated: dict[str, Shape], done: list[Candidate]
 ) -> list[Candidate]:
     """Return candidates of which more samples decide what may be the best."""
     rows = {str(row): row for row in done}
@@ -93,8 +92,8 @@ def _decided(
 
 
 def _against(
-    inputs: PlanInputs, pairs: list[Pair], done: list[Candidate]
-) -> tuple[list[Pair], list[Candidate]]:
+    inputs: PlanInputs, pairs: list[Shape], done: list[Candidate]
+) -> tuple[list[Shape], list[Candidate]]:
     """Return the pairs that may still be the best, and the others as candidates."""
     feasible = feasible_of(done)
     rivals = tuple(map(price_of, feasible))
@@ -116,7 +115,7 @@ def _against(
     return left, left_out
 
 
-def evaluate(inputs: PlanInputs, pair: Pair) -> tuple[Candidate, tuple[str, ...]]:
+def evaluate(inputs: PlanInputs, pair: Shape) -> tuple[Candidate, tuple[str, ...]]:
     """Find the cheapest replicas of a pair; return it with its warnings.
 
     Where the router leads to none, and the user gave none, by turns.
@@ -127,7 +126,7 @@ def evaluate(inputs: PlanInputs, pair: Pair) -> tuple[Candidate, tuple[str, ...]
     for router in routers:
         pair = replace(pair, router=router)
         found = fewest_pools(
-            partial(_run_with, inputs, pair),
+            partial(pair.run, inputs),
             pair.at_least,
             pair.price_of,
             pair.competes if pair.rivals else None,
@@ -150,14 +149,8 @@ def evaluate(inputs: PlanInputs, pair: Pair) -> tuple[Candidate, tuple[str, ...]
     return candidate, texts
 
 
-def _run_with(
-    inputs: PlanInputs, pair: Pair, counts: Counts, *, thorough: bool = False
-) -> Run:
-    return run_of(inputs, pair.deployment(counts), thorough=thorough)
-
-
 def _without_run(
-    inputs: PlanInputs, pair: Pair, found: Fewest, probes: tuple[Probe, ...]
+    inputs: PlanInputs, pair: Shape, found: Fewest, probes: tuple[Probe, ...]
 ) -> Candidate:
     """Return the candidate of a pair of which no counts were found."""
     if found.interrupted:
@@ -186,11 +179,11 @@ def _without_run(
 def pools_accepting(inputs: PlanInputs, best: Candidate, times: float) -> int | None:
     """Return the GPUs of a pair with each rate of acceptance so many times as high."""
     assert best.run is not None
-    prefill, decode = (
+    pools = tuple(
         Prospect(accepting(pool.configuration, times), pool.bound, pool.bound_sample)
         for pool in best.pools
     )
-    pair = Pair(prefill, decode, inputs.settings, best.run.deployment.router)
+    pair = Shape(pools, inputs.settings, best.run.deployment.router)
     candidate, _ = evaluate(inputs, pair)
     return candidate.gpu_count
 

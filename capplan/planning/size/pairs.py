@@ -1,19 +1,19 @@
-"""Pairs of configurations, for prompts and for decoding, before they are simulated."""
+"""Pairs of configurations, for prompts and for decoding, and which cannot serve."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
 
 from capplan.deployment.configuration import Configuration
-from capplan.deployment.pools import DECODE, PREFILL, Counts, Deployment, Pool
+from capplan.deployment.pools import DECODE, PREFILL, Pool
 from capplan.errors import InputError
-from capplan.planning.configure.deployments import link_gb_per_s, two_pools
+from capplan.planning.configure.deployments import link_gb_per_s
 from capplan.planning.configure.excluded import Excluded
 from capplan.planning.configure.prefix_caching import without_states
 from capplan.planning.configure.scheduling import widest_alone
-from capplan.planning.evaluate.candidate import Candidate, Degrees, PoolPlan, degrees
+from capplan.planning.evaluate.candidate import Degrees, degrees
 from capplan.planning.evaluate.executors import side_by_side
 from capplan.planning.evaluate.inputs import PlanInputs, _of_prefill_tp, prefilling
 from capplan.planning.evaluate.saturation import replica_saturations
@@ -23,8 +23,8 @@ from capplan.planning.prove.pool_parts import Part
 from capplan.planning.prove.proof import bound_of
 from capplan.planning.settings.fleet import DEFAULT_HAND_OFF
 from capplan.planning.settings.plan import PlanSettings
-from capplan.planning.size.counts import Price
 from capplan.planning.size.prospects import Prospect, price_of_pools
+from capplan.planning.size.shape import Shape
 from capplan.simulator.checks import oversized
 from capplan.simulator.engine.group_state import no_disaggregated_ranks
 from capplan.simulator.fleet.between import PULLS
@@ -33,56 +33,9 @@ from capplan.simulator.hand_offs import hand_off as load_hand_off
 from capplan.workload.trace import Trace
 
 
-@dataclass(frozen=True, eq=False)
-class Pair:
-    """Replicas of one GPU type for prompts and for decoding, before simulation."""
-
-    prefill: Prospect
-    decode: Prospect
-    settings: PlanSettings
-    router: str
-    rivals: tuple[Price, ...] = ()  # of other pairs that meet the SLO
-
-    def __str__(self) -> str:
-        return str(self.candidate(""))
-
-    @property
-    def at_least(self) -> Counts:
-        """Fewest replicas of each pool, by its bound and its utilisation."""
-        return self.prefill.at_least, self.decode.at_least
-
-    def deployment(self, counts: Counts) -> Deployment:
-        """Return so many replicas of each behind a router."""
-        of = self.prefill.configuration, self.decode.configuration
-        return two_pools(self.settings, of, counts, self.router)
-
-    def price_of(self, counts: Counts) -> Price:
-        """Return $/h, infinite without a price, and GPUs of so many replicas."""
-        return price_of_pools(
-            Pool(self.prefill.configuration, counts[0]),
-            Pool(self.decode.configuration, counts[1]),
-        )
-
-    def competes(self, counts: Counts) -> bool:
-        """Return whether replicas cost less, or are fewer GPUs, than all rivals."""
-        usd, gpu_count = self.price_of(counts)
-        return all(usd < other for other, _ in self.rivals) or all(
-            gpu_count < other for _, other in self.rivals
-        )
-
-    def candidate(self, status: str) -> Candidate:
-        """Return its candidate, with the bounds of its pools and without a run."""
-        pools = tuple(
-            PoolPlan(role, each.configuration, each.bound, each.sample)
-            for role, each in ((PREFILL, self.prefill), (DECODE, self.decode))
-        )
-        candidate = Candidate.of(self.decode.configuration, status)
-        return replace(candidate, pools=pools)
-
-
 def pairs_of(
     inputs: PlanInputs, tried: Sequence[Configuration | Excluded]
-) -> list[tuple[Pair, str]]:
+) -> list[tuple[Shape, str]]:
     """Return the pairs of each GPU type, cheapest first, and why one cannot serve.
 
     The reason is empty where it can. Without those that cost too much to be of use.
@@ -127,7 +80,7 @@ def pairs_of(
     found = []
     for first, second in pairs:
         prefill, decode = prospects[id(first), PREFILL], prospects[id(second), DECODE]
-        pair = Pair(prefill, decode, inputs.settings, inputs.routers[0])
+        pair = Shape((prefill, decode), inputs.settings, inputs.routers[0])
         pair = _with_held(inputs, pair, hand_off)
         if not pair.price_of(pair.at_least) < inputs.to_beat:
             continue
@@ -170,14 +123,14 @@ def check_pools(
             )
 
 
-def _cheapest_first(pair: Pair) -> tuple[float, int, str, Degrees, Degrees]:
+def _cheapest_first(pair: Shape) -> tuple[float, int, str, Degrees, Degrees]:
     """Order by the least possible cost, then by the fewest possible GPUs."""
-    first, second = pair.prefill.configuration, pair.decode.configuration
+    first, second = (pool.configuration for pool in pair.pools)
     places = degrees(first.layout), degrees(second.layout)
     return *pair.price_of(pair.at_least), first.gpu, *places
 
 
-def _with_held(inputs: PlanInputs, pair: Pair, hand_off: str) -> Pair:
+def _with_held(inputs: PlanInputs, pair: Shape, hand_off: str) -> Shape:
     """Return a pair with the replicas below which more arrives than is completed."""
     load = inputs.load
     if not (load.is_resampled and load.is_open):
@@ -187,17 +140,17 @@ def _with_held(inputs: PlanInputs, pair: Pair, hand_off: str) -> Pair:
         prospect
         if each is None or not each.binds
         else replace(prospect, held=each.replicas_at(load.rate_per_s))
-        for prospect, each in zip((pair.prefill, pair.decode), found, strict=True)
+        for prospect, each in zip(pair.pools, found, strict=True)
     )
     # A replica for prompts sends one copy at a time.
     copies = load.rate_per_s * float(_copy_s(load.base, pair, hand_off).mean())
     sending = replace(prefill, held=max(prefill.held, int(copies) + 1))
-    return replace(pair, prefill=sending, decode=decode)
+    return replace(pair, pools=(sending, decode))
 
 
 def _cannot_serve(
     inputs: PlanInputs,
-    pair: Pair,
+    pair: Shape,
     hand_off: str,
     alone: Callable[[Configuration], Unbatched],
 ) -> str:
@@ -206,7 +159,7 @@ def _cannot_serve(
     ``alone`` returns the least latencies on a replica.
     """
     requests, trace = inputs.load.base, inputs.trace
-    prefill, decode = pair.prefill.configuration, pair.decode.configuration
+    prefill, decode = (pool.configuration for pool in pair.pools)
     prompts = replace(requests, output_tokens=np.ones(len(requests), np.int64))
     for part, configuration in ((prompts, prefill), (requests, decode)):
         too_large = int(oversized(part, configuration.engine).sum())
@@ -230,7 +183,7 @@ def _cannot_serve(
     return too_slow(least, inputs.slo, inputs.load) or ""
 
 
-def _copy_s(trace: Trace, pair: Pair, hand_off: str) -> np.ndarray:
+def _copy_s(trace: Trace, pair: Shape, hand_off: str) -> np.ndarray:
     """Return the least time of each prompt's copy to its decode replica. [s]
 
     0 where a request may be served by one pool alone.
@@ -238,7 +191,7 @@ def _copy_s(trace: Trace, pair: Pair, hand_off: str) -> np.ndarray:
     policy = parse_hand_off(hand_off)
     if Part("", hand_off).mixes or policy.settings.get("threshold"):
         return np.zeros(len(trace))
-    engine = pair.decode.configuration.engine
+    engine = pair.pools[-1].configuration.engine
     cached = trace.prefix_tokens * int(engine.prefix_caching)
     blocks = (trace.prompt_tokens - cached) // engine.block_size
     block_s = policy.settings["block"] or pair.deployment((1, 1)).block_copy_s
