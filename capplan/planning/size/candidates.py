@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from capplan.deployment.configuration import Configuration
+from capplan.deployment.pools import one_fewer
 from capplan.errors import HostFullError
 from capplan.planning.configure.configuration import with_budget
 from capplan.planning.configure.scheduling import is_vllm, widest_alone
@@ -13,20 +14,19 @@ from capplan.planning.evaluate.candidate import Candidate
 from capplan.planning.evaluate.executors import Interrupted
 from capplan.planning.evaluate.inputs import PlanInputs
 from capplan.planning.evaluate.probe import Probe
-from capplan.planning.evaluate.run import (
-    Run,
-)
+from capplan.planning.evaluate.run import Run
 from capplan.planning.evaluate.too_slow import too_slow
 from capplan.planning.load.unbatched import unbatched
 from capplan.planning.money.quota import over_quota
 from capplan.planning.settings.groups import BUDGETS
 from capplan.planning.size.cautions import extrapolations
-from capplan.planning.size.counts import Fewest, RunWith
+from capplan.planning.size.counts import Fewest, RunWith, attained
 from capplan.planning.size.fewest_replicas import (
     about_fewest,
     binding_limit,
     fewest_replicas,
 )
+from capplan.planning.size.insisted import with_run
 from capplan.planning.size.prospects import MOST_REPLICAS, Prospect
 from capplan.planning.size.shape import Shape
 from capplan.simulator.checks import oversized, refusal
@@ -84,7 +84,7 @@ def evaluate(
     if best.run is None and inputs.best_only and not best.interrupted:
         reason = f"needs more than {prospect.max_replicas} replicas"
         return replace(pruned(prospect, reason), close=best.close), ()
-    return _candidate(inputs, chosen, best)
+    return described(inputs, chosen, best)
 
 
 def _first(inputs: PlanInputs, prospect: Prospect, run_with: RunWith) -> Fewest:
@@ -171,7 +171,7 @@ def tune(inputs: PlanInputs, tuning: Tuning) -> Tuned:
         better = _up_to(run_with, at_least, max_replicas, told=False)
         if better.run is not None:
             max_replicas = better.run.replica_count - 1
-            found = Tuned(*_candidate(inputs, shape, better))
+            found = Tuned(*described(inputs, shape, better))
         elif better.close and found.candidate is None:
             text = (
                 f"{prospect}: {max_replicas:,} replicas with "
@@ -206,38 +206,77 @@ def _up_to(
     return Fewest(None, (run,), close=() if meets is False else ((max_replicas,),))
 
 
-def _candidate(
-    inputs: PlanInputs, shape: Shape, fewest: Fewest
+def described(
+    inputs: PlanInputs, shape: Shape, found: Fewest
 ) -> tuple[Candidate, tuple[str, ...]]:
-    probes = tuple(Probe.of(run) for run in fewest.runs)
-    run = fewest.run
-    if run is None and fewest.interrupted:
-        return _interrupted(shape, probes), ()
+    """Return what a search found as a candidate, with its warnings."""
+    run, probes = found.run, tuple(map(Probe.of, found.runs))
     if run is None:
-        return _infeasible(inputs, shape, probes), ()
-    below = [fewer for fewer in fewest.runs if fewer.replica_count < run.replica_count]
+        status, why = _without_run(shape, found, probes)
+        name = "infeasible_reason" if status == "infeasible" else "pruned_reason"
+        reason: dict[str, Any] = {name: why}
+        close = found.close if status == "pruned" else ()
+        candidate = replace(shape.candidate(status), probes=probes, close=close)
+        return replace(candidate, **reason), ()
     candidate = replace(
-        shape.candidate("feasible"),
-        run=run.without_requests(),
-        cost=run.cost,
-        decided=fewest.decided and (run.replica_count - 1,) not in fewest.close,
-        coarse=fewest.coarse,
-        cut_short=fewest.interrupted,
-        close=fewest.close,
-        binding=binding_limit(below[-1] if below else None),
+        with_run(shape.candidate("feasible"), run, found.runs),
+        decided=found.decided,
+        coarse=found.coarse,
+        cut_short=found.interrupted,
+        close=found.close,
         probes=probes,
-        **({} if fewest.interrupted else _cautious(inputs, shape, run)),
     )
-    if (
-        reason := over_quota(inputs.settings.max_nodes, run.deployment.pools)
-    ) is not None:
-        found = shape.candidate("infeasible")
-        return replace(found, infeasible_reason=reason, probes=probes), ()
-    texts = extrapolations(run)
-    if fewest.interrupted:
-        text = f"{shape}: interrupted; {run.replica_count:,} replicas meet the SLO"
-        texts = (f"{text}, and fewer may", *texts)
+    texts, fewer = extrapolations(run), "cheaper pools may meet the SLO"
+    if len(shape.pools) == 1:
+        count, below = run.replica_count, one_fewer(run.deployment.counts)
+        less = [each for each in found.runs if each.replica_count < count]
+        candidate = replace(
+            candidate,
+            decided=found.decided and not {*below} & {*found.close},
+            binding=binding_limit(less[-1] if less else None),
+            **({} if found.interrupted else _cautious(inputs, shape, run)),
+        )
+        over = over_quota(inputs.settings.max_nodes, run.deployment.pools)
+        if over is not None:
+            candidate = shape.candidate("infeasible")
+            return replace(candidate, infeasible_reason=over, probes=probes), ()
+        fewer = f"{count:,} replicas meet the SLO, and fewer may"
+    if found.interrupted:
+        texts = (f"{shape}: interrupted; {fewer}", *texts)
     return candidate, texts
+
+
+def _without_run(
+    shape: Shape, found: Fewest, probes: tuple[Probe, ...]
+) -> tuple[str, str]:
+    """Return the status of a shape of which no counts were found, and why."""
+    is_one = len(shape.pools) == 1
+    if found.interrupted:
+        counts = ", ".join(f"{probe.replica_count:,}" for probe in probes)
+        if is_one and not counts:
+            return "interrupted", "not simulated before Ctrl-C"
+        of = f"of {counts} replicas " if is_one else ""
+        return "interrupted", f"{of}none was shown to meet the SLO before Ctrl-C"
+    if shape.rivals:
+        why = "needs more than the best: of pools that cost less none is shown to do"
+        return "pruned", why
+    run, last = found.runs[-1], probes[-1]
+    if not is_one:
+        first, second = run.deployment.counts
+        return "infeasible", (
+            f"{first:,} replicas for prompts and {second:,} for decoding attain "
+            f"{attained(run):.2%} with router {run.deployment.router}, and many more "
+            "are no help"
+        )
+    missing = ", ".join(last.missing)
+    classes = len(run.simulation.class_names) > 1 and missing
+    return "infeasible", (
+        f"{last.replica_count:,} replicas attain {last.attained} "
+        f"with router {shape.router}"
+        + (f", class {missing} misses its target" if classes else "")
+        + ("" if last.stable else ", the wait in the queue grows")
+        + ", and more do not help"
+    )
 
 
 def _cautious(inputs: PlanInputs, shape: Shape, run: Run) -> dict[str, Any]:
@@ -260,36 +299,3 @@ def _cautious(inputs: PlanInputs, shape: Shape, run: Run) -> dict[str, Any]:
     if found.run is None:
         return {"cautious_fails": not found.interrupted}
     return {"cautious_count": found.run.replica_count}
-
-
-def _interrupted(shape: Shape, probes: tuple[Probe, ...]) -> Candidate:
-    counts = ", ".join(f"{probe.replica_count:,}" for probe in probes)
-    return replace(
-        shape.candidate("interrupted"),
-        pruned_reason=(
-            f"of {counts} replicas none was shown to meet the SLO before Ctrl-C"
-            if counts
-            else "not simulated before Ctrl-C"
-        ),
-        probes=probes,
-    )
-
-
-def _infeasible(
-    inputs: PlanInputs, shape: Shape, probes: tuple[Probe, ...]
-) -> Candidate:
-    last = probes[-1]
-    missing = ", ".join(last.missing)
-    classes = len(inputs.trace.class_names) > 1 and missing
-    reason = (
-        f"{last.replica_count:,} replicas attain {last.attained} "
-        f"with router {shape.router}"
-        + (f", class {missing} misses its target" if classes else "")
-        + ("" if last.stable else ", the wait in the queue grows")
-        + ", and more do not help"
-    )
-    return replace(
-        shape.candidate("infeasible"),
-        infeasible_reason=reason,
-        probes=probes,
-    )

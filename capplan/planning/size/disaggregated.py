@@ -12,11 +12,9 @@ from capplan.planning.configure.speculation import accepting
 from capplan.planning.evaluate.candidate import Candidate, Disaggregation
 from capplan.planning.evaluate.executors import executor
 from capplan.planning.evaluate.inputs import PlanInputs, Progress
-from capplan.planning.evaluate.probe import Probe
-from capplan.planning.size.cautions import extrapolations
-from capplan.planning.size.counts import Fewest, attained
+from capplan.planning.size.candidates import described
 from capplan.planning.size.fewest_pools import fewest_pools
-from capplan.planning.size.insisted import insisted, with_run
+from capplan.planning.size.insisted import insisted
 from capplan.planning.size.pairs import pairs_of
 from capplan.planning.size.prospects import CENTS, Prospect, feasible_of, price_of
 from capplan.planning.size.shape import Shape
@@ -133,47 +131,7 @@ def evaluate(inputs: PlanInputs, pair: Shape) -> tuple[Candidate, tuple[str, ...
         )
         if found.run is not None or found.interrupted or pair.rivals:
             break
-    probes = tuple(Probe.of(run) for run in found.runs)
-    if found.run is None:
-        return _without_run(inputs, pair, found, probes), ()
-    candidate = replace(
-        with_run(pair.candidate("feasible"), found.run, found.runs),
-        decided=found.decided,
-        cut_short=found.interrupted,
-        probes=probes,
-        close=found.close,
-    )
-    texts = extrapolations(found.run)
-    if found.interrupted:
-        texts = (f"{pair}: interrupted; cheaper pools may meet the SLO", *texts)
-    return candidate, texts
-
-
-def _without_run(
-    inputs: PlanInputs, pair: Shape, found: Fewest, probes: tuple[Probe, ...]
-) -> Candidate:
-    """Return the candidate of a pair of which no counts were found."""
-    if found.interrupted:
-        reason = "none was shown to meet the SLO before Ctrl-C"
-        candidate = pair.candidate("interrupted")
-        return replace(candidate, pruned_reason=reason, probes=probes)
-    if pair.rivals:
-        reason = "needs more than the best: of pools that cost less none is shown to do"
-        return replace(
-            pair.candidate("pruned"),
-            pruned_reason=reason,
-            probes=probes,
-            close=found.close,
-        )
-    last = found.runs[-1]
-    first, second = last.deployment.counts
-    reason = (
-        f"{first:,} replicas for prompts and {second:,} for decoding attain "
-        f"{attained(last):.2%} with router {last.deployment.router}, and many more are "
-        "no help"
-    )
-    candidate = pair.candidate("infeasible")
-    return replace(candidate, infeasible_reason=reason, probes=probes)
+    return described(inputs, pair, found)
 
 
 def pools_accepting(inputs: PlanInputs, best: Candidate, times: float) -> int | None:

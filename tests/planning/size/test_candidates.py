@@ -285,7 +285,7 @@ def test_a_token_budget_too_close_to_call_is_named(monkeypatch):
         judgement = SimpleNamespace(meets=None if budget == 1024 else False)
         return SimpleNamespace(replica_count=pool.replica_count, judgement=judgement)
 
-    monkeypatch.setattr("capplan.planning.size.candidates.run_of", run_of)
+    monkeypatch.setattr("capplan.planning.size.shape.run_of", run_of)
 
     found = tune(inputs(), Tuning(prospect(1), "jsq", 3))
 
