@@ -14,7 +14,6 @@ import numpy as np
 
 from capplan.bounds.asked import Asked
 from capplan.bounds.lower_bound import Pricing
-from capplan.bounds.prices import IterationPrices
 from capplan.bounds.window import busiest_window
 from capplan.deployment.engine import EngineSettings
 from capplan.latency.contract import LatencyTables
@@ -86,11 +85,3 @@ def cost_bound(
         int(droppable.sum()),
         tuple((priced[k].name, int(chosen[k])) for k in order if chosen[k]),
     )
-
-
-def pricing_of(
-    prices: Sequence[float], mix: Sequence[float], context_cap: float
-) -> Pricing:
-    """Return the pricing that a bound of replicas was proven with."""
-    x, y, z = mix
-    return Pricing(IterationPrices(*prices), (x, y, z), context_cap)

@@ -110,6 +110,11 @@ class Bound:
     droppable: int = 0  # may miss their SLO and were left out [requests]
 
     @property
+    def pricing(self) -> Pricing:
+        """What it was proven with."""
+        return Pricing(IterationPrices(*self.prices), self.mix, self.context_cap)
+
+    @property
     def reachable(self) -> bool:
         """Whether some number of replicas may meet the SLO."""
         return self.method != "unreachable"

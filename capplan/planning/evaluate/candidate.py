@@ -310,10 +310,8 @@ class Candidate:
     @property
     def lower_bound_gpu_count(self) -> int | None:
         """No scheduler meets the SLO with fewer GPUs; None without a bound."""
-        if self.pools:
-            return sum(pool.lower_bound_gpu_count for pool in self.pools)
-        gpus, bound = self.gpus_per_replica or self.tp, self.bound
-        return None if bound is None else bound.replica_count * gpus
+        counts = [pool.lower_bound_gpu_count for pool in self.all_pools]
+        return sum(counts) if counts else None
 
     @property
     def cached_share(self) -> float | None:

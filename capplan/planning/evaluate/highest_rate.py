@@ -3,6 +3,8 @@
 import math
 from collections.abc import Callable
 
+from capplan.planning.count_ladder import fewest_between
+
 STEP = 1.03
 """Ratio of neighbouring rates that are looked at: the tolerance of the answer."""
 _STRIDE = 8
@@ -45,13 +47,7 @@ def highest_rate(
         more = up if direction > 0 else far + stride
         far = min(farthest, far + more)
     held, missed = (near, far) if direction > 0 else (-far, -near)
-    while missed - held > 1:
-        middle = (held + missed) // 2
-        if holds(at(middle)):
-            held = middle
-        else:
-            missed = middle
-    return at(held)
+    return at(fewest_between(held, missed, lambda step: not holds(at(step))) - 1)
 
 
 def highest_decided(

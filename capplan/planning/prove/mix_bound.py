@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from capplan.bounds.asked import Asked
-from capplan.bounds.cost_bound import CostBound, Priced, cost_bound, pricing_of
+from capplan.bounds.cost_bound import CostBound, Priced, cost_bound
 from capplan.bounds.lower_bound import QUICK, Pricing, proven_pricings
 from capplan.deployment.configuration import Configuration
 from capplan.planning.configure.scheduling import widest_of_replica
@@ -63,8 +63,7 @@ def _priced(
     usd_per_h = kind.gpus * min(ask.usd_per_gpu_h for ask in kind.price.asks)
     for row in candidates:
         if str(row) == str(kind) and row.bound is not None and row.bound.prices:
-            bound = row.bound
-            pricing = pricing_of(bound.prices, bound.mix, bound.context_cap)
+            pricing = row.bound.pricing
             return Priced(str(kind), usd_per_h, tables, engine, pricing)
     return Priced(str(kind), usd_per_h, tables, engine, _proven(inputs, kind))
 
