@@ -18,6 +18,7 @@ from capplan.latency.contract import linear_tables
 from capplan.placement.mix import allocate_mix
 from capplan.planning.evaluate.inputs import PlanInputs, unseen
 from capplan.planning.evaluate.known_runs import KnownRuns
+from capplan.planning.evaluate.run import run_of
 from capplan.planning.load.load import OpenLoad
 from capplan.planning.mix import fleet as mix_fleet
 from capplan.planning.mix.allocation import SLICES, problem_of
@@ -29,7 +30,7 @@ from capplan.planning.money.quota import check_quota
 from capplan.planning.prove.mix_bound import bound_of_mix
 from capplan.planning.prove.proof import bound_of
 from capplan.planning.settings.plan import PlanSettings
-from capplan.planning.size.candidates import evaluate, run_of
+from capplan.planning.size.candidates import evaluate
 from capplan.planning.size.prospects import Prospect, feasible_of, price_of
 from capplan.report.pages.mix import mix_sections, mix_sentence
 from capplan.settings import SettingError

@@ -67,7 +67,9 @@ def test_each_pool_of_a_mix_serves_as_it_does_alone(pair):
     given, split = inputs(20.0, 400), Split(BANDS, ((1, 0), (1, 1)))
     counts = (2, 3)
 
-    run = MixFleet(given, kinds, split, np.inf).at(counts).run
+    fleet = MixFleet(given, kinds, split, np.inf)
+    fleet.meets(counts)
+    run = fleet.runs[counts]
 
     trace, times = given.trace, run.simulation.table
     pool_of = split.pools_of(trace)
