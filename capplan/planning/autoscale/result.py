@@ -85,10 +85,7 @@ class PolicyResult:
 
     @property
     def of_static(self) -> float | None:
-        """Its bill over that of the fixed fleet that attains as much.
-
-        Where a price is not known, of GPU-hours paid.
-        """
+        """Its bill, else its GPU-hours, over those of the fixed fleet as good."""
         return None if self.fixed is None else self.outcome.share_of(self.fixed)
 
     @property
@@ -127,10 +124,7 @@ class Autoscaled(Shown):
 
     @property
     def best(self) -> PolicyResult | None:
-        """What attains the target at the lowest bill in whole nodes, perfect aside.
-
-        A policy, or the fixed fleet; of equals the fixed fleet.
-        """
+        """The cheapest that attains the target, perfect aside; of equals the fixed."""
         policy = (
             self.best_policy if self.best_policy and self.best_policy.meets else None
         )
@@ -141,10 +135,7 @@ class Autoscaled(Shown):
 
     @property
     def best_policy(self) -> PolicyResult | None:
-        """The policy that attains the target at the lowest bill, perfect aside.
-
-        Where none does, the first one.
-        """
+        """The cheapest policy that attains the target, perfect aside; or the first."""
         able = [row for row in self.policies if row.meets and row.name != PERFECT]
         first = next(iter(self.policies), None)
         return min(

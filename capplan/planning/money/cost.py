@@ -94,10 +94,7 @@ def usd_per_month(pools: Sequence[Pool]) -> float | None:
 
 
 def usd_per_replica_h(configuration: Configuration) -> float | None:
-    """Return what a replica costs by the hour in full nodes; None without a price. [$]
-
-    A replica that takes a part of a node costs its share of it.
-    """
+    """Return the cost of a replica in full nodes, its share of one; or None. [$/h]"""
     price = configuration.price
     if price is None:
         return None
@@ -348,10 +345,7 @@ def _plural(name: str, count: float) -> str:
 def per_million(
     kind: str, tokens_per_s: float, usd_per_h: float, share: float = 1.0
 ) -> CostLine | None:
-    """Return the hours that a million tokens take, at the price of an hour.
-
-    ``share`` is that of the tokens in the time.
-    """
+    """Return the hours that a million tokens take, of a ``share`` of the time."""
     if not tokens_per_s > 0:
         return None
     hours = share * 1e6 / tokens_per_s / 3600

@@ -131,10 +131,7 @@ def market_of(settings: PriceSettings, given: Mapping[str, float]) -> Market:
 def price_of(
     settings: ConfigurationSettings, market: Market | None, gpu: Gpu, tp: int
 ) -> Price | None:
-    """Return the price of a GPU hour, of a node that holds a replica, or None.
-
-    None without a market too: then settings have no prices.
-    """
+    """Return the price of a GPU hour, of a node that holds a replica; or None."""
     if market is None or not isinstance(settings, PriceSettings):
         return None
     today = date.fromisoformat(settings.as_of) if settings.as_of else None

@@ -95,10 +95,7 @@ class Owned:
         return sum(year.values()) / (HOURS_PER_YEAR * self.gpus)
 
     def break_even(self, rent_usd_per_gpu_h: float) -> float:
-        """Return the share of the hours from which on owning is cheaper than renting.
-
-        Above 1, never.
-        """
+        """Return the share of hours from which owning is cheaper; above 1, never."""
         return self.usd_per_gpu_h() / rent_usd_per_gpu_h
 
 
@@ -119,10 +116,7 @@ def kwh(node_hours: float, kw: float, draw: float, pue: float) -> float:
 
 
 def rated_kw(gpu: str, gpus: int) -> float | None:
-    """Return the most power of a node by the rated power of its GPUs. [kW]
-
-    None where the catalog does not have them.
-    """
+    """Return the most power of a node by its GPUs' rated power, where known. [kW]"""
     if gpu not in gpu_names():
         return None
     return gpus * catalog_gpu(gpu).tdp_w * POWER_PER_TDP / 1000

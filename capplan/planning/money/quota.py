@@ -19,10 +19,7 @@ def check_quota(max_nodes: Mapping[str, int], gpus: Iterable[str]) -> None:
 
 
 def over_quota(max_nodes: Mapping[str, int], pools: Sequence[Pool]) -> str | None:
-    """Return which nodes pools need more of than can be had, or None.
-
-    Where GPUs are priced one by one, or have no price, each counts by itself.
-    """
+    """Return which nodes, or GPUs sold singly, are more than can be had; or None."""
     needed: dict[str, int] = {}
     units: dict[str, str] = {}
     for pool in pools:

@@ -18,10 +18,7 @@ _MOST = 10_000
 
 @dataclass(frozen=True)
 class Spares:
-    """Spare nodes of a number of nodes, at the rate of failures taken and two others.
-
-    The others are none where the user gave a rate.
-    """
+    """Spare nodes at the rate of failures taken, and at two where none was given."""
 
     count: int
     low: int | None = None
@@ -115,10 +112,7 @@ def spares_at(
 
 
 def fewest_spares(node_count: int, away: float, availability: float) -> int:
-    """Return the fewest spares with which enough nodes are up so much of the time.
-
-    ``away`` is the share of the time that each node is, less than 1.
-    """
+    """Return the fewest spares of nodes ``away`` for a share of the time below 1."""
     if node_count == 0 or _is_up(node_count, 0, away, availability):
         return 0
     high = 1

@@ -13,10 +13,7 @@ if TYPE_CHECKING:
 
 
 def usd_per_request(plan: "Plan", best: Candidate, price: ApiPrice) -> float:
-    """Return what an API asks for a request, in the mean over a plan's. [$]
-
-    As many prompt tokens are billed as cached as the plan finds in its prefix caches.
-    """
+    """Return what an API asks for a request, cached tokens as the plan finds. [$]"""
     cached = plan.mean_prompt_tokens * (best.cached_share or 0.0)
     return (
         (plan.mean_prompt_tokens - cached) * price.usd_per_million_input_tokens

@@ -23,10 +23,7 @@ class LastReplica:
 def last_replica(
     run: Run, probes: Sequence[Probe], slo: Slo, class_names: tuple[str, ...]
 ) -> LastReplica | None:
-    """Return the last replica of a plan; None where one fewer misses by more.
-
-    By the group furthest below its target, in all and in a window that is judged.
-    """
+    """Return the last replica of a plan; None where one fewer misses by more."""
     fewer = {probe.replica_count: probe for probe in probes}.get(run.replica_count - 1)
     if len(run.deployment.pools) > 1 or fewer is None or fewer.meets is not False:
         return None

@@ -96,10 +96,7 @@ class _Search(NamedTuple):
 def _with_any_drafts(
     settings: PlanSettings, progress: Progress, stopped: Stopped | None
 ) -> _Search:
-    """Return the best of the searches with no drafts and with one to three.
-
-    Each finds its best alone at first: nothing else is told of those not chosen.
-    """
+    """Return the best of no drafts and one to three; only it is told of in full."""
     plans: dict[int, Plan] = {}
     for drafts in SEARCHED:
         progress(f"planning with {drafts} drafted tokens")

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -102,10 +103,7 @@ def purchase(
     candidates: Sequence[Candidate] = (),
     beside: Probe | None = None,
 ) -> Purchase:
-    """Return what the best candidate of a plan costs, and what else could be paid.
-
-    ``beside`` is what all replicas attain that fit the nodes paid for.
-    """
+    """Return what the best costs, and what else could be paid."""
     ways, no_ways = _ways(settings, best)
     bills, left_out = _bills(best)
     turned = tuple(filter(None, (_turned(best, row) for row in candidates)))
@@ -204,7 +202,7 @@ def _ways(settings: PriceSettings, best: Candidate) -> tuple[tuple[Way, ...], st
     if settings.kind.partition(":")[0] not in BASE_KINDS:
         return (), f"the plan is paid as {settings.kind} already"
     wishes = [parse_commit(text) for text in DEFAULT_COMMITMENTS]
-    of_rows: list[dict[str, Way]] = []
+    of_rows: list[dict[str, _Paid]] = []
     rows = zip(alike(run.deployment.pools), best.cost.nodes, strict=True)
     for (price, group), nodes in rows:
         configuration = replace(group[0].configuration, price=price)
@@ -213,42 +211,50 @@ def _ways(settings: PriceSettings, best: Candidate) -> tuple[tuple[Way, ...], st
                 prices = node_prices(settings, configuration, [w for w in wishes if w])
         except InputError as error:  # a price file may hold offers that it refuses
             return (), str(error)
-        paid = _paid(prices, int(nodes.units), best)
-        of_rows.append({way.name: way for way in paid})
+        of_rows.append({x.name: x for x in _paid(prices, int(nodes.units), best)})
     names = [name for name in of_rows[0] if all(name in row for row in of_rows)]
     units = [nodes.units for nodes in best.cost.nodes]
     return tuple(_together([row[n] for row in of_rows], units) for n in names), ""
 
 
-def _together(ways: Sequence[Way], units: Sequence[float]) -> Way:
+class _Paid(NamedTuple):
+    """A month of nodes of one size, paid in one way."""
+
+    name: str
+    usd: float
+    saved_usd: float | None  # against on demand
+    is_term: bool
+    is_assumed: bool
+    source: str
+
+
+def _together(paid: Sequence[_Paid], units: Sequence[float]) -> Way:
     """Return one way to pay for nodes of several sizes."""
-    first, usd = ways[0], sum(way.usd_per_month for way in ways)
-    saved = [w.usd_saved_per_month for w in ways if w.usd_saved_per_month is not None]
-    on_demand = usd + sum(saved)
-    return replace(
-        first,
-        usd_per_node_h=usd / (HOURS_PER_MONTH * sum(units)),
-        usd_per_month=usd,
-        usd_per_year=sum(way.usd_per_year for way in ways),
-        usd_saved_per_month=sum(saved) if saved else None,
-        break_even=None if first.break_even is None else usd / on_demand,
-        is_assumed=any(way.is_assumed for way in ways),
-        source="; ".join(dict.fromkeys(way.source for way in ways)),
+    usd = sum(row.usd for row in paid)
+    saved = [row.saved_usd for row in paid if row.saved_usd is not None]
+    return Way(
+        paid[0].name,
+        usd / (HOURS_PER_MONTH * sum(units)),
+        usd,
+        sum(row.usd * (HOURS_PER_YEAR / HOURS_PER_MONTH) for row in paid),
+        sum(saved) if saved else None,
+        usd / (usd + sum(saved)) if paid[0].is_term else None,
+        any(row.is_assumed for row in paid),
+        "; ".join(dict.fromkeys(row.source for row in paid)),
     )
 
 
-def _paid(prices: NodePrices, units: int, best: Candidate) -> list[Way]:
+def _paid(prices: NodePrices, units: int, best: Candidate) -> list[_Paid]:
     """Return on demand, each term, and spot where it is offered."""
     whole, hours = prices.usd_per_node_h, Hours.of(np.array([units]))
     on_demand = month_bill(1, hours, (), Rent(whole)).usd
     doubtful = prices.is_doubtful
-    found = [_way("on demand", on_demand, units, None, None, doubtful, prices.source)]
+    found = [_Paid("on demand", on_demand, None, False, doubtful, prices.source)]
     for term in prices.terms:
         held = Held(term.name, units, 1, term.months, term.usd_per_node_h)
         usd = month_bill(1, hours, [held], Rent(whole)).usd
-        pays, is_assumed = term.usd_per_node_h / whole, term.is_assumed or doubtful
-        saved = on_demand - usd
-        found.append(_way(term.name, usd, units, saved, pays, is_assumed, term.source))
+        about = True, term.is_assumed or doubtful, term.source
+        found.append(_Paid(term.name, usd, on_demand - usd, *about))
     offer = prices.spot
     if offer is None or offer.usd_per_gpu_h >= prices.usd_per_gpu_h:
         return found
@@ -270,31 +276,9 @@ def _paid(prices: NodePrices, units: int, best: Candidate) -> list[Way]:
             f"{bill.spot_node_hours / HOURS_PER_MONTH:,.0f} spot, at most {share:.0%} "
             f"of those needed; {lost:.0%} taken back in a month"
         )
-        saved = on_demand - bill.usd
-        found.append(_way("spot in part", bill.usd, units, saved, None, True, source))
+        about = False, True, source
+        found.append(_Paid("spot in part", bill.usd, on_demand - bill.usd, *about))
     return found
-
-
-def _way(
-    name: str,
-    usd: float,
-    units: int,
-    saved: float | None,
-    break_even: float | None,
-    is_assumed: bool,
-    source: str,
-) -> Way:
-    """Return a way to pay, by its dollars of a month for so many nodes."""
-    return Way(
-        name,
-        usd / (units * HOURS_PER_MONTH),
-        usd,
-        usd * (HOURS_PER_YEAR / HOURS_PER_MONTH),
-        saved,
-        break_even,
-        is_assumed,
-        source,
-    )
 
 
 def _counts(best: Candidate, beside: Probe | None) -> tuple[CountCost, ...]:

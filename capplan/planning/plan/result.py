@@ -51,10 +51,6 @@ def _last_replica(told: Told) -> LastReplica | None:
     return last_replica(told.run, told.best.probes, told.inputs.slo, names)
 
 
-def _certificate(told: Told) -> dict[str, Any]:
-    return certificate_of(told.inputs, told.best, told.tried)
-
-
 def _risk(told: Told) -> Risk | None:
     if not told.settings.draws or not told.may_vary:
         return None
@@ -135,7 +131,9 @@ class Plan(Shown):
     api: ApiBill | None = part(api_of)  # of an API beside it; None: not asked for
     last_replica: LastReplica | None = part(_last_replica)  # None: misses by more
     without_window: WithoutWindow | None = part(without_window_of)  # None: no single
-    certificate: dict[str, Any] | None = part(_certificate)  # proof of the best
+    certificate: dict[str, Any] | None = part(  # proof of the best
+        lambda told: certificate_of(told.inputs, told.best, told.tried)
+    )
     # GPUs that the best candidate would need with prefix caching off; None where the
     # requests share no prefix, caching is off, or no count serves
     gpu_count_without_prefix_caching: int | None = part(gpus_without_caching)

@@ -42,10 +42,7 @@ class CountShare:
 
 @dataclass(frozen=True)
 class Swing:
-    """What one input alone does, at its low and its high end in 80 % of the draws.
-
-    All others are as planned.
-    """
+    """What one input alone does, at its low and high end in 80 % of the draws."""
 
     name: str
     ends: tuple[float, float]  # of the input

@@ -101,10 +101,7 @@ def _node_count(shared: Shared, row: DrawnPlan) -> float | None:
 
 
 def worth_of_knowing(shared: Shared, rows: Sequence[DrawnPlan]) -> dict[str, Any]:
-    """Return what it is worth to know each input before nodes are chosen, or why not.
-
-    As fields of ``Risk``. Nodes are counted in those of the smallest size bought.
-    """
+    """Return fields of ``Risk``: what each input is worth to know, or why not."""
     penalty, pool = shared.inputs.settings.penalty, shared.deployment.pool
     price, planned = pool.configuration.price, nodes_of(shared.deployment.pools)
     found = (_nodes(shared, row) for row in rows)

@@ -27,10 +27,7 @@ def losses(
 
 
 def worth_of_all(lost_usd: np.ndarray) -> float:
-    """Return what it is worth to know the draw before choosing (EVPI). [$]
-
-    With every draw known nothing is lost, so that it is what the best choice loses.
-    """
+    """Return what knowing the draw is worth, what the best choice loses (EVPI). [$]"""
     return float(lost_usd.mean(axis=0).min())
 
 

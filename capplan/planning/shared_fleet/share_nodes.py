@@ -68,10 +68,7 @@ def share_nodes(
 def _usd_of_replicas(
     llms: Sequence[PlannedLlm], curves: dict[str, np.ndarray], hours: int
 ) -> float | None:
-    """Return what the replicas of the dearest hour bill, as those of a plan; or None.
-
-    Without spares, and without a second node for LLMs that fill one. [$]
-    """
+    """Return the bill of the replicas of the dearest hour alone; or None. [$]"""
     pools = [(llm, pool) for llm in llms for pool in llm.pools]
     if any(pool.price is None for _, pool in pools):
         return None

@@ -7,7 +7,8 @@ import numpy as np
 
 from capplan.deployment.pools import Pool
 from capplan.planning.evaluate.run import Run
-from capplan.report.columns import column, format_count, format_share, record
+from capplan.report.columns import format_count, record
+from capplan.report.fields import fields
 from capplan.report.page import Fact, Section, Table
 from capplan.report.sentences import plural
 from capplan.simulator.results.times import PoolUse
@@ -34,22 +35,7 @@ class PoolRow(NamedTuple):
         return float(np.mean(self.use.series.kv_share))
 
 
-_COLUMNS = (
-    column("role", "pool", justify="left"),
-    column("gpu", "GPU", justify="left", path="pool.configuration.gpu"),
-    column(
-        "tp",
-        "TP",
-        path="pool.configuration.tp",
-        told=attrgetter("pool.configuration.layout.degrees"),
-    ),
-    column("layout", path="pool.configuration.key.1"),
-    column("gpus_per_replica", path="pool.configuration.gpus"),
-    column("replica_count", "replicas", format_count, path="pool.replica_count"),
-    column("gpu_count", "GPUs", format_count, path="pool.gpu_count"),
-    column("busy_share", "busy", format_share),
-    column("kv_share", "KV in use", format_share),
-)
+_COLUMNS = fields("run_pool", tp=attrgetter("pool.configuration.layout.degrees"))
 
 
 def pool_rows(run: Run) -> list[PoolRow]:

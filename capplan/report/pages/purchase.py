@@ -7,58 +7,23 @@ from capplan.planning.plan.result import Plan
 from capplan.report import sentences
 from capplan.report.charts.svg_bars import Bar, bars
 from capplan.report.columns import (
-    column,
-    format_count,
-    format_fine_usd,
     format_list,
     format_share,
     format_usd_change,
-    starred,
 )
+from capplan.report.fields import fields
 from capplan.report.page import FILES, Fact, Figure, Section, Table
 from capplan.units import format_usd
 
-BILLS = (
-    column("gpu"),
-    column("provider", "provider", justify="left"),
-    column("nodes", "nodes", justify="left"),
-    column("gpus_paid", "GPUs paid", format_count),
-    column("stranded_gpus", "idle", format_count),
-    column(
-        "usd_per_month", "$ per month", told=starred("is_doubtful", "usd_per_month")
-    ),
-    column("is_planned"),
-    column("is_doubtful"),
-    column("source", "price", justify="left", leaves=1),
-)
-WAYS = (
-    column("name", "way to pay", justify="left"),
-    column(
-        "usd_per_node_h",
-        "$ per node-hour",
-        told=starred("is_assumed", "usd_per_node_h", format_fine_usd),
-    ),
-    column("usd_per_month", "$ per month", told=starred("is_assumed", "usd_per_month")),
-    column("usd_per_year", "$ per year", format_usd, leaves=1),
-    column("usd_saved_per_month", "saves a month", format_usd_change),
-    column("break_even", "pays from", format_share),
-    column("is_assumed"),
-    column("source"),
+BILLS = fields("bill")
+WAYS = fields("way", usd_change=format_usd_change)
+COUNTS = fields(
+    "count_cost",
+    usd_change=format_usd_change,
+    outcome=lambda meets: "meets" if meets else "misses",
 )
 MONEY = "Nodes, months and commitments"
 """Heading of a section."""
-_OUTCOME = {True: "meets", False: "misses", None: "–"}
-COUNTS = (
-    column("name", "count", justify="left"),
-    column("replica_count", "replicas", format_count),
-    column("gpu_count", "GPUs", format_count),
-    column("node_count", "nodes", format_count),
-    column("usd_per_month", "$ per month", format_usd),
-    column("usd_against_planned", "against planned", format_usd_change),
-    column("slo_attainment", "attained", format_share),
-    column("meets", "SLO", told=lambda row: _OUTCOME[row.meets]),
-    column("attainment_with_one_lost", "with one lost", format_share),
-)
 
 
 def money_tables(plan: Plan) -> dict[str, Table]:

@@ -5,7 +5,8 @@ from collections.abc import Callable, Sequence
 from capplan.planning.risk.draws import DrawnInput
 from capplan.planning.risk.result import CountShare, Risk, RiskLevel, Swing
 from capplan.report.charts.svg_bars import Bar, bars
-from capplan.report.columns import Column, column, format_count, format_share
+from capplan.report.columns import format_count, format_share
+from capplan.report.fields import fields
 from capplan.report.page import Fact, Figure, Section, Table
 from capplan.report.sentences import plural
 from capplan.units import format_usd
@@ -207,31 +208,8 @@ def _pair(
     return " and ".join("none" if value is None else show(value) for value in pair)
 
 
-_LEVELS = (
-    column("quantile", "draws", level_name),
-    column("replica_count", "replicas", format_count),
-    column("gpu_count", "GPUs", format_count),
-    column("node_count", "nodes", format_count),
-    column("usd_per_month", "$ per month", format_usd),
+_LEVELS = fields("risk_level", level=level_name)
+_SWINGS = fields(
+    "swing", nodes=_span, pair=_pair, usd_pair=lambda pair: _pair(pair, format_usd)
 )
-
-_SWINGS = (
-    column("name", "input", justify="left"),
-    Column("", lambda row: _pair(row.ends), "low and high"),
-    Column("", lambda row: _pair(row.replica_counts), "replicas"),
-    Column("", _span, "nodes"),
-    Column("", lambda row: _pair(row.usd_per_month, format_usd), "$ per month"),
-)
-
-_DRAWS = (
-    column("draw", path="draw.index"),
-    Column("blocks", lambda row: " ".join(map(str, row.draw.blocks))),
-    column("capacity_ratio", path="draw.capacity_ratio"),
-    column("growth", path="draw.growth"),
-    column("output", path="draw.output"),
-    column("offer", path="draw.offer"),
-    column("replica_count"),
-    column("usd_per_month"),
-    column("planned_attainment"),
-    column("planned_meets"),
-)
+_DRAWS = fields("draw", blocks=lambda row: " ".join(map(str, row.draw.blocks)))

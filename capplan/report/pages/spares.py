@@ -2,7 +2,8 @@
 
 from capplan.fleet.node_failures import FAILURES_HIGH, FAILURES_LOW, FAILURES_SOURCE
 from capplan.planning.plan.spare_nodes import SpareNodes
-from capplan.report.columns import column, format_count, format_share
+from capplan.report.columns import format_share
+from capplan.report.fields import fields
 from capplan.report.page import Fact, Section, Table
 from capplan.report.sentences import plural
 from capplan.units import format_duration, format_usd
@@ -88,8 +89,4 @@ def _alone(found: SpareNodes) -> str:
     )
 
 
-_GONE = (
-    column("nodes_gone", "nodes gone", format_count),
-    column("replica_count", "replicas that serve", format_count),
-    column("slo_attainment", "attainment", format_share),
-)
+_GONE = fields("nodes_gone")
