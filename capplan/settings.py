@@ -1,6 +1,7 @@
 """Settings of a command: each field is a flag, a key of a scenario, an argument."""
 
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, ClassVar, get_args
 
 from pydantic import (
@@ -12,6 +13,7 @@ from pydantic import (
     ValidationError,
 )
 
+from capplan.conflicts import found_conflict
 from capplan.errors import InputError, nearest
 
 
@@ -82,20 +84,46 @@ class Settings(BaseModel):
     of_one_plan: ClassVar[frozenset[str]] = frozenset()
     """Settings that are left out where a plan.json has them, and refused elsewhere."""
 
+    needs: ClassVar[Mapping[str, str]] = {}
+    """Settings that need one of others, and the flags of these for the user."""
+
     def __init__(self, **values: Any) -> None:
-        """Turn the first complaint of pydantic into one line."""
+        """Turn the first complaint into one line; refuse what does not go together."""
         _refuse_bools(type(self), values)
         try:
             super().__init__(**values)
         except ValidationError as error:
             raise _explain(error, type(self)) from None
+        if row := found_conflict(x for x in self.model_fields_set if self._has(x)):
+            both = f"{row.beside} and {row.feature} are both given"
+            raise SettingError(row.feature, f"{both}{row.because}")
+        for name, others in self.needed().items():
+            names = [x.replace("-", "_") for x in re.findall(r"--([a-z-]+)", others)]
+            if self._changes(name) and not any(map(self._changes, names)):
+                raise SettingError(name, f"{name} is given; expected {others} with it")
 
-    def refuse(self, names: Iterable[str], why: str) -> None:
-        """Refuse those of some settings that are given; ``why`` follows the name."""
-        for name in names:
-            value = getattr(self, name)
-            if not (value is None or value is False or value in ((), {})):
-                raise SettingError(name, f"{name} {why}")
+    @classmethod
+    def needed(cls) -> dict[str, str]:
+        """Return what each setting needs that needs another one, its groups' too."""
+        groups = (vars(group).get("needs", {}) for group in cls.__mro__)
+        return {name: others for needs in groups for name, others in needs.items()}
+
+    def _has(self, name: str) -> bool:
+        """Return whether a setting says anything; one rank or one stage is none."""
+        value = getattr(self, name)
+        if isinstance(value, tuple | dict):
+            return set(value) not in (set(), {1})
+        return value is not None and value is not False
+
+    def _changes(self, name: str) -> bool:
+        """Return whether a setting is not as by default."""
+        default = type(self).model_fields[name].default
+        return self._has(name) and getattr(self, name) != default
+
+    def given(self, names: Iterable[str]) -> list[str]:
+        """Return those of some settings that the command has and that are given."""
+        values = ((name, getattr(self, name, None)) for name in names)
+        return [name for name, value in values if value]
 
     def shared_with(self, model: type["Settings"]) -> dict[str, Any]:
         """Return the settings that another command has too, by name."""

@@ -2,8 +2,10 @@
 
 from dataclasses import dataclass, replace
 
+from capplan.conflicts import refuse_conflicts
 from capplan.deployment.changes import Change
 from capplan.deployment.configuration import Configuration
+from capplan.deployment.features import features_of_engine
 from capplan.deployment.split import Split
 from capplan.errors import InputError, check_at_least
 
@@ -98,38 +100,22 @@ class Deployment:
         if self.link_gb_per_s is not None and not self.link_gb_per_s > 0:
             raise InputError(f"link_gb_per_s is {self.link_gb_per_s}; expected > 0")
         check_at_least(0, self, "cold_start_s")
-        if self.split is not None:
-            self._check_split(self.split)
-            return
-        if len(self.pools) == 1:
-            return
-        if self.is_changing:
+        for pool in self.pools:
+            engine = features_of_engine(pool.configuration.engine)
+            refuse_conflicts(engine | self.features)
+        if self.split is not None and self.split.pool_count != len(self.pools):
             raise InputError(
-                "the number of replicas changes within one pool; expected no pools of "
-                "prompts and of decoding"
+                f"{len(self.pools)} pools and a split over {self.split.pool_count}; "
+                "expected as many"
             )
+        if self.split is not None or len(self.pools) == 1:
+            return
         if not self.hand_off or len(self.pools) != 2:
             raise InputError(
                 f"{len(self.pools)} pools; expected one, or one for prompts and one "
                 "for decoding, with a hand-off"
             )
-        if self.dispatcher:
-            raise InputError(
-                f"dispatcher {self.dispatcher}: requests are held before one pool; "
-                "expected no pools of prompts and of decoding"
-            )
-        if self.rebalancer:
-            raise InputError(
-                f"rebalancer {self.rebalancer}: requests move within one pool; "
-                "expected no pools of prompts and of decoding"
-            )
         engines = [pool.configuration.engine for pool in self.pools]
-        for name in ("decode_context_parallel_size", "pipeline_parallel_size"):
-            if any(getattr(engine, name) > 1 for engine in engines):
-                raise InputError(
-                    f"{name} with pools of prompts and of decoding is not modelled; "
-                    "expected 1"
-                )
         if engines[0].speculation != engines[1].speculation:
             raise InputError(
                 "only one of the pools verifies drafts, or they verify others; "
@@ -142,19 +128,20 @@ class Deployment:
                 "expected the same, since blocks are copied"
             )
 
-    def _check_split(self, split: Split) -> None:
-        """Refuse pools that the split does not know, and what joins pools."""
-        if split.pool_count != len(self.pools):
-            raise InputError(
-                f"{len(self.pools)} pools and a split over {split.pool_count}; "
-                "expected as many"
-            )
-        joins = (self.hand_off, self.dispatcher, self.rebalancer, self.is_changing)
-        if any(joins):
-            raise InputError(
-                "a split sends requests to pools that serve them by themselves; "
-                "expected no hand-off, dispatcher, rebalancer or changing replicas"
-            )
+    @property
+    def features(self) -> dict[str, str]:
+        """How a user names each of its features beside those of its engines."""
+        deaths = any(change.kind == "fail" for change in self.changes)
+        handed = len(self.pools) > 1 and (self.hand_off or self.split is None)
+        found = (
+            ("pools", "disaggregated prefill and decode", handed),
+            ("rebalancer", f"rebalancer {self.rebalancer}", self.rebalancer),
+            ("dispatcher", f"dispatcher {self.dispatcher}", self.dispatcher),
+            ("changing", "replicas that come and go", self.is_changing),
+            ("deaths", "replicas that die", deaths),
+            ("split", "a split of requests", self.split is not None),
+        )
+        return {feature: text for feature, text, is_given in found if is_given}
 
     @property
     def gpu_count(self) -> int:

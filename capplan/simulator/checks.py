@@ -1,24 +1,20 @@
 """Check requests, engine settings and policy settings before a simulation."""
 
-from collections.abc import Iterable
 from dataclasses import replace
 
 import numpy as np
 
+from capplan.conflicts import refuse_conflicts
 from capplan.deployment.engine import EngineSettings
+from capplan.deployment.features import features_of_engine
 from capplan.deployment.pools import Deployment
 from capplan.errors import InputError
 from capplan.simulator.engine.group_state import READ_SCHEDULERS, check_ranks
 from capplan.simulator.engine.images import unlike_images
-from capplan.simulator.hand_offs import MIXING, computes_last_again
+from capplan.simulator.hand_offs import MIXING, computes_last_again, parse_hand_off
 from capplan.simulator.routers import parse_router
 from capplan.simulator.schedulers import scheduler as find_scheduler
 from capplan.workload.trace import Trace
-
-_MOVING = (
-    "fleets whose requests or replicas move (rebalancers, dispatchers, autoscalers, "
-    "losses, disaggregated prefill and decode)"
-)
 
 
 def oversized(trace: Trace, engine: EngineSettings) -> np.ndarray:
@@ -103,27 +99,41 @@ def refuse_without_keys(trace: Trace, router: str) -> None:
         )
 
 
-def check_deployment(deployment: Deployment, *, moves: bool) -> None:
-    """Refuse what is not modelled of a deployment; ``moves``: requests or replicas do.
+def check_deployment(deployment: Deployment, *, moves: bool = False) -> None:
+    """Refuse what is not modelled of a deployment.
 
-    Those of one that does not move yet may be asked for beforehand.
+    ``moves``: replicas will come and go, of one that does not move yet.
     """
-    joined = bool(deployment.rebalancer or deployment.dispatcher)
-    handed = deployment.hand_off if len(deployment.pools) > 1 else ""
+    given = deployment.features | features_of_router(deployment.router)
+    if moves:
+        given = {"changing": "replicas that come and go", **given}
+    if "pools" in given:
+        given |= features_of_hand_off(deployment.hand_off)
     for pool in deployment.pools:
         engine = pool.configuration.engine
         check_engine(engine)
         check_scheduler(engine)
-        check_speculation(engine, handed)
-        check_own_rules(engine, moves=moves)
-        check_pipeline(engine, deployment.router, moves=moves)
-        check_ranks(
-            engine,
-            pool.configuration.rank_tables,
-            deployment.router,
-            moves=joined,
-            hand_off=deployment.hand_off,
-        )
+        refuse_conflicts(features_of_engine(engine) | given)
+        check_budget(engine)
+        check_ranks(engine, pool.configuration.rank_tables)
+
+
+def features_of_router(router: str) -> dict[str, str]:
+    """Return how a user names each feature of a router, by feature."""
+    name = parse_router(router).name
+    reads = name in READ_SCHEDULERS
+    return {"router of one scheduler": f"router {name}"} if reads else {}
+
+
+def features_of_hand_off(given: str) -> dict[str, str]:
+    """Return how a user names each feature of two pools, by feature."""
+    policy = parse_hand_off(given)
+    found = {"pools": "disaggregated prefill and decode"}
+    if not computes_last_again(given):
+        found["first token by prefill"] = f"hand-off {policy.name}"
+    if policy.settings.get("threshold"):
+        found["threshold of a hand-off"] = f"hand-off {given}"
+    return found
 
 
 def check_scheduler(engine: EngineSettings) -> None:
@@ -136,95 +146,22 @@ def check_scheduler(engine: EngineSettings) -> None:
             )
 
 
-def check_speculation(engine: EngineSettings, hand_off: str) -> None:
-    """Refuse what is not modelled with drafts; ``hand_off``: of prompts, if any is."""
-    speculation = engine.speculation
-    if speculation is None:
-        return
-    if engine.scheduler.name != "vllm-v1":
+def check_budget(engine: EngineSettings) -> None:
+    """Refuse a token budget in which a request's drafts or an image have no room."""
+    drafts, images = engine.speculation, engine.images
+    budget = engine.max_num_batched_tokens
+    if drafts is not None and budget < drafts.verified_tokens:
         raise InputError(
-            f"speculative decoding with scheduler {engine.scheduler.name} is not "
-            "modelled; expected vllm-v1"
+            f"max_num_batched_tokens is {budget}; expected at least "
+            f"{drafts.verified_tokens}, the tokens verified of one request"
         )
-    if hand_off and not computes_last_again(hand_off):
-        raise InputError(
-            f"hand-off {hand_off} with speculative decoding is not modelled, since the "
-            "first token is the prefill replica's; give one pool, or hand-off nixl"
-        )
-    if engine.max_num_batched_tokens < speculation.verified_tokens:
-        raise InputError(
-            f"max_num_batched_tokens is {engine.max_num_batched_tokens}; expected at "
-            f"least {speculation.verified_tokens}, the tokens verified of one request"
-        )
-
-
-def _refuse(feature: str, beside: Iterable[tuple[str, bool]], expected: str) -> None:
-    """Refuse a feature beside the first of others that is given."""
-    for other, is_given in beside:
-        if is_given:
-            raise InputError(
-                f"{feature} with {other} is not modelled; expected {expected}"
-            )
-
-
-def check_own_rules(engine: EngineSettings, *, moves: bool) -> None:
-    """Refuse what is not modelled with features that have a scheduler of their own.
-
-    ``moves``: requests or replicas do.
-    """
-    images, budget = engine.images, engine.max_num_batched_tokens
-    drafts = engine.speculation is not None
-    states = "prefix caching of recurrent states"
-    features = (
-        ("--enable-lora", engine.adapters is not None),
-        ("images", images is not None),
-        (states, engine.keeps_states),
-    )
-    given = [feature for feature, is_given in features if is_given]
-    if not given:
-        return
-    dcp = engine.decode_context_parallel_size
-    beside = (
-        (f"scheduler {engine.scheduler.name}", engine.scheduler.name != "vllm-v1"),
-        ("speculative decoding", drafts and given != [states]),
-        ("data_parallel_size", engine.data_parallel_size > 1 and given != [states]),
-        ("prefill_schedule_interval", engine.prefill_schedule_interval > 1),
-        ("decode_context_parallel_size", dcp > 1 and engine.keeps_states),
-        *((feature, True) for feature in given[1:]),
-        (_MOVING, moves),
-    )
-    _refuse(given[0], beside, "scheduler vllm-v1 and a fixed fleet of one pool")
-    most = 0 if images is None else images.max_image_tokens
-    if images is not None and images.disable_chunked_mm_input and most > budget:
+    whole = images is not None and images.disable_chunked_mm_input
+    most = images.max_image_tokens if images is not None and whole else 0
+    if most > budget:
         raise InputError(
             f"max_num_batched_tokens is {budget}; expected at least {most}, the tokens "
             "of the largest image, with --disable-chunked-mm-input"
         )
-
-
-def check_pipeline(engine: EngineSettings, router: str, *, moves: bool) -> None:
-    """Refuse what is not modelled of a pipeline; ``moves``: requests or replicas do."""
-    if engine.pipeline is None:
-        return
-    name = parse_router(router).name
-    with_others = (
-        (f"scheduler {engine.scheduler.name}", engine.scheduler.name != "vllm-v1"),
-        ("--no-async-scheduling", not engine.async_scheduling),
-        ("speculative decoding", engine.speculation is not None),
-        ("--enable-lora", engine.adapters is not None),
-        ("images", engine.images is not None),
-        ("prefix caching of recurrent states", engine.keeps_states),
-        ("data_parallel_size", engine.data_parallel_size > 1),
-        ("decode_context_parallel_size", engine.decode_context_parallel_size > 1),
-        (f"router {name}", name in READ_SCHEDULERS),
-        (_MOVING, moves),
-    )
-    _refuse(
-        f"pipeline_parallel_size {engine.pipeline.stages}",
-        with_others,
-        "scheduler vllm-v1 with async scheduling, a router as jsq and a fixed fleet of "
-        "one pool, or pipeline_parallel_size 1",
-    )
 
 
 def refuse_adapters(trace: Trace, engine: EngineSettings) -> None:

@@ -81,7 +81,7 @@ def simulate(
         when ``stopped`` says so, the simulation ends there.
     """
     moves = deployment.is_in_motion
-    check_deployment(deployment, moves=moves)
+    check_deployment(deployment)
     whole = requests if isinstance(requests, Trace) else None
     chunks = (requests,) if isinstance(requests, Trace) else requests
     names = None if whole is None else whole.class_names

@@ -283,7 +283,10 @@ def test_yaml_of_nested_aliases_is_refused_before_it_is_expanded():
         ("--tp 1 --outage 1@9h:2s", "begins after the requests"),
         ("--tp 1 --attain-in 10ms", "a request stays"),
         ("--cold-start 1s", "name one with --gpu and --tp"),
-        ("--tp 1 --outage 1@5s:2s --scheduler orca", "scheduler orca does not allow"),
+        (
+            "--tp 1 --outage 1@5s:2s --scheduler orca",
+            "--outage with scheduler orca is not",
+        ),
         ("--tp 1 --users 5", "--users"),
     ],
 )

@@ -110,7 +110,7 @@ def test_plans_and_simulations_import_nothing_that_they_do_not_use(command):
         (["plan", "--attainment", "99"], "--attainment: attainment is 99.0"),
         (["plan", "--tp", "1,x"], "--tp: tp is 'x'; expected a valid integer"),
         (["plan", "--price", "H100"], "--price: 'H100' is not a price"),
-        (["plan", "--latency-ms", "1,2"], "--latency-ms: latency_ms has 2 numbers"),
+        (["plan", "--latency-ms", "1,2"], "--latency-ms: has 2 numbers"),
         (
             ["plan", "--kv-cache-dtype", "fp4"],
             "kv_cache_dtype is 'fp4'; expected 'auto', 'bf16' or 'fp8'",

@@ -308,7 +308,10 @@ def test_a_closed_loop_is_the_open_simulation_of_its_arrivals(case, seed, users)
         ({"data_parallel_size": 3}, "the latency is of 2 ranks"),
         ({"data_parallel_size": 0}, "data_parallel_size is 0; expected >= 1"),
         ({"dp_balance": "luck"}, "expected one of vllm, vllm-0.1x, round-robin"),
-        ({"decode_context_parallel_size": 2}, "decode context parallelism with data"),
+        (
+            {"decode_context_parallel_size": 2},
+            "data_parallel_size 2 with decode_context",
+        ),
     ],
 )
 def test_ranks_that_cannot_be(change, said):
@@ -327,9 +330,10 @@ def test_ranks_that_cannot_be(change, said):
     ],
 )
 def test_what_reads_or_moves_requests_of_single_schedulers_is_refused(router, more):
-    deployment = replace(Deployment.of(worked(), 2, router), **more)
-    with pytest.raises(InputError, match="ranks that step together"):
-        simulate(Trace(np.ones(1, int), np.ones(1, int), np.zeros(1)), deployment)
+    trace = Trace(np.ones(1, int), np.ones(1, int), np.zeros(1))
+
+    with pytest.raises(InputError, match="data_parallel_size 2 with"):
+        simulate(trace, replace(Deployment.of(worked(), 2, router), **more))
 
 
 @pytest.mark.parametrize(

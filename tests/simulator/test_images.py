@@ -324,7 +324,7 @@ def test_other_schedulers_with_images_are_refused():
     [
         ({"adapters": Adapters()}, "--enable-lora with images is not modelled"),
         ({"speculation": Speculation("ngram", (0.5,))}, "images with speculative dec"),
-        ({"data_parallel_size": 2}, "images with data_parallel_size is not modelled"),
+        ({"data_parallel_size": 2}, "images with data_parallel_size 2 is not mod"),
         (
             {"images": images(disable_chunked_mm_input=True)},
             "max_num_batched_tokens is 60; expected at least 64, the tokens of",

@@ -89,7 +89,7 @@ def _asked(
     if asked.extend is None:  # all the time asked for, and no more
         asked = asked.model_copy(update={"extend": False})
     bare = only_configuration(settings)
-    check_scheduler(settings, bare.engine.scheduler.name)
+    check_scheduler(settings, bare.engine)
     check_deployment(one_pool(settings, bare, 1), moves=True)
     progress("reading the requests")
     rng = np.random.default_rng(settings.seed)

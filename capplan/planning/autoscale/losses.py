@@ -5,16 +5,17 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from capplan.conflicts import refuse_conflicts
 from capplan.deployment.changes import Change
+from capplan.deployment.engine import EngineSettings
+from capplan.deployment.features import features_of_engine
 from capplan.deployment.pools import Deployment
-from capplan.errors import InputError
 from capplan.planning.autoscale.cases import Cases, outcome_of
 from capplan.planning.autoscale.known_to_policies import name_of
 from capplan.planning.autoscale.settings import AutoscaleSettings
 from capplan.planning.configure.deployments import changing, node_gpus
 from capplan.planning.count_ladder import fewest_that
 from capplan.planning.evaluate.run import Run
-from capplan.simulator.fleet.between import DIES
 
 _MOST_TIMES = 2
 """Spares looked at, in times of the fleet."""
@@ -157,11 +158,7 @@ def check_losses(cases: Cases, count: int) -> None:
         _fixed_losing(cases, losing, count)
 
 
-def check_scheduler(settings: AutoscaleSettings, scheduler: str) -> None:
+def check_scheduler(settings: AutoscaleSettings, engine: EngineSettings) -> None:
     """Refuse replicas that die under a scheduler that does not allow it."""
-    if (settings.outage or settings.spot) and scheduler not in DIES:
-        raise InputError(
-            f"--{'outage' if settings.outage else 'spot'}: a replica dies, whose "
-            f"requests another takes over, which scheduler {scheduler} does not allow; "
-            f"expected {' or '.join(DIES)}"
-        )
+    for flag in settings.given(("outage", "spot")):
+        refuse_conflicts({"deaths": f"--{flag}", **features_of_engine(engine)})

@@ -47,6 +47,10 @@ class BudgetSettings(
 ):
     """Settings of a budget: months, growth, and the ways to pay for nodes."""
 
+    needs: ClassVar = dict.fromkeys(
+        ("spot_price", "spot_return", "spot"), "--spot-share"
+    )
+
     scenario_of: ClassVar = PlanSettings
 
     horizon_months: int = setting(
@@ -206,9 +210,6 @@ class BudgetSettings(
                     f"anchor_months has {month}, after the {self.horizon_months} "
                     "months of the budget",
                 )
-        if self.spot_share == 0:
-            names = "spot_price", "spot_return", "spot"
-            self.refuse(names, "is of spot nodes; give --spot-share")
 
     @property
     def growing(self) -> Growth:

@@ -21,7 +21,7 @@ from capplan.planning.settings.traffic import (
     UserSettings,
 )
 from capplan.setting_values import parts, policy_texts
-from capplan.settings import SettingError, setting, validated_with
+from capplan.settings import setting, validated_with
 
 
 def _systems(value: Any) -> Any:
@@ -83,13 +83,3 @@ class CompareSettings(
         "R,R",
         "Arrival rates of the curves, requests/s (default: near what each holds).",
     )
-
-    def __init__(self, **values: Any) -> None:
-        """Refuse settings that contradict each other."""
-        super().__init__(**values)
-        if self.users is not None and self.rates:
-            raise SettingError(
-                "rates",
-                "users and rates are both given; the curves of users are about the "
-                "most that each system holds, expected no rates",
-            )

@@ -10,7 +10,6 @@ from capplan.fleet.gpu import Gpu
 from capplan.latency.roofline import efficiency_of
 from capplan.llm.adapters import check_adapters, slot_bytes
 from capplan.llm.architecture import Architecture
-from capplan.planning.settings.adapters import AdapterSettings
 from capplan.planning.settings.groups import ConfigurationSettings
 
 _RANK = 16
@@ -35,8 +34,6 @@ def with_adapters(
         When vLLM refuses the settings, or the LLM's adapters are not modelled.
     """
     if not settings.enable_lora:
-        names = AdapterSettings.model_fields
-        settings.refuse(names, "is given; expected --enable-lora with it")
         return engine
     max_rank = settings.max_lora_rank or _RANK
     rank = settings.lora_rank or max_rank

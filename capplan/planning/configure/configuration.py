@@ -23,6 +23,7 @@ from capplan.llm.layout import Layout
 from capplan.planning.configure.adapters import with_adapters
 from capplan.planning.configure.context_parallel import shared_kv_tables, sharing_kv
 from capplan.planning.configure.excluded import Excluded
+from capplan.planning.configure.features import refuse_beside
 from capplan.planning.configure.images import with_images
 from capplan.planning.configure.iteration_time import (
     own_profile,
@@ -196,6 +197,7 @@ def given_configuration(settings: ConfigurationSettings) -> Configuration | None
     engine = with_adapters(engine, settings, None, None, tp)
     engine = in_stages(engine, settings, None, None, tp, only_stages(settings))
     engine = with_images(engine, settings, None, None, tp)
+    refuse_beside(engine, settings)
     return _built(settings, engine, None, tp=tp)
 
 
@@ -290,6 +292,7 @@ def _engine(
     engine = with_adapters(engine, settings, llm, gpu, tp)
     engine = in_stages(engine, settings, llm, gpu, tp, stages)
     engine = with_images(engine, settings, llm, gpu, tp)
+    refuse_beside(engine, settings)
     try:
         engine = sharing_kv(engine, settings, llm, tp)
     except InputError as error:

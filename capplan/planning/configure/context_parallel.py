@@ -2,16 +2,19 @@
 
 from dataclasses import replace
 
+from capplan.conflicts import refuse_conflicts
 from capplan.deployment.engine import EngineSettings
+from capplan.deployment.features import features_of_engine
 from capplan.deployment.replica import Replica
 from capplan.engines.catalog import VLLM
-from capplan.errors import InputError
 from capplan.latency.context_parallel import with_context_parallel
 from capplan.latency.contract import LatencyTables
 from capplan.llm.architecture import Architecture
 from capplan.llm.context_parallel import check_dcp
 from capplan.planning.configure.scheduling import engine_of
 from capplan.planning.settings.groups import ConfigurationSettings
+
+_DCP = "decode_context_parallel_size"
 
 
 def sharing_kv(
@@ -27,28 +30,21 @@ def sharing_kv(
     Raises
     ------
     InputError
-        When TP or LLM do not allow the degree, with another engine than vLLM, or with
-        speculative decoding.
+        When TP, LLM or other features do not allow the degree.
     """
     dcp = settings.decode_context_parallel_size
     if dcp is None or dcp == 1:
         return engine
     if (name := engine_of(settings).name) != VLLM.name:
-        raise InputError(
-            f"decode_context_parallel_size is {dcp} with --engine {name}; vLLM's is "
-            "modelled alone, expected --engine vllm or no such degree"
-        )
+        refuse_conflicts({"dcp": f"{_DCP} {dcp}", "other engine": f"--engine {name}"})
     check_dcp(llm, tp, dcp)
-    if engine.speculation is not None:
-        raise InputError(
-            f"decode_context_parallel_size is {dcp} with --speculative-config; how "
-            "long drafts then take is not modelled, expected one of them"
-        )
-    return replace(
+    engine = replace(
         engine,
         decode_context_parallel_size=dcp,
         block_size=dcp * engine.block_size,
     )
+    refuse_conflicts(features_of_engine(engine))
+    return engine
 
 
 def shared_kv_tables(

@@ -14,8 +14,6 @@ from capplan.settings import Settings
 from capplan.simulator.checks import refuse_images
 from capplan.workload.trace import Trace
 
-_NEEDS_IMAGES = ("mm_encoder_tp_mode", "disable_chunked_mm_input", "image_encode_ms")
-
 
 def seen(trace: Trace, settings: Settings) -> Trace:
     """Return a trace; refuse its images where the settings ask for no encoder."""
@@ -40,8 +38,6 @@ def with_images(
     """
     limit = parse_image_limit(settings.limit_mm_per_prompt)
     if limit == 0:
-        why = "is given; expected --limit-mm-per-prompt with it"
-        settings.refuse(_NEEDS_IMAGES, why)
         return engine
     by_image = settings.mm_encoder_tp_mode == "data"
     images = Images(

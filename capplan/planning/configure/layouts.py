@@ -3,8 +3,10 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
+from capplan.conflicts import conflict_of, refuse_conflicts
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
+from capplan.deployment.features import features_of_engine
 from capplan.deployment.replica import Replica
 from capplan.engines.catalog import ENGINES, VLLM
 from capplan.engines.vllm import graph_sizes
@@ -18,6 +20,7 @@ from capplan.latency.rank_tables import RankTables
 from capplan.llm.architecture import Architecture
 from capplan.llm.layout import Layout
 from capplan.planning.configure.context_parallel import shared_kv_tables
+from capplan.planning.configure.features import features_of
 from capplan.planning.configure.iteration_time import (
     own_profile,
     quantile_of,
@@ -25,11 +28,9 @@ from capplan.planning.configure.iteration_time import (
     timed,
 )
 from capplan.planning.configure.scheduling import runs
-from capplan.planning.settings.fleet import OF_TP_ALONE, PLACING, flag_given
 from capplan.planning.settings.groups import ConfigurationSettings, folders
 from capplan.planning.settings.layouts import DEEPEP, DEFAULT_BACKEND, LayoutSettings
-from capplan.settings import Settings
-from capplan.simulator.checks import check_own_rules
+from capplan.simulator.checks import features_of_router
 from capplan.simulator.engine.group_state import check_ranks
 
 LOW_LATENCY_TOKENS = 1024
@@ -56,8 +57,8 @@ def check_layouts(settings: ConfigurationSettings, llm: Architecture) -> None:
             f"{llm.name} has no experts; expected no --enable-expert-parallel"
         )
     _check_backend(settings)
-    if settings.may_have_ranks and (reason := _no_groups(settings)):
-        raise InputError(f"--data-parallel-size: {reason}")
+    if settings.may_have_ranks:
+        refuse_conflicts(_of_groups(settings))
 
 
 def _check_backend(settings: LayoutSettings) -> None:
@@ -77,14 +78,9 @@ def _check_backend(settings: LayoutSettings) -> None:
         )
 
 
-def _no_groups(settings: Settings) -> str:
-    """Return why groups of ranks are not simulated; empty where they are."""
-    flag = flag_given(settings, (*PLACING, "latency_ms", *OF_TP_ALONE))
-    if not flag:
-        return ""
-    return (
-        f"ranks that step together are not modelled with {flag}; leave out one of them"
-    )
+def _of_groups(settings: LayoutSettings) -> dict[str, str]:
+    """Return the features of settings whose replicas are groups of ranks."""
+    return {"ranks": "--data-parallel-size", **features_of(settings)}
 
 
 def leaves_out_tp_alone(settings: ConfigurationSettings) -> bool:
@@ -126,7 +122,7 @@ def _is_wanted(settings: LayoutSettings, layout: Layout) -> bool:
     sizes, experts = settings.sizes, settings.experts
     if sizes and layout.dp not in sizes:
         return False
-    if layout.dp > 1 and not sizes and _no_groups(settings):
+    if layout.dp > 1 and not sizes and conflict_of(_of_groups(settings)):
         return False  # nobody asked for ranks
     return experts is None or experts is (layout.ep > 1)
 
@@ -239,10 +235,10 @@ def configured(
     engine = with_ranks(fitted.engine, settings, layout)
     tables = rank_tables_of(settings, profile, engine, fitted.kv_dtype)
     has_ranks = layout.dp > 1
-    check_own_rules(engine, moves=False)
+    router = getattr(settings, "router", None) or "jsq"
+    refuse_conflicts(features_of_engine(engine) | features_of_router(router))
     if has_ranks:
-        router = getattr(settings, "router", None) or "jsq"
-        check_ranks(engine, tables, router, moves=False)
+        check_ranks(engine, tables)
     together = alone(tables) if has_ranks else tables.folded()
     return Configuration(
         engine,

@@ -14,10 +14,8 @@ from capplan.latency.profile import Profile
 from capplan.llm.architecture import Architecture
 from capplan.llm.pipeline import check_pp, largest_share
 from capplan.planning.configure.excluded import Excluded
-from capplan.planning.settings.fleet import MOVING, OF_TP_ALONE, flag_given
 from capplan.planning.settings.groups import ConfigurationSettings
 from capplan.planning.settings.layouts import LayoutSettings
-from capplan.simulator.checks import check_pipeline
 
 _POOLS = ("disaggregated", "prefill_replicas", "prefill_tp")
 
@@ -37,17 +35,12 @@ def in_stages(
     Raises
     ------
     InputError
-        When the LLM has too few layers, or something is not modelled with stages.
+        When the LLM has too few layers.
     DoesNotFitError
         When the GPUs of a stage would be on two nodes, or no network is known.
     """
     if stages == 1:
         return engine
-    if flag := flag_given(settings, (*MOVING, *OF_TP_ALONE)):
-        raise InputError(
-            f"pipeline_parallel_size {stages} with {flag} is not modelled; leave out "
-            "one of them"
-        )
     pipeline = Pipeline(stages)
     if llm is not None:
         check_pp(llm, stages)
@@ -59,10 +52,7 @@ def in_stages(
                 _check_nodes(gpu, tp, stages)
             hop_s, token_s = hop_times_s(llm, gpu, tp, spans_nodes=spans_nodes)
             pipeline = replace(pipeline, hop_s=hop_s, hop_token_s=token_s)
-    engine = replace(engine, pipeline=pipeline)
-    router = getattr(settings, "router", None) or "jsq"
-    check_pipeline(engine, router, moves=False)
-    return engine
+    return replace(engine, pipeline=pipeline)
 
 
 def only_stages(settings: ConfigurationSettings) -> int:
@@ -90,7 +80,7 @@ def fewest_stages(
         return []
     if settings.tp or settings.pipeline_parallel_size or settings.asks_for_layouts:
         return []
-    if flag_given(settings, _POOLS):
+    if settings.given(_POOLS):
         return []
     for stages in (2, 4, 8):
         try:

@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from capplan.deployment.configuration import Configuration
 from capplan.errors import warn
+from capplan.planning.configure.features import MOVING
 from capplan.planning.configure.scheduling import is_vllm
-from capplan.planning.settings.fleet import MOVING, flag_given
 from capplan.planning.settings.plan import FleetSettings
 
 
@@ -19,7 +19,7 @@ def with_caching_as_used(
     recurrent states, since chunks of prompts then end with a block. Warn where requests
     share prefixes and the engine finds less of them than is simulated, or nothing.
     """
-    if flag_given(settings, (*MOVING, "prefill_replicas", "availability")):
+    if settings.given((*MOVING, "prefill_replicas", "availability")):
         configuration = without_states(configuration, settings, shares_prefixes)
     engine = configuration.engine
     if shares_prefixes and engine.bounded_groups and not engine.keeps_states:

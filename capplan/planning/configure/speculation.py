@@ -4,9 +4,10 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
+from capplan.conflicts import refuse_conflicts
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
-from capplan.deployment.policy import VLLM_V1
+from capplan.deployment.features import features_of_engine
 from capplan.deployment.speculation import (
     METHODS,
     MOST_DRAFTS,
@@ -180,15 +181,8 @@ def speculating(
     if not isinstance(settings, SpeculationSettings):
         return engine
     if settings.speculative_config is None:
-        why = "is given; expected --speculative-config with it"
-        settings.refuse(("acceptance_rates", "draft_ms"), why)
         return engine
     config = parse_speculative_config(settings.speculative_config)
-    if engine.scheduler.name != VLLM_V1.name:
-        raise InputError(
-            f"speculative decoding with scheduler {engine.scheduler.name} is not "
-            "modelled; expected vllm-v1"
-        )
     if llm is not None and config.method == "mtp" and _lacks_mtp_layer(llm):
         raise InputError(
             f"{llm.name} has no layer for multi-token prediction; expected method "
@@ -222,8 +216,10 @@ def speculating(
         source=source,
         how=how,
     )
+    engine = replace(engine, speculation=speculation)
+    refuse_conflicts(features_of_engine(engine))
     _warn_of_budget(engine, speculation)
-    return replace(engine, speculation=speculation)
+    return engine
 
 
 def _name(llm: Architecture | None) -> str:

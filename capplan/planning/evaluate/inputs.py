@@ -127,23 +127,13 @@ def plan_inputs(
     routers, solver = _routers_and_solver(settings)
     for router in routers:
         refuse_without_keys(load.base, router)
-    if solver is not None and not load.is_open:
-        raise InputError(
-            f"--solver is {settings.solver!r}: it places what arrives in a heartbeat, "
-            "and users ask when they have been answered; leave out one of them"
-        )
     return PlanInputs(settings, load, slo, routers, solver, len(able)), tried
 
 
 def _routers_and_solver(settings: PlanSettings) -> tuple[tuple[str, ...], str | None]:
     """Return the routers to simulate, and the solver of the peak heartbeat."""
     router, solver = settings.router, settings.solver
-    if settings.dispatcher and solver not in (None, "simulated"):
-        raise InputError(
-            f"--solver is {solver!r}: it tries all routers, and dispatcher "
-            f"{settings.dispatcher} takes their place; leave out one of them"
-        )
-    if solver in (None, "simulated"):
+    if solver is None:
         return _with_margins(router or DEFAULT_ROUTER), None
     if solver == "mip" or solver in SOLVERS:
         routers = _with_margins(router) if router else _ALL_ROUTERS

@@ -13,7 +13,6 @@ from capplan.fleet.offer import Offer
 from capplan.fleet.price import Price
 from capplan.fleet.prices import Market, offers, planned_offers, price, since
 from capplan.latency.catalog import own_profiles
-from capplan.planning.settings.fleet import flag_given
 from capplan.planning.settings.groups import (
     ConfigurationSettings,
     MarketSettings,
@@ -213,5 +212,6 @@ _OF_AN_LLM = [
 
 def refuse_of_an_llm(settings: ConfigurationSettings) -> None:
     """Refuse what only an LLM on a GPU reads, of settings that name none."""
-    if flag := flag_given(settings, _OF_AN_LLM):
+    for name in settings.given(_OF_AN_LLM):
+        flag = f"--{name.replace('_', '-')}"
         raise InputError(f"{flag} is of an LLM on a GPU; give --llm, or leave it out")

@@ -1,5 +1,7 @@
 """Settings of LoRA adapters."""
 
+from typing import ClassVar
+
 from capplan.planning.settings.parallel import ENGINE
 from capplan.settings import Settings, setting
 
@@ -8,6 +10,19 @@ _MOST_MS = 1e6
 
 class AdapterSettings(Settings):
     """LoRA adapters that an engine serves."""
+
+    needs: ClassVar = dict.fromkeys(
+        [
+            "max_loras",
+            "max_cpu_loras",
+            "max_lora_rank",
+            "lora_rank",
+            "lora_slowdown",
+            "lora_load_ms",
+            "lora_fetch_ms",
+        ],
+        "--enable-lora",
+    )
 
     enable_lora: bool = setting(
         False, ENGINE, "", "Serve LoRA adapters: column adapter of a trace."

@@ -1,7 +1,6 @@
 """Groups of settings of what happens between replicas, and of how many there are."""
 
-from collections.abc import Iterable
-from typing import Annotated, Any
+from typing import Annotated, ClassVar
 
 from pydantic import BeforeValidator
 
@@ -9,7 +8,7 @@ from capplan.deployment.changes import parse_absence, parse_loss_per_month
 from capplan.deployment.cold_start import parse_cold_start_s
 from capplan.planning.settings.groups import METHOD, MOST_REPLICAS
 from capplan.setting_values import Text, parts
-from capplan.settings import SettingError, Settings, setting, validated_with
+from capplan.settings import Settings, setting, validated_with
 from capplan.simulator.autoscalers import AUTOSCALERS
 from capplan.simulator.hand_offs import HAND_OFFS
 from capplan.simulator.rebalancers import REBALANCERS
@@ -19,31 +18,7 @@ COPYING = ("rebalancer", "prefill_replicas", "disaggregated")
 """Settings with which KV is copied between replicas."""
 
 POOLS = "Disaggregated prefill and decode"
-_OF_POOLS = "is of disaggregated prefill and decode; give"
 MOTION = "Replicas that come and go"
-
-
-PLACING = ("dispatcher", "rebalancer")
-"""Settings of what reads or moves the requests of one scheduler."""
-MOVING = (
-    *PLACING,
-    "autoscaler",
-    "outage",
-    "rolling_update",
-    "spot",
-)
-"""Settings of fleets whose requests or replicas move."""
-OF_TP_ALONE = ("solver",)
-"""Settings of plans whose replicas are named by GPU and TP degree alone."""
-
-
-def flag_given(settings: Settings, names: Iterable[str]) -> str:
-    """Return the flag of the first of these settings that is given; empty: none."""
-    for name in names:
-        value = getattr(settings, name, None)
-        if value and value != "simulated":
-            return f"--{name.replace('_', '-')}"
-    return ""
 
 
 class RebalancerSettings(Settings):
@@ -83,6 +58,8 @@ class HandOffSettings(Settings):
 class DisaggregationSettings(HandOffSettings):
     """Whether two pools of replicas are planned too."""
 
+    needs: ClassVar = dict.fromkeys(HandOffSettings.model_fields, "--disaggregated")
+
     disaggregated: bool = setting(
         False,
         POOLS,
@@ -90,17 +67,17 @@ class DisaggregationSettings(HandOffSettings):
         "Plan disaggregated prefill and decode too, beside replicas that do both.",
     )
 
-    def __init__(self, **values: Any) -> None:
-        """Refuse settings that contradict each other."""
-        super().__init__(**values)
-        if not self.disaggregated:
-            self.refuse(
-                HandOffSettings.model_fields, f"{_OF_POOLS} --disaggregated too"
-            )
-
 
 class PoolSettings(HandOffSettings):
     """Two pools of replicas: one for prompts, one for decoding."""
+
+    needs: ClassVar = {
+        "prefill_replicas": "--decode-replicas",
+        "decode_replicas": "--prefill-replicas",
+        **dict.fromkeys(
+            HandOffSettings.model_fields, "--prefill-replicas and --decode-replicas"
+        ),
+    }
 
     prefill_replicas: int | None = setting(
         None,
@@ -113,20 +90,6 @@ class PoolSettings(HandOffSettings):
     decode_replicas: int | None = setting(
         None, POOLS, "D", "Replicas for decoding alone.", ge=1, le=MOST_REPLICAS
     )
-
-    def __init__(self, **values: Any) -> None:
-        """Refuse settings that contradict each other."""
-        super().__init__(**values)
-        both = (self.prefill_replicas, self.decode_replicas)
-        if (both[0] is None) != (both[1] is None):
-            missing = "decode_replicas" if both[1] is None else "prefill_replicas"
-            raise SettingError(
-                missing,
-                f"{missing} is not given; disaggregated prefill and decode take both",
-            )
-        if both[0] is None:
-            flags = "--prefill-replicas and --decode-replicas too"
-            self.refuse(HandOffSettings.model_fields, f"{_OF_POOLS} {flags}")
 
     @property
     def is_disaggregated(self) -> bool:
@@ -176,6 +139,8 @@ class LossSettings(OrderSettings):
 class LifeSettings(LossSettings):
     """Replicas that come and go."""
 
+    needs: ClassVar = {"cold_start": "--autoscaler or --spot"}
+
     autoscaler: str | None = setting(
         None,
         MOTION,
@@ -183,19 +148,6 @@ class LifeSettings(LossSettings):
         f"Decides how many replicas there are: {', '.join(AUTOSCALERS)}; "
         "ray:target=20,max=16.",
     )
-
-    def __init__(self, **values: Any) -> None:
-        """Refuse settings that contradict each other."""
-        super().__init__(**values)
-        if not (self.autoscaler or self.spot):
-            why = "is of replicas that are ordered; give --autoscaler or --spot too"
-            self.refuse(["cold_start"], why)
-        if self.autoscaler and self.rolling_update:
-            raise SettingError(
-                "rolling_update",
-                "rolling_update and autoscaler are both given; an autoscaler replaces "
-                "replicas itself, expected one of them",
-            )
 
     @property
     def changes_replicas(self) -> bool:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from capplan.currency import Currency, currency_of, parse_code
 from capplan.engines.catalog import parse_engine
@@ -256,6 +256,12 @@ class ServerSettings(Settings):
     )
 
 
+def _check_coefficients(latency_ms: tuple[float, ...] | None) -> None:
+    """Refuse another number of coefficients than an iteration time has."""
+    if latency_ms is not None and len(latency_ms) != 5:
+        raise InputError(f"has {len(latency_ms)} numbers; expected c0,ca,cq,cd,ce")
+
+
 class LatencySettings(Settings):
     """How long an iteration takes."""
 
@@ -272,6 +278,7 @@ class LatencySettings(Settings):
     latency_ms: Annotated[
         tuple[Annotated[float, Field(ge=0, le=MOST_MS)], ...] | None,
         BeforeValidator(parts),
+        validated_with(_check_coefficients),
     ] = setting(
         None,
         LATENCY,
@@ -297,17 +304,9 @@ class LatencySettings(Settings):
     def __init__(self, **values: Any) -> None:
         """Refuse settings that contradict each other."""
         super().__init__(**values)
-        if self.latency_ms is None:
-            return
-        names = ["engine"] if "@" in (self.engine or "") else []  # a version's times
-        names += "engine_overhead", "latency_quantile"
-        self.refuse(names, "is of a profile; latency_ms takes its place")
-        if len(self.latency_ms) != 5:
-            raise SettingError(
-                "latency_ms",
-                f"latency_ms has {len(self.latency_ms)} numbers; "
-                "expected c0,ca,cq,cd,ce",
-            )
+        if self.latency_ms is not None and "@" in (self.engine or ""):
+            why = "engine is of a profile; latency_ms takes its place"
+            raise SettingError("engine", why)
 
 
 class ConfigurationSettings(LatencySettings, ReplicaSettings):
@@ -331,16 +330,6 @@ class RouterSettings(Settings):
         f"{', '.join(DISPATCHERS)}; aladdin:beat=0.2s,theta=0.5.",
     )
 
-    def __init__(self, **values: Any) -> None:
-        """Refuse settings that contradict each other."""
-        super().__init__(**values)
-        if self.dispatcher and self.router:
-            raise SettingError(
-                "dispatcher",
-                "dispatcher and router are both given; a dispatcher takes the router's "
-                "place, expected one of them",
-            )
-
 
 class SchedulerSettings(Settings):
     """The scheduler of a replica."""
@@ -353,13 +342,18 @@ class SchedulerSettings(Settings):
     )
 
 
+def _chosen(solver: str | None) -> str | None:
+    """Return a solver; simulating with the router alone is none."""
+    return None if solver == "simulated" else solver
+
+
 class TrialSettings(Settings):
     """What a plan tries beside what was asked."""
 
     tune: bool = setting(
         True, ENGINE, "", "Also try smaller max_num_batched_tokens (default: on)."
     )
-    solver: str | None = setting(
+    solver: Annotated[str | None, AfterValidator(_chosen)] = setting(
         None,
         METHOD,
         "NAME",

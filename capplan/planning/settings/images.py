@@ -1,6 +1,6 @@
 """Settings of images that requests have."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from capplan.llm.image_limit import parse_image_limit
 from capplan.planning.settings.adapters import AdapterSettings
@@ -12,6 +12,11 @@ _MOST_MS = 1e6
 
 class ImageSettings(AdapterSettings):
     """Images that an engine encodes."""
+
+    needs: ClassVar = dict.fromkeys(
+        ("mm_encoder_tp_mode", "disable_chunked_mm_input", "image_encode_ms"),
+        "--limit-mm-per-prompt",
+    )
 
     limit_mm_per_prompt: Annotated[str | None, validated_with(parse_image_limit)] = (
         setting(

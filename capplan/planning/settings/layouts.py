@@ -8,7 +8,7 @@ from capplan.errors import InputError
 from capplan.llm.layout import Layout
 from capplan.planning.settings.groups import ENGINE, ConfigurationSettings
 from capplan.setting_values import as_json, check_keys, json_object, parts
-from capplan.settings import SettingError, setting, validated_with
+from capplan.settings import setting, validated_with
 
 All2AllBackend = Literal[
     "allgather_reducescatter", "deepep_low_latency", "deepep_high_throughput"
@@ -53,6 +53,12 @@ def parse_eplb_config(text: str) -> dict[str, Any]:
 
 class LayoutSettings(ConfigurationSettings):
     """Ranks of DP attention and expert parallelism."""
+
+    needs: ClassVar = {
+        "eplb_config": "--enable-eplb",
+        "enable_eplb": "--enable-expert-parallel",
+        "prefill_schedule_interval": "--data-parallel-size above 1",
+    }
 
     searches_layouts: ClassVar[bool] = True
     """Whether all layouts are looked at where nothing is given."""
@@ -99,29 +105,6 @@ class LayoutSettings(ConfigurationSettings):
         ge=1,
         le=1024,
     )
-
-    def __init__(self, **values: Any) -> None:
-        """Refuse settings that contradict each other."""
-        super().__init__(**values)
-        if not self.enable_eplb:
-            self.refuse(["eplb_config"], "is given; expected enable_eplb with it")
-        if self.enable_eplb and self.enable_expert_parallel is not True:
-            raise SettingError(
-                "enable_eplb",
-                "enable_eplb levels experts that are whole on GPUs; expected "
-                "enable_expert_parallel with it",
-            )
-        if not self.may_have_ranks:
-            why = "is of ranks that step together; expected data_parallel_size above 1"
-            self.refuse(["prefill_schedule_interval"], f"{why} with it")
-
-        stages = max(self.pipeline_parallel_size, default=1)
-        if stages > 1 and (self.may_have_ranks or self.enable_expert_parallel):
-            raise SettingError(
-                "pipeline_parallel_size",
-                f"pipeline_parallel_size {stages} with data_parallel_size above 1 or "
-                "enable_expert_parallel is not modelled; expected TP and stages alone",
-            )
 
     @staticmethod
     def of(layout: Layout) -> dict[str, Any]:

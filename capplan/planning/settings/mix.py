@@ -1,14 +1,14 @@
 """Settings of how many nodes can be had, and of mixes of GPU types."""
 
 from collections.abc import Mapping
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator
 
 from capplan.errors import InputError
 from capplan.fleet.catalog import gpu
 from capplan.planning.settings.spares import share_or_percent
-from capplan.settings import SettingError, Settings, setting
+from capplan.settings import Settings, setting
 
 MIX = "Mix"
 _GAIN = 0.05
@@ -50,6 +50,8 @@ def nodes_by_gpu(value: Any) -> Any:
 class MixSettings(Settings):
     """How many nodes can be had, and whether GPU types are mixed."""
 
+    needs: ClassVar = {"mix_gain": "--mix"}
+
     max_nodes: Annotated[dict[str, int], BeforeValidator(nodes_by_gpu)] = setting(
         {},
         MIX,
@@ -73,9 +75,3 @@ class MixSettings(Settings):
         ge=0,
         lt=1,
     )
-
-    def __init__(self, **values: Any) -> None:
-        """Refuse a gain of a mix that is not looked for."""
-        super().__init__(**values)
-        if not self.mix and self.mix_gain != _GAIN:
-            raise SettingError("mix_gain", "mix_gain is of a mix; give --mix too")

@@ -10,7 +10,6 @@ from capplan.fleet.api_price import ApiPrice, parse_api_price
 from capplan.fleet.gpu_file import GpuFileSettings
 from capplan.fleet.prices import parse_kind
 from capplan.planning.settings.fleet import (
-    MOVING,
     DisaggregationSettings,
     LifeSettings,
     PoolSettings,
@@ -51,9 +50,6 @@ from capplan.planning.settings.traffic import (
 from capplan.setting_values import PathText, parts, slo_texts
 from capplan.settings import SettingError, parsed_with, setting, validated_with
 from capplan.workload.slo import Slo, parse_slo
-
-OF_ONE_POOL = ("replicas", *MOVING)
-"""Settings that do not go with disaggregated prefill and decode."""
 
 # Fields, and so flags and keys, come in the order of the last base first.
 
@@ -105,15 +101,6 @@ class PlanSettings(
         super().__init__(**values)
         if len(set(self.llms)) < len(self.llms):
             raise SettingError("llm", f"llm is {self.llm}; expected each once")
-        if self.mix:
-            why = "is of replicas of one kind; with --mix leave it out"
-            self.refuse(("dispatcher", "rebalancer"), why)
-        if self.disaggregated:
-            names = "rebalancer", "draws", "availability", "max_nodes", "mix"
-            self.refuse(names, "is of one pool; with --disaggregated leave it out")
-        if self.asking is not None:
-            why = "is of arrivals; users ask less of slow fleets: leave it or users out"
-            self.refuse(("draws", "mix"), why)
 
     @property
     def api(self) -> ApiPrice | None:
@@ -161,14 +148,6 @@ class SimulateSettings(
         "",
         "Read a CSV in chunks, in constant memory (default: above 256 MiB).",
     )
-
-    def __init__(self, **values: Any) -> None:
-        """Refuse settings that contradict each other."""
-        super().__init__(**values)
-        if self.is_disaggregated:
-            names = [name for name in OF_ONE_POOL if name in self.model_fields_set]
-            flags = "--prefill-replicas and --decode-replicas"
-            self.refuse(names, f"is of one pool; with {flags} leave it out")
 
 
 class CapacitySettings(

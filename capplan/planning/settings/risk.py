@@ -1,13 +1,13 @@
 """Settings of a plan's risk: what is drawn, how often, and the quantile asked for."""
 
 import re
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, ClassVar, Literal, get_args
 
 from pydantic import BeforeValidator
 
 from capplan.errors import InputError
 from capplan.setting_values import parts
-from capplan.settings import SettingError, Settings, setting, validated_with
+from capplan.settings import Settings, setting, validated_with
 
 RISK = "Risk"
 
@@ -43,8 +43,22 @@ def parse_drawn(text: str) -> tuple[str, tuple[float, float] | None]:
     raise InputError(f"{text!r} cannot be drawn; expected of {known}")
 
 
+def _check_draw(texts: tuple[str, ...]) -> None:
+    """Refuse nothing to draw, and what is drawn twice."""
+    names = [parse_drawn(text)[0] for text in texts]
+    if not names:
+        raise InputError("is empty; leave it out, or draws too")
+    for name in names:
+        if names.count(name) > 1:
+            raise InputError(f"has {name} twice; expected it once")
+
+
 class RiskSettings(Settings):
     """Whether a plan is followed by draws of what it rests on."""
+
+    needs: ClassVar = dict.fromkeys(
+        ("quantile", "draw", "first_day", "penalty"), "--draws N"
+    )
 
     draws: int | None = setting(
         None,
@@ -64,7 +78,9 @@ class RiskSettings(Settings):
         lt=1,
     )
     draw: Annotated[
-        tuple[Annotated[str, validated_with(parse_drawn)], ...], BeforeValidator(parts)
+        tuple[Annotated[str, validated_with(parse_drawn)], ...],
+        BeforeValidator(parts),
+        validated_with(_check_draw),
     ] = setting(
         ("days", "profile", "lengths"),
         RISK,
@@ -88,20 +104,6 @@ class RiskSettings(Settings):
         "a node of the dearest provider).",
         ge=0,
     )
-
-    def __init__(self, **values: Any) -> None:
-        """Refuse settings of draws without draws, and what is drawn twice."""
-        super().__init__(**values)
-        names = [parse_drawn(text)[0] for text in self.draw]
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice is not None:
-            raise SettingError("draw", f"draw has {twice} twice; expected it once")
-        if not self.draw:
-            raise SettingError("draw", "draw is empty; leave it out, or draws too")
-        fields = type(self).model_fields
-        for name in ("quantile", "draw", "first_day", "penalty"):
-            if self.draws is None and getattr(self, name) != fields[name].default:
-                raise SettingError(name, f"{name} is of draws; give --draws N too")
 
     @property
     def drawn(self) -> dict[str, tuple[float, float] | None]:

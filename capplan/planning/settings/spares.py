@@ -1,6 +1,6 @@
 """Settings of spare nodes: how often nodes fail, for how long, what must stay up."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator
 
@@ -59,6 +59,8 @@ class RepairSettings(Settings):
 class SpareNodeSettings(RepairSettings):
     """Whether spare nodes are counted for a plan."""
 
+    needs: ClassVar = dict.fromkeys(("repair", "failures"), "--availability 99.9%")
+
     availability: Annotated[float | None, BeforeValidator(share_or_percent)] = setting(
         None,
         SPARES,
@@ -72,9 +74,6 @@ class SpareNodeSettings(RepairSettings):
     def __init__(self, **values: Any) -> None:
         """Refuse settings of spares without spares, and a repair that takes no time."""
         super().__init__(**values)
-        if self.availability is None:
-            why = "is of spare nodes; give --availability 99.9% too"
-            self.refuse(("repair", "failures"), why)
         if self.repair is not None and not parse_duration_s(self.repair) > 0:
             raise SettingError(
                 "repair", f"repair is {self.repair}; expected more than 0, as in 4h"

@@ -1,6 +1,6 @@
 """Settings of speculative decoding."""
 
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from pydantic import BeforeValidator, Field
 
@@ -11,6 +11,10 @@ from capplan.settings import Settings, setting
 
 class SpeculationSettings(Settings):
     """Speculative decoding."""
+
+    needs: ClassVar = dict.fromkeys(
+        ("acceptance_rates", "draft_ms"), "--speculative-config"
+    )
 
     speculative_config: Annotated[str | None, BeforeValidator(as_json)] = setting(
         None,

@@ -1,7 +1,7 @@
 """Groups of settings of the traffic and the objective."""
 
 from dataclasses import replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer
 
@@ -17,7 +17,7 @@ from capplan.setting_values import (
     slo_texts,
     targets_by_class,
 )
-from capplan.settings import SettingError, Settings, setting, validated_with
+from capplan.settings import Settings, setting, validated_with
 from capplan.units import check_duration, parse_duration_s
 from capplan.workload.arrivals import MOST_RATE_PER_S
 from capplan.workload.frame_file import frame_file, is_frame
@@ -138,20 +138,6 @@ class RequestSettings(Settings):
     )
     seed: int = setting(0, METHOD, "N", "Seed of all random draws.", ge=0, le=2**62)
 
-    def __init__(self, **values: Any) -> None:
-        """Refuse settings that contradict each other."""
-        super().__init__(**values)
-        if self.trace and self.workload:
-            raise SettingError(
-                "workload", "trace and workload are both given; expected one of them"
-            )
-        for name in ("input_len", "output_len"):
-            for file in ("trace", "workload"):
-                if getattr(self, name) is not None and getattr(self, file):
-                    raise SettingError(
-                        name, f"{file} and {name} are both given; expected one of them"
-                    )
-
 
 class ArrivalSettings(Settings):
     """How requests arrive, and what policies foresee of them."""
@@ -188,6 +174,8 @@ class ThinkSettings(Settings):
 class UserSettings(ThinkSettings):
     """Users who wait for their answers, in place of a rate."""
 
+    needs: ClassVar = {"think": "--users"}
+
     users: int | None = setting(
         None,
         WORKLOAD,
@@ -197,19 +185,6 @@ class UserSettings(ThinkSettings):
         ge=1,
         le=MOST_USERS,
     )
-
-    def __init__(self, **values: Any) -> None:
-        """Refuse settings that contradict each other."""
-        super().__init__(**values)
-        if self.users is None and self.think is not None:
-            raise SettingError("think", "think is a time of users; give --users too")
-        for name in ("rate", "scale", "arrivals"):
-            if self.users is not None and getattr(self, name) is not None:
-                raise SettingError(
-                    name,
-                    f"users and {name} are both given; users ask when they have been "
-                    "answered, expected one of them",
-                )
 
     @property
     def asking(self) -> Users | None:
@@ -239,16 +214,6 @@ class TrafficSettings(ArrivalSettings, RequestSettings):
         gt=0,
         le=MOST_SCALE,
     )
-
-    def __init__(self, **values: Any) -> None:
-        """Refuse settings that contradict each other."""
-        super().__init__(**values)
-        if self.rate is not None and self.scale is not None:
-            raise SettingError(
-                "scale",
-                "rate and scale are both given; rate scales the gaps of a trace and "
-                "scale the number of its requests, expected one of them",
-            )
 
 
 class LimitSettings(Settings):

@@ -6,7 +6,9 @@ from itertools import product
 
 import numpy as np
 
+from capplan.conflicts import conflict_of, refuse_conflicts
 from capplan.deployment.configuration import Configuration
+from capplan.deployment.features import features_of_engine
 from capplan.deployment.pools import DECODE, PREFILL, Pool
 from capplan.errors import InputError
 from capplan.planning.configure.deployments import link_gb_per_s
@@ -25,9 +27,7 @@ from capplan.planning.settings.fleet import DEFAULT_HAND_OFF
 from capplan.planning.settings.plan import PlanSettings
 from capplan.planning.size.prospects import Prospect, price_of_pools
 from capplan.planning.size.shape import Shape
-from capplan.simulator.checks import oversized
-from capplan.simulator.engine.group_state import no_disaggregated_ranks
-from capplan.simulator.fleet.between import PULLS
+from capplan.simulator.checks import features_of_hand_off, oversized
 from capplan.simulator.hand_offs import computes_last_again, parse_hand_off
 from capplan.simulator.hand_offs import hand_off as load_hand_off
 from capplan.workload.trace import Trace
@@ -91,17 +91,20 @@ def pairs_of(
 def _no_ranks(settings: PlanSettings) -> str:
     """Return why pools have no ranks that step together; empty where they may."""
     hand_off = settings.hand_off or DEFAULT_HAND_OFF
-    return no_disaggregated_ranks(hand_off, settings.prefill_schedule_interval or 1)
+    features = {"ranks": "--data-parallel-size", **features_of_hand_off(hand_off)}
+    if (settings.prefill_schedule_interval or 1) > 1:
+        features["interval"] = "--prefill-schedule-interval"
+    return conflict_of(features)
 
 
 def check_pools(
     settings: PlanSettings, tried: Sequence[Configuration | Excluded]
 ) -> None:
     """Refuse pools that cannot be, before anything is simulated."""
-    hand_off = parse_hand_off(settings.hand_off or DEFAULT_HAND_OFF).name
+    hand_off = features_of_hand_off(settings.hand_off or DEFAULT_HAND_OFF)
     _of_prefill_tp(settings)
     if settings.may_have_ranks and (reason := _no_ranks(settings)):
-        raise InputError(f"--data-parallel-size: {reason}")
+        raise InputError(reason)
     for row in tried:
         if not isinstance(row, Configuration):
             continue
@@ -110,17 +113,10 @@ def check_pools(
                 f"the network of {row.gpu or 'the GPU'} is not known, which KV goes "
                 "over from prompts to decoding; give --link-gb-per-s"
             )
-        if row.engine.speculation and not computes_last_again(hand_off):
-            raise InputError(
-                f"hand-off {hand_off} with speculative decoding is not modelled, since "
-                "its first token comes from the prefill replica; expected nixl"
-            )
-        name = row.engine.scheduler.name
-        if name not in PULLS:
-            raise InputError(
-                f"scheduler {name} has no hand-off of prompts; with --disaggregated "
-                f"expected {' or '.join(PULLS)}"
-            )
+        given = features_of_engine(row.engine)
+        for later in ("states", "ranks"):  # turned off, left out
+            given.pop(later, None)
+        refuse_conflicts(given | hand_off)
 
 
 def _cheapest_first(pair: Shape) -> tuple[float, int, str, Degrees, Degrees]:

@@ -5,7 +5,6 @@ from typing import NamedTuple
 
 from capplan.deployment.policy import Policy
 from capplan.deployment.pools import Deployment
-from capplan.errors import InputError
 from capplan.simulator.dispatchers import dispatcher, parse_dispatcher
 from capplan.simulator.engine.speculation import speculative_policy
 from capplan.simulator.fleet.beats import none_held
@@ -21,13 +20,6 @@ from capplan.simulator.hand_offs import hand_off, parse_hand_off
 from capplan.simulator.rebalancers import parse_rebalancer, rebalancer
 from capplan.simulator.schedulers import PULLING, scheduler
 from capplan.simulator.state import HAND_OFF_SETTINGS, Needs
-
-MOVES = ("vllm-v1", "vllm-v1-priority")
-"""Schedulers whose running requests can be moved."""
-PULLS = ("vllm-v1",)
-"""Schedulers that decode what was prefilled elsewhere."""
-DIES = ("vllm-v1",)
-"""Schedulers whose requests another replica can take over."""
 
 
 class Between(NamedTuple):
@@ -49,32 +41,13 @@ def between(
         rebalance = _set_rebalancer(deployment, motion)
     if deployment.dispatcher:
         dispatch = _set_dispatcher(deployment, pools[0], motion)
-    if any(change.kind == "fail" for change in deployment.changes):
-        _require_for_deaths(deployment)
     return Between(rebalance, where, dispatch)
-
-
-def _require_for_deaths(deployment: Deployment) -> None:
-    """Refuse a scheduler whose requests no other replica can take over."""
-    name = deployment.pool.configuration.engine.scheduler.name
-    if name not in DIES:
-        raise InputError(
-            "a replica dies, whose requests another takes over, which scheduler "
-            f"{name} does not allow; expected {' or '.join(DIES)}"
-        )
 
 
 def pulling_policy(deployment: Deployment) -> Policy:
     """Return the scheduler of the decode pool."""
     policy = parse_hand_off(deployment.hand_off)
     file = hand_off(policy.name)
-    for pool in deployment.pools:
-        name = pool.configuration.engine.scheduler.name
-        if name not in PULLS:
-            raise InputError(
-                f"scheduler {name} has no hand-off of prompts; expected "
-                f"{' or '.join(PULLS)}"
-            )
     block_s = policy.settings["block"] or deployment.block_copy_s
     values = (
         block_s / file.SPEED_UP,
@@ -113,12 +86,6 @@ def _set_hand_off(
 
 def _set_rebalancer(deployment: Deployment, motion: Motion) -> Callable[..., int]:
     policy = parse_rebalancer(deployment.rebalancer)
-    name = deployment.pool.configuration.engine.scheduler.name
-    if name not in MOVES:
-        raise InputError(
-            f"rebalancer {policy.name} moves running requests, which scheduler {name} "
-            f"does not allow; expected {' or '.join(MOVES)}"
-        )
     settings = policy.settings
     if not settings["block"]:
         settings["block"] = deployment.block_copy_s

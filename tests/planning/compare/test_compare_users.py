@@ -153,10 +153,10 @@ def test_the_next_more_users_are_at_least_one_more():
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--think", "2s", "--rate", "20"], "give --users too"),
+        (["--think", "2s", "--rate", "20"], "expected --users with it"),
         (["--users", "20", "--rate", "20"], "users and rate are both given"),
         (["--users", "20", "--arrivals", "poisson"], "users and arrivals are both"),
-        (["--users", "20", "--rates", "10,20"], "expected no rates"),
+        (["--users", "20", "--rates", "10,20"], "users and rates are both given"),
         (["--users", "0"], "users is"),
     ],
 )

@@ -267,7 +267,7 @@ def test_kv_that_a_group_shares_is_vllms_alone(engine):
     asked = {"llm": "DeepSeek-R1", "gpu": "H200", "tp": 8, "engine": engine}
     settings = SimulateSettings(**asked, decode_context_parallel_size=8)
 
-    with pytest.raises(InputError, match=f"--engine {engine}; vLLM's is modelled"):
+    with pytest.raises(InputError, match=f"--engine {engine} is not modelled"):
         only_configuration(settings)
 
 

@@ -316,7 +316,7 @@ def test_a_file_without_a_row_for_the_profile_is_refused(tmp_path):
 
 
 def test_times_given_outright_take_no_engine():
-    with pytest.raises(InputError, match="engine_overhead is of a profile"):
+    with pytest.raises(InputError, match="engine_overhead are both given"):
         PlanSettings(**SETTINGS, latency_ms="7,0.02,0,0.1,0", engine_overhead="none")
 
 

@@ -103,10 +103,8 @@ def test_other_limits_are_refused(given, reason):
     ],
 )
 def test_images_without_an_encoder_are_refused(given, reason):
-    settings = PlanSettings(**{**IMAGES, **given})
-
     with pytest.raises(InputError, match=reason):
-        list(configurations(settings))
+        list(configurations(PlanSettings(**{**IMAGES, **given})))
 
 
 def test_the_time_of_an_image_needs_an_llm():
@@ -244,7 +242,7 @@ def test_layouts_of_ranks_are_left_out_of_a_plan_with_images():
         ({"scheduler": "sarathi"}, "images with scheduler sarathi is not modelled"),
         (
             {"router": "jsq", "rebalancer": "llumnix"},
-            "images with fleets whose requests or replicas move",
+            "images with --rebalancer is not modelled; expected a fixed",
         ),
     ],
 )

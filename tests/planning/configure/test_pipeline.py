@@ -211,7 +211,7 @@ def test_commands_of_one_batch_refuse_stages(name, command):
 
 
 def test_ranks_and_stages_together_are_refused():
-    with pytest.raises(SettingError, match="with data_parallel_size above 1 or enable"):
+    with pytest.raises(SettingError, match="data_parallel_size and pipeline_parallel"):
         PlanSettings(llm="DeepSeek-R1", data_parallel_size=8, pipeline_parallel_size=2)
 
 

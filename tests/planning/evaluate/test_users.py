@@ -186,9 +186,9 @@ def test_samples_of_users_are_apart_and_longer_ones_begin_alike():
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"rate": 5.0}, "users and rate"),
+        ({"rate": 5.0}, "users and rate are both given"),
         ({"arrivals": "gamma:cv=2"}, "users and arrivals"),
-        ({"users": None}, "give --users too"),
+        ({"users": None}, "expected --users with it"),
         ({"users": 0}, "users is 0"),
         ({"think": "-2s"}, "negative"),
         ({"think": "soon"}, "not a duration"),

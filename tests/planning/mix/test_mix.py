@@ -318,10 +318,10 @@ def test_the_page_says_why_no_mix_is_offered():
 @pytest.mark.parametrize(
     ("given", "expected"),
     [
-        ({"mix_gain": 0.1}, "give --mix too"),
+        ({"mix_gain": 0.1}, "expected --mix with it"),
         ({"mix": True, "users": 5}, "mix is of arrivals"),
-        ({"mix": True, "rebalancer": "llumnix"}, "with --mix leave it out"),
-        ({"mix": True, "disaggregated": True}, "with --disaggregated leave it out"),
+        ({"mix": True, "rebalancer": "llumnix"}, "mix and rebalancer are both given"),
+        ({"mix": True, "disaggregated": True}, "disaggregated and mix are both given"),
         ({"max_nodes": "H100"}, "expected GPU=NODES"),
         ({"max_nodes": "H100=-1"}, "expected GPU=NODES"),
         ({"max_nodes": "H100=1,h100=2"}, "given twice"),

@@ -182,7 +182,7 @@ def test_a_scheduler_whose_requests_no_other_takes_over_is_not_tested(trace):
 
     assert found.spare_nodes is not None
     assert found.gone == ()
-    assert "dies" in found.untested
+    assert "replicas that die" in found.untested
 
 
 def test_a_short_repair_is_looked_at_for_its_own_time(trace):
@@ -199,8 +199,14 @@ def test_a_short_repair_is_looked_at_for_its_own_time(trace):
         ({"availability": "most"}, "valid number"),
         ({"repair": "0s"}, "more than 0"),
         ({"repair": "-4h"}, "repair"),
-        ({"availability": None, "repair": "4h"}, "give --availability"),
-        ({"availability": None, "failures": 2.0}, "give --availability"),
+        (
+            {"availability": None, "repair": "4h"},
+            "expected --availability",
+        ),
+        (
+            {"availability": None, "failures": 2.0},
+            "expected --availability",
+        ),
         ({"disaggregated": True}, "disaggregated"),
     ],
 )

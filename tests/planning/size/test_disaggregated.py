@@ -95,7 +95,7 @@ def test_pools_that_verify_drafts_are_planned_verified_and_priced(tmp_path):
 
 @pytest.mark.parametrize("hand_off", ["distserve", "splitwise"])
 def test_a_hand_off_that_gives_the_first_token_has_no_drafts(hand_off):
-    with pytest.raises(InputError, match="expected nixl"):
+    with pytest.raises(InputError, match="or hand-off nixl"):
         plan(settings_of(hand_off=hand_off, **DRAFTS))
 
 
@@ -283,10 +283,16 @@ def test_copies_that_take_too_long_alone_exclude_a_pair(hand_off, limit):
         ({"prefill_tp": 0}, "prefill_tp is 0; expected"),
         ({"link_gb_per_s": 0.0}, "link_gb_per_s is 0.0; expected"),
         ({"hand_off": "teleport"}, "hand-off 'teleport' is not known"),
-        ({"scheduler": "sarathi"}, "scheduler sarathi has no hand-off of prompts"),
-        ({"rebalancer": "llumnix"}, "rebalancer is of one pool"),
-        ({"disaggregated": False, "hand_off": "nixl"}, "hand_off is of disagg"),
-        ({"disaggregated": False, "prefill_tp": 2}, "prefill_tp is of disagg"),
+        ({"scheduler": "sarathi"}, "with scheduler sarathi is not modelled"),
+        (
+            {"rebalancer": "llumnix"},
+            "given: a rebalancer is of one pool",
+        ),
+        (
+            {"disaggregated": False, "hand_off": "nixl"},
+            "expected --disaggregated",
+        ),
+        ({"disaggregated": False, "prefill_tp": 2}, "expected --disaggregated"),
         ({"disaggregated": False, "link_gb_per_s": 9.0}, "link_gb_per_s is given; sch"),
     ],
 )

@@ -198,7 +198,7 @@ def test_the_freeness_of_a_group_is_that_of_all_its_ranks():
 
 def test_what_moves_requests_of_ranks_is_refused():
     for moving in ({"rebalancer": "llumnix:block=1ms"}, {"dispatcher": "aladdin"}):
-        with pytest.raises(InputError, match="a rebalancer or a dispatcher"):
+        with pytest.raises(InputError, match="data_parallel_size 2 with"):
             simulate(many(), replace(fleet(), **moving))
 
 

@@ -277,7 +277,7 @@ def test_requests_of_a_scheduler_with_an_order_of_its_own_are_not_moved():
     deployment = fleet_of(TABLES, ENGINE, 2, scheduler="sa")
     trace = Trace(np.array([8]), np.array([8]), np.zeros(1))
 
-    with pytest.raises(InputError, match="which scheduler sa does not"):
+    with pytest.raises(InputError, match="with scheduler sa is not modelled: it moves"):
         simulate(trace, replace(deployment, rebalancer="llumnix:block=5s"))
 
 

@@ -1,0 +1,35 @@
+"""Features of an engine that ``conflicts.csv`` knows, as a user names each."""
+
+from capplan.deployment.engine import EngineSettings
+from capplan.deployment.policy import VLLM_V1
+
+WITH_RANKS = ("vllm-v1", "sglang", "trtllm")
+"""Schedulers whose engines have ranks that step together."""
+WITH_MOVES = ("vllm-v1", "vllm-v1-priority")
+"""Schedulers whose running requests can be moved."""
+
+
+def features_of_engine(engine: EngineSettings) -> dict[str, str]:
+    """Return how a user names each feature of an engine, by feature."""
+    name = engine.scheduler.name
+    degrees = {
+        "stages": "pipeline_parallel_size",
+        "ranks": "data_parallel_size",
+        "dcp": "decode_context_parallel_size",
+        "interval": "prefill_schedule_interval",
+    }
+    found = (
+        ("other scheduler", f"scheduler {name}", name != VLLM_V1.name),
+        ("scheduler without ranks", f"scheduler {name}", name not in WITH_RANKS),
+        ("scheduler without moves", f"scheduler {name}", name not in WITH_MOVES),
+        ("drafts", "speculative decoding", engine.speculation is not None),
+        ("adapters", "--enable-lora", engine.adapters is not None),
+        ("images", "images", engine.images is not None),
+        ("states", "prefix caching of recurrent states", engine.keeps_states),
+        ("no async scheduling", "--no-async-scheduling", not engine.async_scheduling),
+        *(
+            (feature, f"{field} {getattr(engine, field)}", getattr(engine, field) > 1)
+            for feature, field in degrees.items()
+        ),
+    )
+    return {feature: text for feature, text, is_given in found if is_given}
