@@ -1,7 +1,8 @@
 """Read offers from CSV and YAML files, and refuse what is no price of a GPU-hour."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import date
 from pathlib import Path
 from statistics import median
@@ -64,16 +65,17 @@ def read_offers(
     discounted: Rows = []
     for where, cells in _rows(path, canonical):
         row = {_OLD_COLUMNS.get(name, name): cell for name, cell in cells.items()}
-        if _PERCENT.fullmatch(str(_price_cell(where, row)[1])):
-            discounted.append((where, row))
-        else:
-            offer = _told(where, row, canonical, path.name, currency)
-            placed.append((where, offer))
+        with _placed(where):
+            if _PERCENT.fullmatch(str(_price_cell(row)[1])):
+                discounted.append((where, row))
+            else:
+                placed.append((where, _offer(row, canonical, path.name, currency)))
     firm = [*(offer for _, offer in placed), *known]
     for where, percent in discounted:
-        # Before that day nothing may be known of the node: then it is a later one.
-        full = _resolve(where, percent, in_force(firm, day), canonical, firm)
-        placed.append((where, _told(where, full, canonical, path.name, USD)))
+        with _placed(where):
+            # Before that day nothing may be known of the node: then it is a later one.
+            full = _resolve(percent, in_force(firm, day), canonical, firm)
+            placed.append((where, _offer(full, canonical, path.name, USD)))
     refuse_outliers(
         "usd_per_gpu_h", ((where, offer.usd_per_gpu_h) for where, offer in placed)
     )
@@ -139,34 +141,28 @@ def _yaml_rows(path: Path, text: str) -> Rows:
     return rows
 
 
-def _price_cell(where: str, row: Mapping[str, Any]) -> tuple[str, Any]:
+@contextmanager
+def _placed(where: str) -> Iterator[None]:
+    """Say in an error where the row stands."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+
+
+def _price_cell(row: Mapping[str, Any]) -> tuple[str, Any]:
     """Return which price a row gives, and its cell."""
     given = [(name, row[name]) for name in _USD if row.get(name) not in (None, "")]
     if len(given) != 1:
         both = "both are" if given else "neither is"
         raise InputError(
-            f"{where}: usd_per_node_h and usd_per_gpu_h: {both} given; expected one"
+            f"usd_per_node_h and usd_per_gpu_h: {both} given; expected one"
         )
     return given[0]
 
 
-def _told(
-    where: str,
-    row: Mapping[str, Any],
-    canonical: Callable[[str], str],
-    file_name: str,
-    currency: Currency,
-) -> Offer:
-    try:
-        name = _price_cell(where, row)[0]
-        return _offer(row, name, canonical, file_name, currency)
-    except InputError as error:
-        raise InputError(f"{where}: {error}") from None
-
-
 def _offer(
     row: Mapping[str, Any],
-    priced_by: str,
     canonical: Callable[[str], str],
     file_name: str,
     currency: Currency,
@@ -194,6 +190,7 @@ def _offer(
     sizes = {name: _number(text(cell), name, int) for cell, name in _SIZES.items()}
     if node is not None:
         sizes = {name: getattr(node, cell) for cell, name in _SIZES.items()}
+    priced_by, _ = _price_cell(row)
     asked = _number(text(priced_by), priced_by, float, "a number of dollars")
     usd, note = own.dollars(asked), text("note")
     if own is not USD:
@@ -253,14 +250,13 @@ def _number(
 
 
 def _resolve(
-    where: str,
     row: Mapping[str, Any],
     offers: Sequence[Offer],
     canonical: Callable[[str], str],
     otherwise: Sequence[Offer],
 ) -> Mapping[str, Any]:
     """Return a row with the dollars that its discount leaves of another offer."""
-    name, cell = _price_cell(where, row)
+    name, cell = _price_cell(row)
     match = _PERCENT.fullmatch(str(cell))
     assert match is not None
     share = float(match[1]) / 100
@@ -279,10 +275,10 @@ def _resolve(
 
     found = [*filter(is_its, offers)] or [*filter(is_its, otherwise)]
     if not share < 1:
-        raise InputError(f"{where}: {name} is {cell}; expected less than 100 % off")
+        raise InputError(f"{name} is {cell}; expected less than 100 % off")
     if not found:
         raise InputError(
-            f"{where}: {name} is {cell} of an offer that is not known; expected one "
+            f"{name} is {cell} of an offer that is not known; expected one "
             f"of kind {kind!r} of the same node in this file or in the catalog"
         )
     # Offers of one node: the newest counts.

@@ -120,11 +120,5 @@ def outcomes(table: Table, columns: Columns) -> tuple[np.ndarray, Counter[str]]:
 
 def _words(table: Table, column: str) -> "pd.Series":
     """Return the cells of a column as texts in small letters, empty where missing."""
-    return (
-        table.frame[column]
-        .astype(object)
-        .fillna("")
-        .astype(str)
-        .str.strip()
-        .str.lower()
-    )
+    cells = table.frame[column].astype(object).fillna("").astype(str)
+    return cells.str.strip().str.lower()
