@@ -1,7 +1,7 @@
 """A plan as a deployment: one file per target.
 
-A target is a function ``export(planned, image) -> Export`` in its own file. All take
-the commands of the plan's launch lines; none computes a figure of its own.
+A target is a ``TARGET`` in its own file. All take the commands of the plan's launch
+lines; none computes a figure of its own.
 """
 
 from importlib import import_module
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from capplan.errors import InputError, nearest
 
 if TYPE_CHECKING:
-    from capplan.report.exports.export import Export
+    from capplan.report.exports.export import Export, Target
 
 TARGETS = {
     "vllm": "vllm_serve",
@@ -53,6 +53,6 @@ def exported(
     planned = read_planned(path, checkpoint, cold_start_s)
     if isinstance(planned, str):
         return planned
-    module = import_module(f"{__name__}.{TARGETS[target]}")
-    export: Export = module.export(planned, image)
+    row: Target = import_module(f"{__name__}.{TARGETS[target]}").TARGET
+    export = row.write(row.given(planned, target, image))
     return text_of(export, planned, target), export

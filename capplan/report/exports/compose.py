@@ -2,21 +2,17 @@
 
 import math
 
-from capplan.report.exports.export import Export, image_of, one_node, one_pool, routed
+from capplan.report.exports.export import Export, Given, Target
 from capplan.report.exports.gpu_names import gpu_names
-from capplan.report.exports.planned import Planned, check_repository
 from capplan.report.exports.pods import IMAGE, PORT, drain_s, grace_s
 
 _PERIOD_S = 10
 
 
-def export(planned: Planned, image: str | None) -> Export:
+def _write(given: Given) -> Export:
     """Return a file for each host of the plan: they are alike, but for the last."""
-    pool = one_pool(planned, "compose")
-    one_node(planned, "compose")
-    check_repository(planned)
+    planned, pool = given.planned, given.planned.pool
     gpu_names(pool.gpu)
-    image = image_of(image, IMAGE)
     per_host = min(
         (pool.gpus_per_node or pool.gpus) // pool.gpus or 1, pool.replica_count
     )
@@ -26,7 +22,7 @@ def export(planned: Planned, image: str | None) -> Export:
     for index in range(per_host):
         first = index * pool.gpus
         services[f"vllm-{index}"] = {
-            "image": image,
+            "image": given.image,
             "entrypoint": words[:2],
             "command": words[2:],
             "ports": [f"{PORT + index}:{PORT}"],
@@ -61,7 +57,6 @@ def export(planned: Planned, image: str | None) -> Export:
         "services": services,
         "volumes": {"hf-cache": {}},
     }
-    _, lacks = routed(planned, {}, "Compose routes nothing; put a load balancer before")
     last = pool.replica_count - (hosts - 1) * per_host
     fewer = f"; on the last one {last} of its {per_host} services" * (last != per_host)
     return Export(
@@ -70,16 +65,24 @@ def export(planned: Planned, image: str | None) -> Export:
             f"the {pool.replica_count} replicas of the plan: a Compose file is of one "
             f"host; start it on {hosts} with {per_host * pool.gpus} {pool.gpu} "
             f"each{fewer}",
-            *lacks,
+            *given.lacks,
             "an autoscaler",
             f"requests in flight at a stop ({drain_s(planned)} s of them): take the "
             "host from the load balancer first",
         ),
         needs=("Docker with the NVIDIA Container Toolkit", "HF_TOKEN for gated LLMs"),
-        unverified=(f"the image {image}",),
+        unverified=(f"the image {given.image}",),
     )
 
 
 def _plain(word: str) -> str:
     """Return a word that Compose does not interpolate."""
     return word.replace("$", "$$")
+
+
+TARGET = Target(
+    _write,
+    image=IMAGE,
+    has_proxy=False,
+    otherwise="Compose routes nothing; put a load balancer before",
+)

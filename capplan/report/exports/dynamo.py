@@ -5,14 +5,12 @@ from typing import Any
 from capplan.report.exports.export import (
     API_SERVERS,
     Export,
-    image_of,
+    Given,
+    Target,
     no_api_servers,
-    no_ranks,
-    node_needs,
-    one_node,
-    routed,
+    nodes_needed,
 )
-from capplan.report.exports.planned import Planned, PlannedPool, check_repository
+from capplan.report.exports.planned import Planned, PlannedPool
 from capplan.report.exports.pods import (
     gpu_resources,
     grace_s,
@@ -31,16 +29,12 @@ ROUTER_MODES = {
 """Dynamo's ``--router-mode`` by our routers."""
 
 
-def export(planned: Planned, image: str | None) -> Export:
+def _write(given: Given) -> Export:
     """Return the graph: a frontend, and a worker or a prefill and a decode worker."""
-    check_repository(planned)
-    no_ranks(planned, "dynamo")
-    one_node(planned, "dynamo")
-    image = image_of(image, IMAGE)
-    mode, lacks = routed(planned, ROUTER_MODES, "Dynamo's frontend has no such mode")
+    planned, image = given.planned, given.image
     frontend = ["-m", "dynamo.frontend"]
-    if mode is not None:
-        frontend += ["--router-mode", mode]
+    if given.router is not None:
+        frontend += ["--router-mode", given.router]
     main = _container(image, ["python3"], frontend)
     components = [
         _component("Frontend", "frontend", 1, {"containers": [main]}),
@@ -55,14 +49,14 @@ def export(planned: Planned, image: str | None) -> Export:
     return Export(
         {"dynamo.yaml": [document]},
         lacks=(
-            *lacks,
+            *given.lacks,
             *no_api_servers(planned, "Dynamo's frontend"),
             "an autoscaler: Dynamo's planner is a component of its own",
             "a probe from the cold start: Dynamo's operator gives a worker two hours",
         ),
         needs=(
             "Dynamo's operator",
-            *(node_needs(pool) for pool in planned.pools),
+            *nodes_needed(planned),
             "the Secret hf-token-secret with HF_TOKEN",
         ),
         unverified=unverified(
@@ -108,3 +102,12 @@ def _component(
         "replicas": replicas,
         "podTemplate": {"spec": pod},
     }
+
+
+TARGET = Target(
+    _write,
+    image=IMAGE,
+    has_ranks=False,
+    routers=ROUTER_MODES,
+    otherwise="Dynamo's frontend has no such mode",
+)

@@ -1,14 +1,19 @@
 """A deployment of a plan: its files, and what is to be known of them."""
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import yaml
 
 from capplan.errors import InputError
-from capplan.report.exports.planned import RANKS, Planned, PlannedPool
+from capplan.report.exports.planned import (
+    RANKS,
+    Planned,
+    PlannedPool,
+    check_repository,
+)
 from capplan.shipped import own_version
 
 Document = Mapping[str, Any]
@@ -18,6 +23,10 @@ API_SERVERS = "--api-server-count"
 _IMAGE = re.compile(
     r"[A-Za-z0-9][\w./-]*(:\d+/[\w./-]+)?(:[\w.-]+|@sha256:[0-9a-f]{64})?"
 )
+
+
+_OF_ONE_POOL = "k8s, compose, skypilot, lws, "
+"""Targets that start ranks, and have no proxy."""
 
 
 @dataclass(frozen=True)
@@ -31,63 +40,93 @@ class Export:
     unverified: tuple[str, ...] = ()  # names and tags that nobody looked up
 
 
-def image_of(given: str | None, default: str) -> str:
-    """Return the container image."""
-    if given is not None and not _IMAGE.fullmatch(given):
-        raise InputError(f"--image {given}: expected NAME:TAG")
-    return given or default
+class Given(NamedTuple):
+    """What a target writes: a plan that it can express."""
+
+    planned: Planned
+    image: str  # of the container; empty for the target's own
+    router: str | None  # the target's name of the plan's; None where it has none
+    lacks: tuple[str, ...]  # of the plan's router and rebalancer
 
 
-def refuse_image(given: str | None, target: str) -> None:
-    """Refuse an image for a target whose files name none."""
-    if given is not None:
-        raise InputError(f"--image has no effect on --to {target}")
+@dataclass(frozen=True)
+class Target:
+    """A target of ``capplan export``: what it can express, and how it is written."""
 
+    write: Callable[[Given], Export]
+    image: str | None = None  # by default, see ``Given``; None: its files name none
+    has_proxy: bool = True  # sends a prompt to a prefill, then to a decode replica
+    has_ranks: bool = True  # is known to start ranks that step together on a node
+    has_nodes: bool = False  # a replica may span several
+    is_local: bool = False  # serves any checkpoint, not only what containers can fetch
+    routers: Mapping[str, str] = field(default_factory=dict)  # its names by capplan's
+    otherwise: str = ""  # what it does in place of the plan's router
 
-def one_pool(planned: Planned, target: str) -> PlannedPool:
-    """Return the only pool; two are refused by a target that has no proxy for them."""
-    if planned.is_disaggregated:
-        raise InputError(
-            f"{planned.path}: prefill and decode are disaggregated, and {target} has "
-            "no proxy that sends a prompt to a prefill replica, then to a decode "
-            "replica; expected --to llm-d, kserve, dynamo or ray"
-        )
-    return planned.pool
+    def given(self, planned: Planned, target: str, image: str | None) -> Given:
+        """Return what the target of this name is to write.
 
-
-def one_node(planned: Planned, target: str) -> None:
-    """Refuse a replica that spans nodes, where the target has one node for each."""
-    one_node_of_ranks(planned)
-    for pool in planned.pools:
-        if pool.nodes_per_replica > 1:
+        Raises
+        ------
+        InputError
+            When it cannot express the plan, or what was given is no image.
+        """
+        if image is not None and self.image is None:
+            raise InputError(f"--image has no effect on --to {target}")
+        if planned.is_disaggregated and not self.has_proxy:
             raise InputError(
-                f"{planned.path}: a replica of {pool.gpus} GPUs spans "
-                f"{pool.nodes_per_replica} nodes of {pool.gpus_per_node}, which "
-                f"{target} cannot say; expected --to lws or vllm"
+                f"{planned.path}: prefill and decode are disaggregated, and {target} "
+                "has no proxy that sends a prompt to a prefill replica, then to a "
+                "decode replica; expected --to llm-d, kserve, dynamo or ray"
             )
+        self._check_ranks_and_nodes(planned, target)
+        if not self.is_local:
+            check_repository(planned)
+        if image is not None and not _IMAGE.fullmatch(image):
+            raise InputError(f"--image {image}: expected NAME:TAG")
+        router, lacks = self._routed(planned)
+        return Given(planned, image or self.image or "", router, lacks)
 
+    def _check_ranks_and_nodes(self, planned: Planned, target: str) -> None:
+        """Refuse ranks, and replicas on several nodes, that the target cannot start."""
+        for pool in planned.pools:
+            of_ranks, nodes = pool.ranks > 1, pool.nodes_per_replica
+            if of_ranks and not self.has_ranks:
+                others = "" if planned.is_disaggregated else _OF_ONE_POOL
+                raise InputError(
+                    f"{planned.path}: its replicas are of ranks that step together "
+                    f"({RANKS}), and whether {target} starts those is not known; "
+                    f"expected --to {others}kserve, llm-d or vllm"
+                )
+            if of_ranks and nodes > 1:
+                raise InputError(
+                    f"{planned.path}: ranks that step together on {nodes} nodes need "
+                    "an address of the first and a start rank on each "
+                    "(--data-parallel-address, --data-parallel-start-rank), which no "
+                    "target has; start them by hand"
+                )
+            if nodes > 1 and not self.has_nodes:
+                raise InputError(
+                    f"{planned.path}: a replica of {pool.gpus} GPUs spans {nodes} "
+                    f"nodes of {pool.gpus_per_node}, which {target} cannot say; "
+                    "expected --to lws or vllm"
+                )
 
-def no_ranks(planned: Planned, target: str) -> None:
-    """Refuse ranks that step together, where a target was not found to start them."""
-    if any(pool.ranks > 1 for pool in planned.pools):
-        others = "" if planned.is_disaggregated else "k8s, compose, skypilot, lws, "
-        others += "kserve, llm-d or vllm"
-        raise InputError(
-            f"{planned.path}: its replicas are of ranks that step together ({RANKS}), "
-            f"and whether {target} starts those is not known; expected --to {others}"
-        )
-
-
-def one_node_of_ranks(planned: Planned) -> None:
-    """Refuse ranks that step together on several nodes, which no target starts."""
-    for pool in planned.pools:
-        if pool.ranks > 1 and pool.nodes_per_replica > 1:
-            raise InputError(
-                f"{planned.path}: ranks that step together on "
-                f"{pool.nodes_per_replica} nodes need an address of the first and a "
-                "start rank on each (--data-parallel-address, "
-                "--data-parallel-start-rank), which no target has; start them by hand"
+    def _routed(self, planned: Planned) -> tuple[str | None, tuple[str, ...]]:
+        """Return its name of the plan's router, and what of routing it lacks."""
+        if not self.otherwise:
+            return None, ()
+        name, lacks = planned.router.partition(":")[0], []
+        if name not in self.routers:
+            lacks.append(
+                f"the plan's router {planned.router}: {self.otherwise}; what it "
+                "attains is not simulated"
             )
+        if planned.rebalancer is not None:
+            lacks.append(
+                f"the plan's rebalancer {planned.rebalancer}: requests stay where they "
+                "are"
+            )
+        return self.routers.get(name), tuple(lacks)
 
 
 def no_api_servers(planned: Planned, frontend: str) -> tuple[str, ...]:
@@ -109,24 +148,9 @@ def node_needs(pool: PlannedPool) -> str:
     )
 
 
-def routed(
-    planned: Planned, known: Mapping[str, str], otherwise: str
-) -> tuple[str | None, tuple[str, ...]]:
-    """Return a target's name of the plan's router, and what it lacks where it has none.
-
-    ``known`` has the target's names by capplan's; ``otherwise`` says what it does.
-    """
-    name, lacks = planned.router.partition(":")[0], []
-    if name not in known:
-        lacks.append(
-            f"the plan's router {planned.router}: {otherwise}; what it attains is not "
-            "simulated"
-        )
-    if planned.rebalancer is not None:
-        lacks.append(
-            f"the plan's rebalancer {planned.rebalancer}: requests stay where they are"
-        )
-    return known.get(name), tuple(lacks)
+def nodes_needed(planned: Planned) -> tuple[str, ...]:
+    """Return what nodes each pool needs."""
+    return tuple(map(node_needs, planned.pools))
 
 
 class _Dumper(yaml.SafeDumper):

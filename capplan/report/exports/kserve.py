@@ -3,8 +3,8 @@
 import shlex
 from typing import Any
 
-from capplan.report.exports.export import Export, image_of, node_needs, one_node, routed
-from capplan.report.exports.planned import Planned, PlannedPool, check_repository
+from capplan.report.exports.export import Export, Given, Target, nodes_needed
+from capplan.report.exports.planned import Planned, PlannedPool
 from capplan.report.exports.pods import (
     gpu_resources,
     grace_s,
@@ -19,13 +19,9 @@ from capplan.report.exports.scaling import in_flight_query, no_target
 _PROMETHEUS = "http://prometheus-operated.monitoring.svc:9090"
 
 
-def export(planned: Planned, image: str | None) -> Export:
+def _write(given: Given) -> Export:
     """Return the service; of one pool KEDA scales it by the requests in flight."""
-    check_repository(planned)
-    one_node(planned, "kserve")
-    if image is not None:
-        image = image_of(image, image)
-    pool = planned.pool
+    planned, image, pool = given.planned, given.image, given.planned.pool
     target = planned.target_in_flight
     spec: dict[str, Any] = {
         "model": {"uri": f"hf://{planned.checkpoint}", "name": planned.checkpoint}
@@ -51,14 +47,13 @@ def export(planned: Planned, image: str | None) -> Export:
         "spec": spec,
     }
     scales = target is not None
-    _, lacks = routed(planned, {"llm-d": ""}, "KServe's scheduler is llm-d's")
     return Export(
         {"kserve.yaml": [document]},
-        lacks=(*lacks, *no_target(planned)),
+        lacks=(*given.lacks, *no_target(planned)),
         needs=(
             "KServe with LLMInferenceService of v1alpha2, whose preset of vLLM reads "
             "VLLM_ADDITIONAL_ARGS",
-            *(node_needs(each) for each in planned.pools),
+            *nodes_needed(planned),
             *(("KEDA, and Prometheus that scrapes the pods",) if scales else ()),
         ),
         unverified=unverified(
@@ -82,7 +77,7 @@ def _trigger(planned: Planned, target: float) -> dict[str, Any]:
     }
 
 
-def _of_pool(planned: Planned, pool: PlannedPool, image: str | None) -> dict[str, Any]:
+def _of_pool(planned: Planned, pool: PlannedPool, image: str) -> dict[str, Any]:
     """Return the parallelism and the pods of a pool.
 
     Ranks on one node are flags of its one pod: KServe's own are of workers beside it.
@@ -107,3 +102,11 @@ def _of_pool(planned: Planned, pool: PlannedPool, image: str | None) -> dict[str
             "containers": [main],
         },
     }
+
+
+TARGET = Target(
+    _write,
+    image="",
+    routers={"llm-d": ""},
+    otherwise="KServe's scheduler is llm-d's",
+)

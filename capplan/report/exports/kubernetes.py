@@ -2,15 +2,7 @@
 
 from typing import Any
 
-from capplan.report.exports.export import (
-    Export,
-    image_of,
-    node_needs,
-    one_node,
-    one_pool,
-    routed,
-)
-from capplan.report.exports.planned import Planned, check_repository
+from capplan.report.exports.export import Export, Given, Target, node_needs
 from capplan.report.exports.pods import (
     IMAGE,
     SHM_NOTE,
@@ -26,19 +18,15 @@ from capplan.report.exports.scaling import (
     scaling_notes,
 )
 
-_RANDOM = "a Service sends each connection to any replica; put a router before them"
+RANDOM = "a Service sends each connection to any replica; put a router before them"
 """What a Service does in place of the plan's router."""
 
 
-def export(planned: Planned, image: str | None) -> Export:
+def _write(given: Given) -> Export:
     """Return the manifests of a plan of one pool, and the rule of its metric."""
-    pool = one_pool(planned, "k8s")
-    one_node(planned, "k8s")
-    check_repository(planned)
-    image = image_of(image, IMAGE)
-    name = planned.name
+    planned, pool, name = given.planned, given.planned.pool, given.planned.name
     labels = {"app.kubernetes.io/name": name}
-    each = served(container(planned, pool.launch, image, pool.gpus), pool)
+    each = served(container(planned, pool.launch, given.image, pool.gpus), pool)
     spec = {
         "replicas": pool.replica_count,
         "selector": {"matchLabels": labels},
@@ -55,25 +43,23 @@ def export(planned: Planned, image: str | None) -> Export:
         "spec": spec,
     }
     nodes = f"{node_needs(pool)}, and once more while a new version rolls out"
-    return behind_service(
-        planned, "k8s.yaml", deployment, service(name, labels), image, (nodes,)
-    )
+    front = service(name, labels)
+    return behind_service(given, "k8s.yaml", deployment, front, (nodes,))
 
 
 def behind_service(
-    planned: Planned,
+    given: Given,
     file: str,
     workload: dict[str, Any],
     front: dict[str, Any],
-    image: str,
     needs: tuple[str, ...],
 ) -> Export:
     """Return a workload behind a Service, with autoscaler and disruption budget.
 
     ``needs`` are those of the workload.
     """
+    planned = given.planned
     scaled = autoscaler(planned, workload)
-    _, lacks = routed(planned, {}, _RANDOM)
     no_scaling, scaling_needs = scaling_notes(planned)
     budget = _budget(planned.name, front["spec"]["selector"])
     return Export(
@@ -81,13 +67,13 @@ def behind_service(
             file: [workload, front, *scaled, budget],
             **({ADAPTER_FILE: [adapter()]} if scaled else {}),
         },
-        lacks=(*lacks, *no_scaling),
+        lacks=(*given.lacks, *no_scaling),
         needs=(
             *needs,
             *scaling_needs,
             "the Secret hf-token with the key token for gated LLMs",
         ),
-        unverified=unverified(planned, f"the image {image}", SHM_NOTE),
+        unverified=unverified(planned, f"the image {given.image}", SHM_NOTE),
     )
 
 
@@ -110,3 +96,6 @@ def _budget(name: str, selector: dict[str, str]) -> dict[str, Any]:
         "metadata": {"name": name},
         "spec": {"maxUnavailable": 1, "selector": {"matchLabels": selector}},
     }
+
+
+TARGET = Target(_write, image=IMAGE, has_proxy=False, otherwise=RANDOM)

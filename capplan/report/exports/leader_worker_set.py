@@ -2,15 +2,8 @@
 
 from capplan.errors import InputError
 from capplan.planning.configure.launch import Launch
-from capplan.report.exports.export import (
-    Export,
-    image_of,
-    node_needs,
-    one_node_of_ranks,
-    one_pool,
-)
-from capplan.report.exports.kubernetes import behind_service, service
-from capplan.report.exports.planned import Planned, check_repository
+from capplan.report.exports.export import Export, Given, Target, node_needs
+from capplan.report.exports.kubernetes import RANDOM, behind_service, service
 from capplan.report.exports.pods import IMAGE, container, pod, served
 
 _LEADER = {"leaderworkerset.sigs.k8s.io/worker-index": "0"}
@@ -19,16 +12,13 @@ _FOUND = ("$(LWS_GROUP_SIZE)", "$(LWS_WORKER_INDEX)", "$(LWS_LEADER_ADDRESS)")
 """What the set tells a pod of its group: nodes, its place, the address of the first."""
 
 
-def export(planned: Planned, image: str | None) -> Export:
+def _write(given: Given) -> Export:
     """Return a group of pods for each replica, one pod a node.
 
     The nodes of a replica find one another by what the set puts into their environment:
     vLLM's ``--nnodes``, ``--node-rank`` and ``--master-addr``.
     """
-    pool = one_pool(planned, "lws")
-    one_node_of_ranks(planned)
-    check_repository(planned)
-    image = image_of(image, IMAGE)
+    planned, image, pool = given.planned, given.image, given.planned.pool
     name, size = planned.name, pool.nodes_per_replica
     if pool.gpus % size:
         raise InputError(
@@ -61,4 +51,7 @@ def export(planned: Planned, image: str | None) -> Export:
     }
     before = service(f"{name}-http", {**labels, **_LEADER})
     needs = ("the controller of LeaderWorkerSet", node_needs(pool))
-    return behind_service(planned, "lws.yaml", workload, before, image, needs)
+    return behind_service(given, "lws.yaml", workload, before, needs)
+
+
+TARGET = Target(_write, image=IMAGE, has_proxy=False, has_nodes=True, otherwise=RANDOM)

@@ -4,13 +4,12 @@ import math
 from typing import Any
 
 from capplan.deployment.pools import PREFILL
-from capplan.report.exports.export import Export, image_of, node_needs, one_node, routed
+from capplan.report.exports.export import Export, Given, Target, nodes_needed
 from capplan.report.exports.planned import (
     RANKS,
     TP,
     Planned,
     PlannedPool,
-    check_repository,
 )
 from capplan.report.exports.pods import (
     PORT,
@@ -36,12 +35,9 @@ _ROOM = 1.2
 """Room for a checkpoint over its weights in GPU memory; assumed."""
 
 
-def export(planned: Planned, image: str | None) -> Export:
+def _write(given: Given) -> Export:
     """Return the values of a release: a decode pool, and a prefill pool if there is."""
-    check_repository(planned)
-    one_node(planned, "llm-d")
-    image = image_of(image, IMAGE)
-    pool = planned.pool
+    planned, image, pool = given.planned, given.image, given.planned.pool
     label = planned.name
     values: dict[str, Any] = {
         "multinode": False,
@@ -71,7 +67,6 @@ def export(planned: Planned, image: str | None) -> Export:
         values["modelArtifacts"]["size"] = f"{gib}Gi"
     if planned.is_disaggregated:
         values["prefill"] = _of_pool(planned, planned.pools[0], image)
-    _, lacks = routed(planned, {"llm-d": ""}, "llm-d's own scheduler routes")
     target = planned.target_in_flight
     scaling = (
         no_target(planned)
@@ -83,11 +78,11 @@ def export(planned: Planned, image: str | None) -> Export:
     )
     return Export(
         {"llm_d_values.yaml": [values]},
-        lacks=(*lacks, *scaling),
+        lacks=(*given.lacks, *scaling),
         needs=(
             f"the chart llm-d-modelservice {CHART}, and llm-d's gateway and scheduler "
             f"with an InferencePool of llm-d.ai/model={label}",
-            *(node_needs(each) for each in planned.pools),
+            *nodes_needed(planned),
             "the Secret hf-token with the key HF_TOKEN",
         ),
         unverified=unverified(
@@ -132,3 +127,11 @@ def _of_pool(planned: Planned, pool: PlannedPool, image: str) -> dict[str, Any]:
             }
         ],
     }
+
+
+TARGET = Target(
+    _write,
+    image=IMAGE,
+    routers={"llm-d": ""},
+    otherwise="llm-d's own scheduler routes",
+)

@@ -6,26 +6,21 @@ from typing import Any
 from capplan.report.exports.export import (
     API_SERVERS,
     Export,
+    Given,
+    Target,
     no_api_servers,
-    no_ranks,
-    node_needs,
-    one_node,
-    refuse_image,
-    routed,
+    nodes_needed,
 )
 from capplan.report.exports.gpu_names import gpu_names
-from capplan.report.exports.planned import Planned, PlannedPool, check_repository
+from capplan.report.exports.planned import Planned, PlannedPool
 from capplan.report.exports.scaling import no_target
 
 _APP, _PD_APP = "ray.serve.llm:build_openai_app", "ray.serve.llm:build_pd_openai_app"
 
 
-def export(planned: Planned, image: str | None) -> Export:
+def _write(given: Given) -> Export:
     """Return the configuration of ``serve deploy``."""
-    refuse_image(image, "ray")
-    check_repository(planned)
-    no_ranks(planned, "ray")
-    one_node(planned, "ray")
+    planned = given.planned
     llms = [_of_pool(planned, pool) for pool in planned.pools]
     if planned.is_disaggregated:
         args: dict[str, Any] = {"prefill_config": llms[0], "decode_config": llms[1]}
@@ -41,18 +36,17 @@ def export(planned: Planned, image: str | None) -> Export:
             }
         ]
     }
-    _, lacks = routed(planned, {"power-of-two": ""}, "Ray chooses by power-of-two")
     return Export(
         {"ray.yaml": [document]},
         lacks=(
-            *lacks,
+            *given.lacks,
             *no_api_servers(planned, "Ray's ingress"),
             *no_target(planned),
             "a probe from the cold start: Ray waits for a replica as long as it takes",
         ),
         needs=(
             "a Ray cluster with ray[llm], whose vLLM has each of engine_kwargs",
-            *(node_needs(pool) for pool in planned.pools),
+            *nodes_needed(planned),
             "HF_TOKEN in the environment of the cluster for gated LLMs",
         ),
         unverified=("which release of vLLM the cluster has",),
@@ -83,3 +77,11 @@ def _of_pool(planned: Planned, pool: PlannedPool) -> dict[str, Any]:
         "deployment_config": deployment,
         "engine_kwargs": pool.launch.without(API_SERVERS).arguments,
     }
+
+
+TARGET = Target(
+    _write,
+    has_ranks=False,
+    routers={"power-of-two": ""},
+    otherwise="Ray chooses by power-of-two",
+)

@@ -4,9 +4,8 @@ import math
 import shlex
 from typing import Any
 
-from capplan.report.exports.export import Export, image_of, one_node, one_pool, routed
+from capplan.report.exports.export import Export, Given, Target
 from capplan.report.exports.gpu_names import gpu_names
-from capplan.report.exports.planned import Planned, check_repository
 from capplan.report.exports.pods import IMAGE, PORT
 from capplan.report.exports.scaling import no_target
 
@@ -14,20 +13,16 @@ POLICIES = {"jsq": "least_load", "round-robin": "round_robin"}
 """SkyServe's load balancing policies by our routers."""
 
 
-def export(planned: Planned, image: str | None) -> Export:
+def _write(given: Given) -> Export:
     """Return the task with its service."""
-    pool = one_pool(planned, "skypilot")
-    one_node(planned, "skypilot")
-    check_repository(planned)
-    accelerator = gpu_names(pool.gpu).skypilot
-    image = image_of(image, IMAGE)
-    policy, lacks = routed(planned, POLICIES, "SkyServe balances by least_load")
+    planned, image, pool = given.planned, given.image, given.planned.pool
+    accelerator, lacks = gpu_names(pool.gpu).skypilot, given.lacks
     service: dict[str, Any] = {
         "readiness_probe": {
             "path": "/health",
             "initial_delay_seconds": math.ceil(pool.cold_start_s),
         },
-        "load_balancing_policy": policy or "least_load",
+        "load_balancing_policy": given.router or "least_load",
     }
     target = planned.target_per_s
     if target is None:
@@ -67,3 +62,12 @@ def export(planned: Planned, image: str | None) -> Export:
             "form of it by that name",
         ),
     )
+
+
+TARGET = Target(
+    _write,
+    image=IMAGE,
+    has_proxy=False,
+    routers=POLICIES,
+    otherwise="SkyServe balances by least_load",
+)

@@ -2,8 +2,7 @@
 
 import shlex
 
-from capplan.report.exports.export import Export, one_node_of_ranks, refuse_image
-from capplan.report.exports.planned import Planned
+from capplan.report.exports.export import Export, Given, Target
 
 _NIXL = (
     "VLLM_NIXL_SIDE_CHANNEL_HOST and VLLM_NIXL_SIDE_CHANNEL_PORT in the environment of "
@@ -11,10 +10,9 @@ _NIXL = (
 )
 
 
-def export(planned: Planned, image: str | None) -> Export:
+def _write(given: Given) -> Export:
     """Return a script that starts one replica; of two pools, that of its argument."""
-    refuse_image(image, "vllm")
-    one_node_of_ranks(planned)
+    planned = given.planned
     lines = {pool.role: shlex.join(pool.launch.words) for pool in planned.pools}
     lacks = []
     for pool in planned.pools:
@@ -45,3 +43,6 @@ def export(planned: Planned, image: str | None) -> Export:
         lacks=tuple(lacks),
         needs=(*needs, *((_NIXL,) if planned.is_disaggregated else ())),
     )
+
+
+TARGET = Target(_write, has_nodes=True, is_local=True)

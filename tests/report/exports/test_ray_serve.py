@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from capplan.report.exports.gpu_names import GPU_NAMES
+from capplan.report.exports.gpu_names import all_gpu_names
 from tests.report.exports.plans import one_pool, two_pools
 from tests.report.exports.pods import misspelt
 
@@ -121,7 +121,9 @@ def test_names_of_gpus_are_rays():
     from ray.util.accelerators import accelerators
 
     known = {value for value in vars(accelerators).values() if isinstance(value, str)}
-    assert {names.ray for names in GPU_NAMES.values() if names.ray} - known == set()
+    assert {
+        names.ray for names in all_gpu_names().values() if names.ray
+    } - known == set()
 
 
 def test_a_pool_has_its_own_count_where_nothing_scales_it(documents, apart):
