@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from capplan.errors import InputError
 from capplan.input_file import parse_json, read_text
 from capplan.llm.architecture import Architecture
+from capplan.llm.config_fields import NAMES
 from capplan.llm.hf_config import from_config
 
 _DATA = Path(__file__).parent / "data" / "llms.yaml"
@@ -21,19 +22,7 @@ _TUNINGS = re.compile(
 )
 _QUANTIZED = {
     words: dtype
-    for dtype, spelt in {
-        "": "fp8",  # as the entry says
-        "fp8": "fp8dynamic fp8kv fp8w8a8 fp8static fp8staticpertensor",
-        "fp16": "fp16",
-        "fp8_block": "fp8block",
-        "mxfp4": "mxfp4 mxfp4a16",
-        "mxfp8": "mxfp8",
-        "nvfp4": "nvfp4 nvfp4v2 fp4",
-        "nvfp4a16": "nvfp4a16",
-        "int8": "int8 8bit gptqint8 w8a8 w8a16 quantized.w8a8",
-        "int4": "int4 4bit awq gptq bnb4bit w4a16 w4a16g128 quantized.w4a16",
-        "bf16": "bf16",
-    }.items()
+    for dtype, spelt in NAMES["suffixes"].items()
     for words in spelt.split()
 }
 """Weight dtypes by the last words of a name."""

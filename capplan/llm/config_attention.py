@@ -5,48 +5,19 @@ from typing import Any
 
 from capplan.errors import InputError
 from capplan.llm.compressed_attention import CompressedAttention
-from capplan.llm.config_fields import Fields
+from capplan.llm.config_fields import NAMES, Fields
 from capplan.llm.sparse_index import SparseIndex
 from capplan.llm.state_layer import StateLayer
 
-STATEFUL = frozenset({"qwen3_next", "qwen3_5_text", "qwen3_5_moe_text", "nemotron_h"})
-STATEFUL |= {"kimi_linear"}
-SPARSE_LATENT = frozenset({"deepseek_v32", "glm_moe_dsa"})
-SPARSE = SPARSE_LATENT | {"minimax_m3"}
-_MIMO = ("mimo_v2_flash", "mimo_v2")
+TYPES: Mapping[str, Mapping[str, Any]] = NAMES["types"]
+"""What is read of types of models, where it is not as of Llama."""
+_STATEFUL = sorted(kind for kind, of in TYPES.items() if "state" in of)
+_SPARSE = sorted(kind for kind, of in TYPES.items() if "index" in of)
 _REPLACED = ("replace_with_linear", "sparsify", "window_length")
 
 _WINDOWED = ("sliding_attention", "chunked_attention")
 _LAYERS = ("full_attention", *_WINDOWED)
 """Kinds of layers whose KV is modelled."""
-_OTHER_ATTENTION = {
-    "mamba": "state-space layers",
-    "ssm": "state-space layers",
-    "state_size": "state-space layers",
-    "hybrid_override_pattern": "state-space layers",
-    "linear_num_": "linear attention",
-    "linear_attn": "linear attention",
-    "full_attention_interval": "linear attention",
-    "attn_type_list": "linear attention",
-    "rwkv": "linear attention",
-    "index_topk": "sparse attention with an index",
-    "sparse_attention_config": "sparse attention with an index",
-    "global_head_dim": "attention of two widths",
-    "num_kv_shared_layers": "layers that share their KV",
-    "hidden_size_per_layer_input": "an embedding in each layer",
-    "swa_num_key_value_heads": "attention of two widths",
-    "block_configs": "layers of different widths",
-}
-"""What fields that begin so say of the layers."""
-_STATES = ("state-space layers", "linear attention")
-_READ: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(STATEFUL, _STATES),
-    **dict.fromkeys(SPARSE, ("sparse attention with an index",)),
-    **dict.fromkeys(("gemma4_text", *_MIMO), ("attention of two widths",)),
-    "nemotron-nas": ("layers of different widths",),
-    "deepseek_v4": ("sparse attention with an index",),
-}
-"""What is read of the layers of some types of models."""
 _SPARSE_LAYERS = ["deepseek_sparse_attention", "minimax_m3_sparse"]
 
 
@@ -57,11 +28,11 @@ def attention(kind: str, fields: Fields) -> dict[str, Any]:
     if kind == "deepseek_v4":
         return shapes | _compressed(fields)
     shapes |= _sliding(kind, fields, layers)
-    if kind in SPARSE:
+    if kind in _SPARSE:
         shapes["index"] = _index(kind, fields)
     if kind == "gemma4_text":
         shapes |= _two_widths(fields)
-    if kind in _MIMO:
+    if kind.startswith("mimo_v2"):
         shapes |= _other_windows(fields, layers)
     if kind == "step3p5":
         shapes |= _more_heads(fields)
@@ -69,7 +40,7 @@ def attention(kind: str, fields: Fields) -> dict[str, Any]:
         shapes |= _pruned(fields, layers)
     if kind == "kimi_linear":
         shapes |= _key_gated(fields)
-    elif kind in STATEFUL:
+    elif kind in _STATEFUL:
         shapes |= _mixers(kind, fields)
     return shapes
 
@@ -78,15 +49,18 @@ def check_attention(model: str, config: Mapping[str, Any], source: str) -> None:
     """Refuse attention whose KV is not that of a token in each layer."""
     layer_types = Fields(config, source).several("layer_types")
     kinds = dict.fromkeys(str(kind) for kind in layer_types)
-    read = _READ.get(model, ())
-    known = list(_LAYERS)
-    known += ["linear_attention"] if model in STATEFUL else []
-    known += _SPARSE_LAYERS if model in SPARSE else []
+    known, read = list(_LAYERS), list(TYPES.get(model, {}).get("beside", ()))
+    if model in _STATEFUL:
+        known.append("linear_attention")
+        read += ["state-space layers", "linear attention"]
+    if model in _SPARSE:
+        known += _SPARSE_LAYERS
+        read.append("sparse attention with an index")
     unknown = [f"{kind} layers" for kind in kinds if kind not in known]
     unknown += [
         f"{what} ({name})"
         for name, value in config.items()
-        for start, what in _OTHER_ATTENTION.items()
+        for start, what in NAMES["layers"].items()
         if name.startswith(start)
         and value not in (None, 0)
         and what not in read
@@ -98,21 +72,15 @@ def check_attention(model: str, config: Mapping[str, Any], source: str) -> None:
         raise InputError(
             f"{source}: has {unknown[0]}; capplan knows the KV of "
             f"{', '.join(_LAYERS)} layers, of linear attention in "
-            f"{', '.join(sorted(STATEFUL))}, and of sparse attention in "
-            f"{', '.join(sorted(SPARSE))}"
+            f"{', '.join(_STATEFUL)}, and of sparse attention in "
+            f"{', '.join(_SPARSE)}"
         )
 
 
 def _latent_attention(fields: Fields) -> dict[str, Any]:
     heads = fields.whole("num_attention_heads")
-    return {
-        "kv_heads": heads,
-        "head_dim": fields.whole("qk_nope_head_dim"),
-        "kv_lora_rank": fields.whole("kv_lora_rank"),
-        "q_lora_rank": fields.whole("q_lora_rank", 0),
-        "rope_head_dim": fields.whole("qk_rope_head_dim"),
-        "value_head_dim": fields.whole("v_head_dim"),
-    }
+    width = fields.whole("q_lora_rank", 0)
+    return {"kv_heads": heads, "q_lora_rank": width, **fields.shapes("latent")}
 
 
 def _sliding(kind: str, fields: Fields, layers: int) -> dict[str, int]:
@@ -138,7 +106,7 @@ def _sliding(kind: str, fields: Fields, layers: int) -> dict[str, int]:
 def _index(kind: str, fields: Fields) -> SparseIndex:
     """Return the index of sparse attention."""
     layers = fields.whole("num_hidden_layers")
-    if kind in SPARSE_LATENT:
+    if TYPES[kind]["index"] == "latent":
         kinds = fields.several("indexer_types")
         indexed = kinds.count("full")
         if not kinds:  # as in transformers' configuration of GLM-5.2
@@ -150,19 +118,15 @@ def _index(kind: str, fields: Fields) -> SparseIndex:
         return SparseIndex(
             layers=indexed,
             sparse_layers=layers,
-            heads=fields.whole("index_n_heads"),
-            head_dim=fields.whole("index_head_dim"),
-            topk=fields.whole("index_topk"),
-            query_width=fields.whole("q_lora_rank"),
             weighted=True,
+            **fields.shapes("index"),
         )
     sparse = fields.inside("sparse_attention_config")
     indexed = sparse.several("sparse_attention_freq").count(1)
     return SparseIndex(
         layers=indexed,
         sparse_layers=indexed,
-        heads=sparse.whole("sparse_num_index_heads"),
-        head_dim=sparse.whole("sparse_index_dim"),
+        **sparse.shapes("block_index"),
         topk=sparse.whole("sparse_topk_blocks") * sparse.whole("sparse_block_size"),
         query_width=fields.whole("hidden_size"),
         weighted=False,
@@ -188,16 +152,7 @@ def _compressed(fields: Fields) -> dict[str, Any]:
             layers=layers,
             indexed_layers=ratios.count(4),
             dense_layers=ratios.count(128),
-            window=fields.whole("sliding_window"),
-            heads=fields.whole("num_attention_heads"),
-            head_dim=fields.whole("head_dim"),
-            rope_dim=fields.whole("qk_rope_head_dim"),
-            q_lora_rank=fields.whole("q_lora_rank"),
-            o_lora_rank=fields.whole("o_lora_rank"),
-            o_groups=fields.whole("o_groups"),
-            index_heads=fields.whole("index_n_heads"),
-            index_head_dim=fields.whole("index_head_dim"),
-            topk=fields.whole("index_topk"),
+            **fields.shapes("compressed"),
         ),
     }
 
@@ -235,11 +190,7 @@ def _mixers(kind: str, fields: Fields) -> dict[str, Any]:
             "attention_gate": fields.flag("attn_output_gate", True),
             "state_layers": kinds.count("linear_attention") if kinds else layers - full,
             "state": StateLayer(
-                heads=fields.whole("linear_num_value_heads"),
-                head_dim=fields.whole("linear_value_head_dim"),
-                groups=fields.whole("linear_num_key_heads"),
-                state_dim=fields.whole("linear_key_head_dim"),
-                kernel=fields.whole("linear_conv_kernel_dim"),
+                **fields.shapes("delta_state"),
                 element_bytes=element_bytes,
                 gated_delta=True,
             ),
@@ -259,12 +210,7 @@ def _mixers(kind: str, fields: Fields) -> dict[str, Any]:
         "ffn_only_layers": pattern.count("-") + pattern.count("E"),
         "mixer_only_layers": pattern.count("M") + pattern.count("*"),
         "state": StateLayer(
-            heads=fields.whole("mamba_num_heads"),
-            head_dim=fields.whole("mamba_head_dim"),
-            groups=fields.whole("n_groups"),
-            state_dim=fields.whole("ssm_state_size"),
-            kernel=fields.whole("conv_kernel"),
-            element_bytes=element_bytes,
+            **fields.shapes("mamba_state"), element_bytes=element_bytes
         ),
     }
 
@@ -280,11 +226,7 @@ def _other_windows(fields: Fields, layers: int) -> dict[str, Any]:
     return {
         "sliding_layers": pattern.count(1),
         "sliding_window": fields.first("sliding_window", "sliding_window_size"),
-        "kv_heads": fields.whole("swa_num_key_value_heads"),
-        "head_dim": fields.whole("swa_head_dim"),
-        "value_head_dim": fields.whole("v_head_dim"),
-        "full_head_dim": fields.whole("head_dim"),
-        "full_kv_heads": fields.whole("num_key_value_heads"),
+        **fields.shapes("windows"),
     }
 
 

@@ -1,13 +1,20 @@
 """Fields of a Hugging Face ``config.json``, checked as they are read."""
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from capplan.errors import InputError
+from capplan.input_file import parse_yaml, read_text
 
 _MOST = 10**8
 """More than any shape of an LLM."""
 _MOST_LAYERS = 10_000
+
+
+_DATA = Path(__file__).parent / "data" / "config_names.yaml"
+NAMES: Mapping[str, Any] = parse_yaml(_DATA, read_text(_DATA))[0]
+"""What a config calls what, see the file."""
 
 
 class Fields:
@@ -45,6 +52,11 @@ class Fields:
                 f"from 0 to {most:,}"
             )
         return int(value)
+
+    def shapes(self, kind: str) -> dict[str, Any]:
+        """Return the whole numbers of a kind of layers, by the names of shapes."""
+        names = NAMES["shapes"][kind]
+        return {ours: self.whole(theirs) for ours, theirs in names.items()}
 
     def several(self, name: str) -> list[Any]:
         """Return a list; an empty one where it is missing."""

@@ -6,27 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from capplan.errors import InputError
-from capplan.llm.config_fields import Fields
+from capplan.llm.config_fields import NAMES, Fields
 from capplan.llm.dtypes import UNQUANTIZED
 
-_DTYPES = {
-    "FP8": "fp8",
-    "FP8_PB_WO": "fp8_block",
-    "MXFP4": "mxfp4",
-    "MXFP8": "mxfp8",
-    "NVFP4": "nvfp4",
-    "W4A16_AWQ": "int4",
-    "W4A16_NVFP4": "nvfp4a16",
-    "float 8": "fp8",
-    "float 8 block": "fp8_block",
-    "float 4 32": "mxfp4",
-    "float 4 tensor_group": "nvfp4",
-    "int 8": "int8",
-    "int 4": "int4",
-    "int 4 32": "int4_g32",
-}
-"""Dtypes of ModelOpt, and of compressed-tensors: kind and bits, with a strategy or a
-size of groups where that matters."""
+_DTYPES: Mapping[str, str] = NAMES["dtypes"]
 _PARTS = {
     "head": re.compile(r"(^|\.)(lm_)?head\b"),
     "matrix": re.compile(r"shared_expert"),

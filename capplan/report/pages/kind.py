@@ -14,7 +14,7 @@ class Kind:
 
     flag: str  # that takes such a name
     meaning: str
-    names: Callable[[], Iterable[str]]
+    names: Iterable[str] | Callable[[], Iterable[str]]
     rows: Callable[[], list[Any]]
     columns: tuple[Column, ...]
 

@@ -123,7 +123,8 @@ def _engines() -> list[dict[str, Any]]:
     return [{"name": name, "what": row.title} for name, row in ENGINES.items()]
 
 
-_SETTINGS = column("settings", "settings", justify="left")
+_WITH_SETTINGS = (NAME, WHAT, column("settings", "settings", justify="left"))
+_OF_SYSTEMS = (NAME, column("scheduler", "scheduler", justify="left"), WHAT)
 
 KINDS: Mapping[str, Kind] = {
     "llms": Kind("--llm", "LLMs of the catalog", listed_names, _llms, _LLM_COLUMNS),
@@ -136,40 +137,24 @@ KINDS: Mapping[str, Kind] = {
         _WORKLOAD_COLUMNS,
     ),
     "formats": Kind(
-        "--reader",
-        "formats of traces",
-        lambda: readers.READERS,
-        _formats,
-        (NAME, WHAT),
+        "--reader", "formats of traces", readers.READERS, _formats, (NAME, WHAT)
     ),
     "arrivals": Kind(
-        "--arrivals",
-        "arrival processes",
-        lambda: arrivals.ARRIVALS,
-        _arrivals,
-        (NAME, WHAT, _SETTINGS),
+        "--arrivals", "arrival processes", arrivals.ARRIVALS, _arrivals, _WITH_SETTINGS
     ),
     "predictors": Kind(
         "--predictor",
         "predictors of output lengths",
-        lambda: predictors.PREDICTORS,
+        predictors.PREDICTORS,
         _predictors,
-        (NAME, WHAT, _SETTINGS),
+        _WITH_SETTINGS,
     ),
     "engines": Kind(
-        "--engine",
-        "engines whose times were measured",
-        lambda: ENGINES,
-        _engines,
-        (NAME, WHAT),
+        "--engine", "engines whose times were measured", ENGINES, _engines, (NAME, WHAT)
     ),
     **POLICIES,
     "systems": Kind(
-        "--systems",
-        "published serving systems",
-        lambda: SYSTEMS,
-        _systems,
-        (NAME, column("scheduler", "scheduler", justify="left"), WHAT),
+        "--systems", "published serving systems", SYSTEMS, _systems, _OF_SYSTEMS
     ),
     "targets": policy_kind(
         "--to", "targets of capplan export", exports, exports.TARGETS
@@ -181,7 +166,8 @@ KINDS: Mapping[str, Kind] = {
 @cache
 def names_of(kind: str) -> tuple[str, ...]:
     """Return the names of a kind."""
-    return tuple(KINDS[kind].names())
+    names = KINDS[kind].names
+    return tuple(names() if callable(names) else names)
 
 
 def kind_page(kind: str) -> Page:

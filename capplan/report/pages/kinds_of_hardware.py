@@ -112,7 +112,5 @@ HARDWARE: Mapping[str, Kind] = {
         _providers,
         _PROVIDER_COLUMNS,
     ),
-    "ways-to-pay": Kind(
-        "--kind", "ways to pay", lambda: WAYS, _ways_to_pay, (NAME, WHAT)
-    ),
+    "ways-to-pay": Kind("--kind", "ways to pay", WAYS, _ways_to_pay, (NAME, WHAT)),
 }

@@ -37,38 +37,22 @@ def policy_kind(
     flag: str, meaning: str, package: Any, table: Mapping[str, str]
 ) -> Kind:
     """Return the kind of the policies in a table of a package."""
-    return Kind(
-        flag, meaning, lambda: table, partial(_policies, package, table), (NAME, WHAT)
-    )
+    return Kind(flag, meaning, table, partial(_policies, package, table), (NAME, WHAT))
 
 
-POLICIES: Mapping[str, Kind] = {
-    "schedulers": policy_kind(
-        "--scheduler",
-        "schedulers of a replica",
-        schedulers,
-        schedulers.SCHEDULERS,
-    ),
-    "routers": policy_kind("--router", "routers of arrivals", routers, routers.ROUTERS),
-    "dispatchers": policy_kind(
-        "--dispatcher",
-        "dispatchers, in place of a router",
-        dispatchers,
-        dispatchers.DISPATCHERS,
-    ),
-    "rebalancers": policy_kind(
-        "--rebalancer",
-        "rebalancers between replicas",
-        rebalancers,
-        rebalancers.REBALANCERS,
-    ),
-    "hand-offs": policy_kind(
+_FAMILIES = {
+    "schedulers": ("--scheduler", "schedulers of a replica", schedulers),
+    "routers": ("--router", "routers of arrivals", routers),
+    "dispatchers": ("--dispatcher", "dispatchers, in place of a router", dispatchers),
+    "rebalancers": ("--rebalancer", "rebalancers between replicas", rebalancers),
+    "hand-offs": (
         "--hand-off",
         "hand-offs between pools for prompts and for decoding",
         hand_offs,
-        hand_offs.HAND_OFFS,
     ),
-    "autoscalers": policy_kind(
-        "--policies", "autoscalers", autoscalers, autoscalers.AUTOSCALERS
-    ),
+    "autoscalers": ("--policies", "autoscalers", autoscalers),
+}
+POLICIES: Mapping[str, Kind] = {
+    kind: policy_kind(*row, getattr(row[-1], kind.upper().replace("-", "_")))
+    for kind, row in _FAMILIES.items()
 }
