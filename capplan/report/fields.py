@@ -24,6 +24,7 @@ from capplan.report.columns import (
     format_fine_usd,
     format_interval,
     format_share,
+    record,
     starred,
 )
 from capplan.units import format_duration, format_usd
@@ -38,6 +39,7 @@ FORMS: Mapping[str, Callable[[Any], str]] = {
     "duration": format_duration,
     "fine_usd": format_fine_usd,
     "interval": format_interval,
+    "pays_from": lambda share: format_share(share) if share <= 1 else "never",
     "share": format_share,
     "usd": format_usd,
     "yes_no": lambda value: "yes" if value else "no",
@@ -100,12 +102,35 @@ def _of(table: str, within: str = "") -> Iterator[Declared]:
         yield row._replace(path=path)
 
 
+def _value(
+    path: str, words: Mapping[str, str], functions: Mapping[str, Function]
+) -> Function:
+    """Return what gives the value of a row of the result."""
+    if table := words.get("as"):
+        columns = fields(table, **functions)
+
+        def recorded(row: Any) -> Any:
+            part = at(row, path)
+            if isinstance(part, list | tuple):
+                return [record(columns, each) for each in part]
+            return None if part is None else record(columns, part)
+
+        return recorded
+    if "null" in words:
+        return lambda row: at(row, path) or None
+    if "cents" in words:
+        return lambda row: None if (cents := at(row, path)) is None else cents / 100
+    return partial(at, path=path)
+
+
 def _laid_out(row: Declared, functions: Mapping[str, Function]) -> Iterator[Column]:
     """Yield the columns of a row: of a range a key of the JSON, and both ends.
 
     ``left``, ``wide`` and ``leaves=1`` are of tables for people; with ``star=path`` a
     value has a star where that is true. ``json`` and ``csv`` leave it out of the other;
-    ``after=name`` is where tables have it, which JSON has further on.
+    ``after=name`` is where tables have it, which JSON has further on. ``as=table`` is
+    what lies there by the rows of a table, ``null`` is for nothing where it is empty,
+    and ``cents`` are told in dollars.
     """
     words = dict(word.partition("=")[::2] for word in row.layout.split())
     path, told = row.path, functions.get(row.name or row.heading)
@@ -113,7 +138,7 @@ def _laid_out(row: Declared, functions: Mapping[str, Function]) -> Iterator[Colu
         show: Function = row.form.format
     else:
         show = FORMS.get(row.form) or functions[row.form]
-    value: Function = partial(at, path=path)
+    value = _value(path, words, functions)
     if path == "=":
         assert told is not None, row
         value, told = told, None

@@ -14,7 +14,6 @@ from capplan.report.pages.diff import (
     diff_page,
     signed_usd,
 )
-from capplan.report.pages.diff_values import diff_values
 from capplan.report.received.plan_diff import cents, parse_rise, plan_diff
 from capplan.report.received.plan_figures import plan_figures
 from capplan.report.render.json_text import json_text
@@ -313,7 +312,7 @@ def test_markdown_of_500_candidates_with_long_names_fits_a_comment(compared):
 
     assert len(text) <= MOST_CHARACTERS
     assert "more configurations changed: --format json has all" in text
-    assert len(json.loads(json_text(diff_values(diff)))["candidates"]) == 500
+    assert len(json.loads(json_text(diff_page(diff).values()))["candidates"]) == 500
 
 
 def test_the_configuration_that_is_best_now_is_marked(compared):
@@ -342,7 +341,8 @@ def test_no_name_is_taken_as_markup(compared):
 
 
 def test_json_adds_up_as_the_page_does(compared):
-    values = diff_values(compared(document(priced()), document(priced(replicas=5))))
+    page = diff_page(compared(document(priced()), document(priced(replicas=5))))
+    values = page.values()
 
     assert values["schema"] == "capplan.diff/1"
     assert values["usd_per_month_change"] == 40179.20

@@ -13,15 +13,8 @@ from capplan.planning.configure.scheduling import scheduling
 from capplan.planning.plan.plan import NOT_IN_THE_RESULT
 from capplan.report import sentences
 from capplan.report.charts.autoscale import figures
-from capplan.report.columns import (
-    Column,
-    at,
-    constant,
-    format_count,
-    format_share,
-    record,
-)
-from capplan.report.fields import fields
+from capplan.report.columns import format_count, format_share, record
+from capplan.report.fields import Function, fields
 from capplan.report.money import in_its_currency
 from capplan.report.page import Fact, Page, Section, Table, Tile, about
 from capplan.report.render.json_text import plain
@@ -32,6 +25,15 @@ SCHEMA = "capplan.autoscale/1"
 DIGEST = "document_digest"
 _PAYS = "pays up to"
 
+OF_RESULT: dict[str, Function] = {
+    "slo_text": lambda of: of.slo.describe(of.class_names),
+    "attainment_text": lambda of: of.slo.describe_targets(of.class_names),
+    "trace_sha256": lambda of: named_sha256(of.settings.trace),
+    "profiles_sha256": lambda of: named_sha256(of.settings.profiles),
+    "settings": lambda of: of.settings.document(NOT_IN_THE_RESULT),
+}
+"""What a result says of what was asked."""
+
 
 def _break_even(pair: tuple[float | None, float | None]) -> str:
     """Return the cold start up to which a policy pays."""
@@ -39,12 +41,6 @@ def _break_even(pair: tuple[float | None, float | None]) -> str:
     if low is None:
         return "never"
     return format_duration(low) if high is not None else f"> {format_duration(low)}"
-
-
-def _policy(bound: float | None) -> list[Column]:
-    """Return the figures of a policy, with the bound, which is of all."""
-    policy = fields("autoscale", break_even=_break_even)
-    return [*policy, constant("lower_bound_gpu_hours", bound)]
 
 
 LOSSES = fields("autoscale_loss")
@@ -76,7 +72,7 @@ def autoscale_page(result: Autoscaled) -> Page:
     note += "perfect knows the arrivals to come."
     columns = [
         each
-        for each in _policy(result.lower_bound_gpu_hours)
+        for each in fields("autoscale_policy", **_functions(result))
         if has_break_even or each.heading != _PAYS
     ]
     table = Table(columns, rows, note=note, style=style)
@@ -209,38 +205,15 @@ def _replica(configuration: Configuration) -> str:
 
 def autoscale_values(result: Autoscaled) -> dict[str, Any]:
     """Return the keys and values of ``autoscale.json``."""
-    bound, pool = result.lower_bound_gpu_hours, result.deployment.pool
-    policy = _policy(bound)
-    values = {
-        "schema": SCHEMA,
-        "gpu": pool.configuration.gpu or None,
-        "tp": pool.configuration.tp,
-        "layout": str(pool.configuration.layout),
-        "gpus_per_replica": pool.configuration.gpus,
-        "router": result.deployment.router,
-        "scheduler": pool.configuration.engine.scheduler,
-        "slo_text": result.slo.describe(result.class_names),
-        "attainment_text": result.slo.describe_targets(result.class_names),
-        "cold_start_s": result.cold_start_s,
-        "infeasible_reason": result.reason,
-        "best": None if result.best is None else result.best.name,
-        "replica_rate_per_s": at(result.sustained, "rate_per_s"),
-        "replica_in_flight": at(result.sustained, "in_flight"),
-        "replica_load_of": at(result.sustained, "replica_count"),
-        "lower_bound_gpu_hours": bound,
-        "lower_bound_window_s": at(result.bound, "window_s"),
-        "fixed": result.fixed and record(policy, result.fixed),
-        "policies": [record(policy, row) for row in result.policies],
-        "losses": [record(LOSSES, loss) for loss in result.losses],
-        "interrupted": result.interrupted,
-        "trace_source": result.trace_source,
-        "profile_note": pool.configuration.note,
-        "warnings": result.warnings,
-        "trace_sha256": named_sha256(result.settings.trace),
-        "profiles_sha256": named_sha256(result.settings.profiles),
-        "settings": result.settings.document(NOT_IN_THE_RESULT),
-    }
+    columns = fields("autoscale", **_functions(result), **OF_RESULT)
+    values = {"schema": SCHEMA, **record(columns, result)}
     return {**values, DIGEST: digest_of(values)}
+
+
+def _functions(result: Autoscaled) -> dict[str, Function]:
+    """Return those of a policy; the bound is of all policies."""
+    bound = result.lower_bound_gpu_hours
+    return {"break_even": _break_even, "lower_bound_gpu_hours": lambda row: bound}
 
 
 def digest_of(document: Mapping[str, Any]) -> str:

@@ -3,15 +3,15 @@
 from functools import partial
 from typing import Any
 
-from capplan.input_file import named_sha256
 from capplan.planning.budget.result import Budget, Month
 from capplan.planning.budget.settings import STATIC
-from capplan.planning.plan.plan import NOT_IN_THE_RESULT
 from capplan.report import sentences
 from capplan.report.charts.budget import budget_figures
-from capplan.report.columns import at, format_list, format_share, record
+from capplan.report.columns import format_list, format_share, record
+from capplan.report.fields import fields
 from capplan.report.money import in_its_currency
 from capplan.report.page import FILES, Fact, Page, Section, Table, Tile
+from capplan.report.pages.autoscale import OF_RESULT
 from capplan.report.pages.budget_columns import (
     ALTERNATIVES,
     ASSUMPTIONS,
@@ -274,60 +274,13 @@ def _ways_note(budget: Budget) -> str:
 
 def budget_values(budget: Budget) -> dict[str, Any]:
     """Return the keys and values of ``budget.json``."""
-    first = budget.by_rate
-    return {
-        "schema": SCHEMA,
-        "status": "infeasible" if budget.infeasible_reason else "feasible",
-        "infeasible_reason": budget.infeasible_reason or None,
-        "llm": budget.settings.llm,
-        "gpu": budget.configuration.gpu or None,
-        "tp": budget.configuration.tp,
-        "layout": str(budget.configuration.layout),
-        "gpus_per_replica": budget.configuration.gpus,
-        "launch_line": at(budget.launch, "line"),
-        "launch_notes": at(budget.launch, "notes"),
-        "slo_text": budget.slo.describe(budget.class_names),
-        "attainment_text": budget.slo.describe_targets(budget.class_names),
-        "provider": budget.prices.provider or None,
-        "node": budget.prices.node or None,
-        "gpus_per_node": budget.prices.gpus_per_node,
-        "usd_per_node_h": budget.prices.usd_per_node_h,
-        "spot_usd_per_node_h": budget.rent.spot,
-        "price_source": budget.prices.source,
-        "usd": budget.usd if budget.months else None,
-        "usd_owed_after": budget.usd_owed_after if budget.months else None,
-        "usd_prepaid_after": budget.usd_prepaid_after if budget.months else None,
-        "commitment_utilisation": budget.utilisation,
-        "commitment_coverage": budget.coverage,
-        "cold_start_s": budget.cold_start_s,
-        "hours_source": budget.curve.source,
-        "hours_are_typical": budget.curve.is_typical,
-        "days_seen": budget.curve.days,
-        "simulated_rates_per_s": first.rates_per_s,
-        "simulated_replicas": first.counts,
-        "workers_per_rate": at(first.law, "workers_per_rate"),
-        "workers_fixed": at(first.law, "workers_fixed"),
-        "no_law": first.no_law or None,
-        "months": [
-            {
-                **record(MONTHS, month),
-                "usd_by_commitment": month.bill.usd_by_commitment,
-                "nodes_by_hour": month.nodes,
-            }
-            for month in budget.months
-        ],
-        "commitments": [record(COMMITMENTS, use) for use in budget.commitments],
-        "alternatives": [record(ALTERNATIVES, row) for row in budget.alternatives],
-        "scenarios": [record(SCENARIOS, row) for row in budget.scenarios],
-        "fleets": [record(FLEETS, row) for row in budget.fleets],
-        "ways": [record(WAYS, row) for row in budget.ways],
-        "hours": [record(HOURS, row) for row in hour_rows(budget)],
-        "owned": budget.owned,
-        "assumptions": budget.assumptions,
-        "ladder_largest_fraction": budget.largest_fraction,
-        "trace_source": budget.trace_source,
-        "warnings": budget.warnings,
-        "trace_sha256": named_sha256(budget.settings.trace),
-        "profiles_sha256": named_sha256(budget.settings.profiles),
-        "settings": budget.settings.document(NOT_IN_THE_RESULT),
-    }
+    columns = fields(
+        "budget",
+        status=lambda of: "infeasible" if of.infeasible_reason else "feasible",
+        usd=lambda of: of.usd if of.months else None,
+        usd_owed_after=lambda of: of.usd_owed_after if of.months else None,
+        usd_prepaid_after=lambda of: of.usd_prepaid_after if of.months else None,
+        hours=lambda of: [record(HOURS, row) for row in hour_rows(of)],
+        **OF_RESULT,
+    )
+    return {"schema": SCHEMA, **record(columns, budget)}

@@ -6,7 +6,7 @@ import numpy as np
 
 from capplan.planning.budget.result import Budget, Month
 from capplan.planning.load.demand_curve import hour_name
-from capplan.report.columns import Column, column, format_share
+from capplan.report.columns import Column
 from capplan.report.fields import fields
 from capplan.units import format_usd
 
@@ -24,17 +24,12 @@ def _usd_of(month: Month) -> str:
     return format_usd(month.bill.usd) + ("*" if _is_starred(month) else "")
 
 
-def _pays_from(share: float) -> str:
-    """Return a utilisation that is reached, or never."""
-    return format_share(share) if share <= 1 else "never"
-
-
 MONTHS = fields("budget_month", usd=_usd_of)
 COMMITMENTS = fields("budget_commitment")
 ALTERNATIVES = fields("budget_alternative")
 SCENARIOS = fields("budget_scenario")
 FLEETS = fields("budget_fleet")
-WAYS = fields("budget_way", pays_from=_pays_from)
+WAYS = fields("budget_way")
 ASSUMPTIONS = fields(
     "budget_assumption",
     value=lambda row: row.value + "*" * (row.how == "assumed"),
@@ -42,26 +37,17 @@ ASSUMPTIONS = fields(
 HOURS = fields("budget_hour")
 
 
-def hour_rows(budget: Budget) -> list[dict[str, Any]]:
-    """Return the hours of a budget, as they come again."""
+def hour_rows(budget: Budget) -> list[tuple[Any, ...]]:
+    """Return the hours of a budget, as they come again: values of ``HOURS``."""
     if not budget.months:
         return []
     first, last = budget.months[0], budget.months[-1]
-    curve = budget.curve
+    curve, ends = budget.curve, (first.bill.committed_nodes, last.bill.committed_nodes)
     columns = (curve.peak_per_s, curve.mean_per_s, first.nodes, last.nodes)
     return [
-        {
-            "hour": hour,
-            "name": hour_name(hour, of_week=curve.is_typical),
-            "peak_per_s": float(peak),
-            "mean_per_s": float(mean),
-            "nodes_first_month": int(before),
-            "nodes_last_month": int(after),
-            "committed_first_month": first.bill.committed_nodes,
-            "committed_last_month": last.bill.committed_nodes,
-        }
-        for hour, (peak, mean, before, after) in enumerate(
-            zip(*map(np.asarray, columns), strict=True)
+        (hour, hour_name(hour, of_week=curve.is_typical), *of_hour, *ends)
+        for hour, of_hour in enumerate(
+            zip(*(np.asarray(each).tolist() for each in columns), strict=True)
         )
     ]
 
@@ -70,6 +56,6 @@ def node_columns(budget: Budget) -> tuple[Column, ...]:
     """Return the columns of the nodes of each hour, one for each month."""
 
     def of(month: Month) -> Column:
-        return Column(f"month_{month.month}", lambda row: int(month.nodes[row["hour"]]))
+        return Column(f"month_{month.month}", lambda row: int(month.nodes[row[0]]))
 
-    return (column("hour"), *map(of, budget.months))
+    return (HOURS[0], *map(of, budget.months))

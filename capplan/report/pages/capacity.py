@@ -13,7 +13,7 @@ from capplan.units import format_usd
 
 SCHEMA = "capplan.capacity/2"
 
-_FLEET = fields("capacity", tp=lambda row: row.pool.configuration.layout.degrees)
+_FLEET = fields("capacity_fleet", tp=lambda row: row.pool.configuration.layout.degrees)
 
 
 def capacity_page(capacity: Capacity) -> Page:
@@ -68,16 +68,4 @@ def _lead(best: Served) -> str:
 
 def capacity_values(capacity: Capacity) -> dict[str, Any]:
     """Return the best fleet by its keys, then all, by the keys of ``capacity.json``."""
-    rows = [record(_FLEET, row) for row in capacity.rows]
-    return {
-        "schema": SCHEMA,
-        **rows[0],
-        "think": capacity.think,
-        "trace_source": capacity.trace_source,
-        "rows": rows,
-        "excluded": [
-            {"gpu": row.gpu, "tp": row.tp, "layout": row.key[1], "reason": row.reason}
-            for row in capacity.excluded
-        ],
-        "warnings": capacity.warnings,
-    }
+    return {"schema": SCHEMA, **record(fields("capacity"), capacity)}

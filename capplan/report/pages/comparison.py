@@ -14,7 +14,6 @@ from capplan.report.charts.compare import figures
 from capplan.report.columns import Column, at, format_count, record
 from capplan.report.fields import fields
 from capplan.report.page import FILES, TERMINAL, Fact, Page, Section, Table
-from capplan.report.pages.candidates import pool_values
 from capplan.report.pages.system_columns import (
     AT_RATES,
     BINDING,
@@ -26,7 +25,6 @@ from capplan.report.pages.system_columns import (
     OF_USERS,
     OVERVIEW,
     PRICE,
-    curve_values,
     of_users,
 )
 
@@ -354,15 +352,7 @@ def comparison_values(comparison: Comparison) -> dict[str, Any]:
             "latency_source": hardware.latency_source,
             "profile_note": hardware.note,
         },
-        "systems": [
-            {
-                **record(columns, row),
-                "engine": row.engine,
-                "pools": pool_values(row.candidate),
-                "curve": [curve_values(served) for served in row.curve],
-            }
-            for row in comparison.systems
-        ],
+        "systems": [record(columns, row) for row in comparison.systems],
     }
     # The replicas stand with the hardware; the same comparison gives the same bytes.
     left_out = {*values, "replica_count", "runtime_s"}

@@ -13,7 +13,7 @@ from capplan.units import format_usd
 
 SCHEMA = "capplan.demand/2"
 
-_POINT = fields("demand")
+_POINT = fields("demand_point")
 _FAR = 2.0
 """Times the highest simulated rate beyond which an extrapolation is doubtful."""
 
@@ -68,39 +68,25 @@ def _extrapolated(demand: Demand, law: DemandLaw, rate: float) -> str:
 
 def demand_values(demand: Demand) -> dict[str, Any]:
     """Return the counts, the line and its extrapolations by their keys."""
+    columns = fields("demand", points=_points, extrapolated=_extrapolations)
+    return {"schema": SCHEMA, **record(columns, demand)}
+
+
+def _points(demand: Demand) -> list[dict[str, Any]]:
+    points = zip(demand.rates_per_s, demand.candidates, strict=True)
+    return [record(_POINT, point) for point in points]
+
+
+def _extrapolations(demand: Demand) -> list[dict[str, Any]]:
     law = demand.law
-    return {
-        "schema": SCHEMA,
-        "gpu": demand.configuration.gpu,
-        "tp": demand.configuration.tp,
-        "layout": str(demand.configuration.layout),
-        "gpus_per_replica": demand.configuration.gpus,
-        "scheduler": _scheduler(demand),
-        "points": [
-            record(_POINT, point)
-            for point in zip(demand.rates_per_s, demand.candidates, strict=True)
-        ],
-        **{
-            name: at(law, name)
-            for name in (
-                "workers_per_rate",
-                "workers_per_rate_interval",
-                "workers_fixed",
-                "workers_fixed_interval",
-                "linear_from_per_s",
-            )
-        },
-        "no_law": demand.no_law or None,
-        "extrapolated": [
-            {
-                "rate_per_s": rate,
-                "replica_count": law.workers(rate),
-                "replica_count_interval": workers_interval(law, rate),
-                "gpus": str(demand.pool_at(rate)),
-                "usd_per_month": usd_per_month([demand.pool_at(rate)]),
-            }
-            for rate in demand.extrapolated_per_s
-            if law is not None
-        ],
-        "warnings": demand.warnings,
-    }
+    return [
+        {
+            "rate_per_s": rate,
+            "replica_count": law.workers(rate),
+            "replica_count_interval": workers_interval(law, rate),
+            "gpus": str(demand.pool_at(rate)),
+            "usd_per_month": usd_per_month([demand.pool_at(rate)]),
+        }
+        for rate in demand.extrapolated_per_s
+        if law is not None
+    ]

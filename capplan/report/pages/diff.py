@@ -11,10 +11,10 @@ from capplan.report.columns import (
     format_count,
     format_share,
     plural,
+    record,
 )
 from capplan.report.fields import fields
 from capplan.report.page import Page, Section, Table
-from capplan.report.pages.diff_values import diff_values
 from capplan.report.received.diff_causes import Cause, price_text
 from capplan.report.received.plan_diff import (
     CandidateChange,
@@ -23,6 +23,8 @@ from capplan.report.received.plan_diff import (
     PlanDiff,
 )
 from capplan.report.render.markdown import markdown
+
+SCHEMA = "capplan.diff/1"
 
 MOST_CHARACTERS = 65_536
 """Characters that a comment on GitHub may have."""
@@ -69,8 +71,8 @@ def _page(diff: PlanDiff, most_rows: int) -> Page:
             _causes(diff.causes, most_rows),
             _candidates(diff, most_rows),
         ],
-        values=lambda: diff_values(diff),
-        csv={"diff.csv": Table(fields("diff"), diff.candidates)},
+        values=lambda: {"schema": SCHEMA, **record(fields("diff"), diff)},
+        csv={"diff.csv": Table(fields("diff_row"), diff.candidates)},
     )
 
 

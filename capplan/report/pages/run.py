@@ -44,8 +44,6 @@ METRICS = {
 STATISTICS = ("mean", *(f"p{level:g}" for level in PERCENTILES))
 """Headings of the statistics of each latency."""
 
-_FIELDS = fields("run")
-
 
 def run_page(run: Run) -> Page:
     """Return the page of a simulated deployment."""
@@ -88,26 +86,25 @@ def run_page(run: Run) -> Page:
 
 def run_values(run: Run) -> dict[str, Any]:
     """Return the keys and values of ``simulation.json``."""
-    judgement, simulation = run.judgement, run.simulation
-    totals = simulation.totals
-    values = {
-        "schema": SCHEMA,
-        "gpu": run.configuration.gpu or None,
-        **record(_FIELDS, run),
-        "slo_text": run.slo and run.slo.describe(simulation.class_names),
-        "latency": {
-            name: dict(zip(STATISTICS, judgement.percentiles[name], strict=True))
-            for name in METRICS
-            if name in judgement.percentiles
-        },
-        "quantile_levels": LEVELS,
-        "mean_prompt_tokens": totals.mean_prompt_tokens,
-        "mean_output_tokens": totals.mean_output_tokens,
-        **motion_values(run),
-    }
-    if simulation.times is None:  # percentiles come from a histogram
+    columns = fields(
+        "run",
+        slo_text=lambda of: of.slo and of.slo.describe(of.simulation.class_names),
+        latency=_latency,
+        quantile_levels=lambda of: LEVELS,
+    )
+    values = {"schema": SCHEMA, **record(columns, run), **motion_values(run)}
+    if run.simulation.times is None:  # percentiles come from a histogram
         values["percentile_error"] = RELATIVE_ERROR
     return values
+
+
+def _latency(run: Run) -> dict[str, dict[str, float]]:
+    known = run.judgement.percentiles
+    return {
+        name: dict(zip(STATISTICS, known[name], strict=True))
+        for name in METRICS
+        if name in known
+    }
 
 
 def _figures(run: Run) -> Sequence[Figure]:

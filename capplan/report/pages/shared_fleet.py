@@ -14,7 +14,7 @@ from capplan.planning.shared_fleet.result import SharedFleet, total_usd
 from capplan.planning.shared_fleet.share_nodes import JOINT
 from capplan.report import sentences
 from capplan.report.charts.nodes import node_figures
-from capplan.report.columns import format_cents, format_share
+from capplan.report.columns import format_cents, format_share, record
 from capplan.report.page import Fact, Page, Section, Table, Tile
 from capplan.report.pages.shared_fleet_rows import (
     ALIKE,
@@ -22,14 +22,13 @@ from capplan.report.pages.shared_fleet_rows import (
     HOURS,
     IDLE,
     MAP,
-    POOLS,
     TENANTS,
     WAYS,
     alike_rows,
     bill_rows,
     hour_rows,
     map_rows,
-    pool_row,
+    pool_fields,
     tenant_row,
 )
 from capplan.units import format_duration, format_usd
@@ -55,7 +54,7 @@ def shared_fleet_page(fleet: SharedFleet) -> Page:
         note="With spares for each pool. The bill is of the joint peak: replicas start "
         "and stop by the hour on nodes that are kept.",
     )
-    pools = Table(POOLS, [pool_row(fleet, pool) for pool in fleet.pools])
+    pools = Table(pool_fields(fleet), fleet.pools)
     tenants = Table(
         TENANTS,
         [tenant_row(p, i) for p in fleet.pools for i in range(len(p.tenants))],
@@ -214,18 +213,7 @@ def shared_fleet_values(fleet: SharedFleet) -> dict[str, Any]:
             for pool in fleet.pools
             for index, tenant in enumerate(pool.tenants)
         ],
-        "pools": [
-            {
-                **pool_row(fleet, pool),
-                "nodes_by_hour": pool.nodes.tolist(),
-                "replicas_by_hour": {
-                    tenant.name: row.tolist()
-                    for tenant, row in zip(pool.tenants, pool.replicas, strict=True)
-                },
-                "map": map_rows(pool),
-            }
-            for pool in fleet.pools
-        ],
+        "pools": [record(pool_fields(fleet), pool) for pool in fleet.pools],
         "warnings": fleet.warnings,
         "settings": fleet.settings.document({"out"}),
     }

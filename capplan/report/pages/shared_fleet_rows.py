@@ -15,7 +15,8 @@ from capplan.planning.shared_fleet.result import (
     total_usd,
 )
 from capplan.report import sentences
-from capplan.report.fields import fields
+from capplan.report.columns import Column, record
+from capplan.report.fields import Function, fields
 
 IDLE = "idle"
 """Who uses GPUs that are in no replica."""
@@ -23,7 +24,6 @@ IDLE = "idle"
 
 BILL = fields("fleet_bill")
 TENANTS = fields("fleet_llm")
-POOLS = fields("fleet_pool")
 WAYS = fields("fleet_way")
 HOURS = fields("fleet_hour")
 MAP = fields("fleet_map")
@@ -55,31 +55,36 @@ def _idle_of(fleet: SharedFleet, pool: SharedPool) -> list[BillLine]:
     return [line for line in fleet.idle if line.pool == pool.name]
 
 
-def pool_row(fleet: SharedFleet, pool: SharedPool) -> dict[str, Any]:
-    """Return the nodes of a pool and what is idle of them."""
-    idle = {line.why_idle: line.usd_per_month for line in _idle_of(fleet, pool)}
+def pool_fields(fleet: SharedFleet) -> tuple[Column, ...]:
+    """Return the figures of the nodes of a pool, and of what is idle of them."""
+
+    def idle_usd(why: str) -> Function:
+        return lambda pool: next(
+            line.usd_per_month for line in _idle_of(fleet, pool) if line.why_idle == why
+        )
+
+    return fields(
+        "fleet_pool",
+        separate_peak_nodes=lambda pool: sum(pool.separate),
+        mean_nodes=lambda pool: float(pool.nodes.mean()),
+        usd_per_node_h=_usd_per_node_h,
+        usd_per_month=lambda pool: pool.usd_per_month(
+            pool.joint_peak + pool.spares.count
+        ),
+        stranded_usd_per_month=idle_usd(STRANDED),
+        off_peak_usd_per_month=idle_usd(OFF_PEAK),
+        spares_usd_per_month=idle_usd(SPARES),
+        replicas_by_hour=lambda pool: {
+            tenant.name: row.tolist()
+            for tenant, row in zip(pool.tenants, pool.replicas, strict=True)
+        },
+        map=lambda pool: [record(MAP, row) for row in map_rows(pool)],
+    )
+
+
+def _usd_per_node_h(pool: SharedPool) -> float | None:
     hour = pool.usd_per_gpu_h
-    return {
-        "pool": pool.name,
-        "gpu": pool.gpu,
-        "provider": pool.provider,
-        "node": pool.node,
-        "gpus_per_node": pool.gpus_per_node,
-        "joint_peak_nodes": pool.joint_peak,
-        "separate_peak_nodes": sum(pool.separate),
-        "at_once_nodes": pool.at_once,
-        "mean_nodes": float(pool.nodes.mean()),
-        "nodes_without_rule": pool.peak_map.nodes_without_rule,
-        "peak_hour": pool.peak_hour,
-        "spare_nodes": pool.spares.count,
-        "spare_nodes_low": pool.spares.low,
-        "spare_nodes_high": pool.spares.high,
-        "usd_per_node_h": None if hour is None else hour * pool.gpus_per_node,
-        "usd_per_month": pool.usd_per_month(pool.joint_peak + pool.spares.count),
-        "stranded_usd_per_month": idle[STRANDED],
-        "off_peak_usd_per_month": idle[OFF_PEAK],
-        "spares_usd_per_month": idle[SPARES],
-    }
+    return None if hour is None else hour * pool.gpus_per_node
 
 
 def tenant_row(pool: SharedPool, index: int) -> dict[str, Any]:
@@ -101,7 +106,7 @@ def tenant_row(pool: SharedPool, index: int) -> dict[str, Any]:
     }
 
 
-def alike_rows(pool: SharedPool) -> list[dict[str, Any]]:
+def alike_rows(pool: SharedPool) -> list[tuple[Any, ...]]:
     """Return how many nodes hold the same replicas, the most common first."""
     texts = Counter(
         ", ".join(
@@ -112,27 +117,17 @@ def alike_rows(pool: SharedPool) -> list[dict[str, Any]]:
         )
         for node in pool.peak_map.nodes
     )
-    return [
-        {"pool": pool.name, "count": count, "text": text}
-        for text, count in texts.most_common()
-    ]
+    return [(pool.name, count, text) for text, count in texts.most_common()]
 
 
 def _of(tenant: Tenant, gpus: int) -> str:
     return f"{tenant.name} ({sentences.plural(gpus, 'GPU')})"
 
 
-def hour_rows(pool: SharedPool) -> list[dict[str, Any]]:
+def hour_rows(pool: SharedPool) -> list[tuple[Any, ...]]:
     """Return the replicas of each hour and LLM, with the nodes of all."""
     return [
-        {
-            "pool": pool.name,
-            "hour": hour,
-            "name": tenant.name,
-            "replicas": count,
-            "gpus": count * tenant.pool.gpus,
-            "nodes": nodes,
-        }
+        (pool.name, hour, tenant.name, count, count * tenant.pool.gpus, nodes)
         for hour, nodes in enumerate(pool.nodes.tolist())
         for tenant, count in zip(
             pool.tenants, pool.replicas[:, hour].tolist(), strict=True
@@ -140,16 +135,10 @@ def hour_rows(pool: SharedPool) -> list[dict[str, Any]]:
     ]
 
 
-def map_rows(pool: SharedPool) -> list[dict[str, Any]]:
+def map_rows(pool: SharedPool) -> list[tuple[Any, ...]]:
     """Return the node of each replica at the joint peak."""
     return [
-        {
-            "pool": pool.name,
-            "node_number": number + 1,
-            "name": pool.tenants[part.group].name,
-            "replica": part.replica + 1,
-            "gpus": part.gpus,
-        }
-        for number, node in enumerate(pool.peak_map.nodes)
+        (pool.name, number, pool.tenants[part.group].name, part.replica + 1, part.gpus)
+        for number, node in enumerate(pool.peak_map.nodes, 1)
         for part in node
     ]

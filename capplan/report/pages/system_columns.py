@@ -6,6 +6,7 @@ from typing import Any
 from capplan.planning.compare.equal_hardware import OperatingPoint
 from capplan.report.columns import Column, by_name, column, format_count, record
 from capplan.report.fields import fields
+from capplan.report.pages.candidates import pool_values
 from capplan.report.sentences import shares
 from capplan.units import format_duration
 
@@ -61,13 +62,24 @@ HELD, HELD_USERS, BINDING, *BUDGETS = fields("system_held")
 ASKED = column("rate_per_s", "asked/s", format_count)
 """Rate at which users ask, who wait for their answers."""
 
+
+def _curve_values(served: OperatingPoint) -> dict[str, Any]:
+    """Return the values of a system at one load by the names of their columns."""
+    users = {} if served.users is None else {"users": served.users}
+    return {**users, "rate_per_s": served.rate_per_s, **record(SERVED, served)}
+
+
 COLUMNS = (
     *PRICE,
     HELD,
     BINDING,
     *BUDGETS,
     *(each.within("served") for each in SERVED),
-    *fields("system_runs"),
+    *fields(
+        "system_runs",
+        pools=lambda row: pool_values(row.candidate),
+        curve=lambda row: list(map(_curve_values, row.curve)),
+    ),
 )
 """All columns of a system, in the order of the CSV."""
 
@@ -121,9 +133,3 @@ AT_RATES = (
 """Columns of a system at a rate, a pair of its name and a ``OperatingPoint``."""
 OF_USERS = (AT_RATES[0], column("users", path="1.users"), *AT_RATES[1:])
 """Those of a system with so many users."""
-
-
-def curve_values(served: OperatingPoint) -> dict[str, Any]:
-    """Return the values of a system at one load by the names of their columns."""
-    users = {} if served.users is None else {"users": served.users}
-    return {**users, "rate_per_s": served.rate_per_s, **record(SERVED, served)}
