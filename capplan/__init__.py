@@ -113,13 +113,7 @@ def share_nodes(*plans: Any, **settings: Any) -> "SharedFleet":
     ``plans`` are paths of ``plan.json``, or of folders with one; settings are those of
     ``capplan fleet``: ``trace``, ``availability``, ``repair``, ``failures``, ``shift``.
     """
-    from pathlib import Path
-
-    from capplan.planning.shared_fleet.settings import SharedFleetSettings
-    from capplan.report import to_files
-
-    paths = [Path(plan) for plan in plans]
-    return to_files.share_nodes(paths, SharedFleetSettings(**settings))[0]
+    return _answered("fleet", {"plans": plans, **settings})
 
 
 def budget(**settings: Any) -> "Budget":

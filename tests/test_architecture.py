@@ -55,8 +55,8 @@ def test_every_module_is_reached_from_a_command_or_from_the_package():
     reached: set[str] = set()
     waiting = ["capplan", "capplan.__main__", *STARTED_BY_NAME]
     for row in QUESTIONS.values():
-        for folder, place in (("planning", row.compute), ("report.pages", row.page)):
-            waiting.append(f"capplan.{folder}.{place}".partition(":")[0])
+        for place in (row.compute, f"report.pages.{row.page}"):
+            waiting.append(f"capplan.{place}".partition(":")[0])
     while waiting:
         name = waiting.pop()
         if name in modules and name not in reached:

@@ -35,14 +35,24 @@ def test_the_example_compares_its_degrees_in_a_search(capsys):
 
 def test_the_page_of_settings_is_made_from_them(monkeypatch):
     monkeypatch.syspath_prepend(str(EXAMPLES / "studies"))
-    from settings_page import COMMANDS, page
+    from settings_page import ARGUMENTS, COMMANDS, page
 
     text = (EXAMPLES.parent / "docs" / "settings.md").read_text(encoding="utf-8")
 
     assert text == page()
     for model in COMMANDS.values():
-        for name in model.model_fields:
+        for name in {*model.model_fields} - ARGUMENTS:
             assert f"| `--{name.replace('_', '-')}` |" in text
+
+
+def test_the_readmes_table_of_commands_is_made_from_their_help(monkeypatch):
+    monkeypatch.syspath_prepend(str(EXAMPLES / "studies"))
+    from settings_page import readme
+
+    text = (EXAMPLES.parent / "README.md").read_text(encoding="utf-8")
+
+    assert text == readme(text)
+    assert "| `capplan place` |" in text
 
 
 def test_the_same_purchase_costs_the_same_in_all_commands(monkeypatch):

@@ -23,12 +23,17 @@ def command_of(name: str) -> Callable[..., int]:
     def from_scenario(scenario: Scenario = None, **flags: Any) -> int:
         return answered(name, settings_from(question.model, scenario, flags))
 
+    def from_settings(**flags: Any) -> int:
+        return answered(name, settings_from(question.model, None, flags))
+
     def from_source(source: Source = None, **flags: Any) -> int:
         return answered(name, settings_of_source(question.model, source, flags))
 
-    command = from_source if question.takes_plan else from_scenario
+    command: Callable[..., int] = from_scenario
+    if question.takes_plan or question.argument:
+        command = from_source if question.takes_plan else from_settings
     command.__doc__ = cleandoc(question.text)
-    return with_settings(question.model)(command)
+    return with_settings(question.model, argument=question.argument)(command)
 
 
 def answered(name: str, settings: Settings) -> int:

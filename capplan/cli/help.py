@@ -11,8 +11,6 @@ HELP_FLAGS = {"help_option_names": ["-h", "--help"]}
 EXAMPLES = {
     **{name: row.example for name, row in QUESTIONS.items()},
     "init": "capplan init --llm Llama-3.1-8B --traffic 20 --slo ttft=1s,tpot=30ms",
-    "place": "capplan place --workload sharegpt --llm Llama-3.1-8B --gpu H100 --tp 1 "
-    "--rate 20 --slo tpot=30ms",
     "diff": "capplan diff before after --format md --fail-above 10%",
     "verify": "capplan verify out/plan.json",
     "export": "capplan export out/plan.json --to k8s --out deploy",

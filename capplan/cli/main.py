@@ -35,8 +35,6 @@ COMMANDS = {
     "init": ("init", "init_command", "Write a first scenario from three questions."),
     **{name: ("asked", name, row.summary) for name, row in QUESTIONS.items()},
     "what-if": ("what_if", "what_if_command", QUESTIONS["what-if"].summary),
-    "place": ("place", "place_command", "Place the requests of one moment."),
-    "fleet": ("fleet", "fleet_command", QUESTIONS["fleet"].summary),
     "diff": ("diff", "diff_command", "Compare two plans: cost, effects and causes."),
     "verify": ("verify", "verify_command", "Check the proof in a plan.json."),
     "export": ("export", "export_command", "Write a plan as a deployment."),
@@ -59,7 +57,7 @@ class LazyCommand(TyperCommand):
 
     def make_context(self, info_name: Any, args: Any, parent: Any = None, **extra: Any):
         """Import the command and parse its arguments."""
-        real = _load(str(self.name))
+        real = load_command(str(self.name))
         return real.make_context(info_name, args, parent=parent, **extra)
 
 
@@ -81,7 +79,8 @@ class LazyGroup(TyperGroup):
         return LazyCommand(cmd_name, help=text, short_help=text)
 
 
-def _load(name: str) -> Any:
+def load_command(name: str) -> Any:
+    """Return a command, imported."""
     module, attribute, _ = COMMANDS[name]
     loaded = import_module(f"capplan.cli.{module}")
     is_row = module == "asked"

@@ -3,6 +3,7 @@
 import inspect
 import types
 from collections.abc import Callable, Collection
+from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
 import typer
@@ -14,12 +15,11 @@ from capplan.settings import Settings
 
 
 def with_settings(
-    model: type[Settings], only: Collection[str] | None = None
+    model: type[Settings], only: Collection[str] | None = None, argument: str = ""
 ) -> Callable[[Callable[..., int]], Callable[..., int]]:
     """Add a flag for every setting that is not a parameter of the command.
 
-    With ``only``, for these of them.
-
+    With ``only``, for these of them; ``argument`` is one that stands without a flag.
     The command receives them as ``**flags``; a flag that is not given is None.
     """
 
@@ -27,7 +27,10 @@ def with_settings(
         own = named_parameters(command)
         taken = {parameter.name for parameter in own}
         names = [x for x in model.model_fields if only is None or x in only]
+        taken.add(argument)
         flags = [_flag(model, name) for name in names if name not in taken]
+        if argument:
+            flags.insert(0, _argument(model, argument))
         take(command, [*own, *flags])
         return command
 
@@ -71,6 +74,23 @@ def _flag(model: type[Settings], name: str) -> inspect.Parameter:
         inspect.Parameter.KEYWORD_ONLY,
         default=inspect.Parameter.empty if required else None,
         annotation=Annotated[kind if required else kind | None, option],
+    )
+
+
+def _argument(model: type[Settings], name: str) -> inspect.Parameter:
+    field = model.model_fields[name]
+    shown = field.json_schema_extra
+    assert isinstance(shown, dict)
+    several = str(shown["metavar"]).endswith("...")
+    argument = typer.Argument(
+        metavar=str(shown["metavar"]), help=field.description, show_default=False
+    )
+    kind: Any = list[Path] if several else Path | None
+    return inspect.Parameter(
+        name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=inspect.Parameter.empty if several else None,
+        annotation=Annotated[kind, argument],
     )
 
 

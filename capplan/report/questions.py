@@ -17,13 +17,14 @@ class Question:
     """
 
     settings: str  # class, in capplan.planning
-    compute: str  # function of the settings, in capplan.planning
+    compute: str  # function of the settings, in capplan
     result: str  # name of the class that it returns
     page: str  # function of the result, in capplan.report.pages
     summary: str  # in the list of commands
     example: str  # a command line to copy
     text: str = ""  # help of the command; empty: it has a file of its own in cli/
     takes_plan: bool = False  # a plan.json in place of a scenario
+    argument: str = ""  # setting that stands without a flag, in place of a scenario
     # how far it is, while it computes: function of the terminal; empty: not shown
     progress: str = "progress"
     may_stop: bool = False  # at Ctrl-C, with what is known so far
@@ -40,7 +41,7 @@ class Question:
 
     def computed(self, *given: Any) -> Any:
         """Return the result."""
-        return named(f"capplan.planning.{self.compute}")(*given)
+        return named(f"capplan.{self.compute}")(*given)
 
 
 def named(place: str) -> Any:
@@ -59,7 +60,7 @@ _ASKED = "--workload sharegpt --rate 20 --llm Llama-3.1-8B --gpu H100 --slo "
 QUESTIONS = {
     "plan": Question(
         "settings.plan:PlanSettings",
-        "plan.plan:plan",
+        "planning.plan.plan:plan",
         "Plan",
         "plan:plan_page",
         "Find the fewest GPUs that meet the SLOs.",
@@ -75,7 +76,7 @@ QUESTIONS = {
     ),
     "what-if": Question(
         "what_if.settings:WhatIfSettings",
-        "what_if.what_if:what_if",
+        "planning.what_if.what_if:what_if",
         "WhatIf",
         "what_if:what_if_page",
         "Plan for other traffic, objectives and LLMs.",
@@ -87,7 +88,7 @@ QUESTIONS = {
     ),
     "simulate": Question(
         "settings.plan:SimulateSettings",
-        "evaluate.run:simulate_deployment",
+        "planning.evaluate.run:simulate_deployment",
         "Run",
         "run:run_page",
         "Simulate one given deployment.",
@@ -102,7 +103,7 @@ QUESTIONS = {
     ),
     "search": Question(
         "settings.plan:SearchSettings",
-        "size.search:search",
+        "planning.size.search:search",
         "Search",
         "search:search_page",
         "Compare TP degrees without simulating.",
@@ -118,7 +119,7 @@ QUESTIONS = {
     ),
     "demand": Question(
         "settings.plan:DemandSettings",
-        "plan.demand:demand",
+        "planning.plan.demand:demand",
         "Demand",
         "demand:demand_page",
         "Plan at several arrival rates.",
@@ -128,7 +129,7 @@ QUESTIONS = {
     ),
     "capacity": Question(
         "settings.plan:CapacitySettings",
-        "size.capacity:capacity",
+        "planning.size.capacity:capacity",
         "Capacity",
         "capacity:capacity_page",
         "Find what a given fleet serves.",
@@ -145,7 +146,7 @@ QUESTIONS = {
     ),
     "autoscale": Question(
         "autoscale.settings:AutoscaleSettings",
-        "autoscale.autoscale:autoscale",
+        "planning.autoscale.autoscale:autoscale",
         "Autoscaled",
         "autoscale:autoscale_page",
         "Compare autoscalers with a fixed fleet.",
@@ -163,7 +164,7 @@ QUESTIONS = {
     ),
     "budget": Question(
         "budget.settings:BudgetSettings",
-        "budget.budget:budget",
+        "planning.budget.budget:budget",
         "Budget",
         "budget:budget_page",
         "Budget nodes over months of growth.",
@@ -180,7 +181,7 @@ QUESTIONS = {
     ),
     "compare": Question(
         "compare.settings:CompareSettings",
-        "compare.compare:compare",
+        "planning.compare.compare:compare",
         "Comparison",
         "comparison:comparison_page",
         "Compare serving systems.",
@@ -199,11 +200,36 @@ QUESTIONS = {
     ),
     "fleet": Question(
         "shared_fleet.settings:SharedFleetSettings",
-        "shared_fleet.share_nodes:share_nodes",
+        "report.received.planned_llms:share_planned",
         "SharedFleet",
         "shared_fleet:shared_fleet_page",
         "Put several LLMs on shared nodes.",
         "capplan fleet chat/plan.json code/plan.json --repair 24h --out out",
+        """Put the LLMs of several plans on shared nodes, and share the bill.
+
+        Nodes by the hour, packed so that each LLM of two replicas or more outlives any
+        one node; spares for all; what each LLM uses, and what is idle.
+        """,
+        argument="plans",
+        progress="",
+        schedulers=None,
+    ),
+    "place": Question(
+        "settings.place:PlaceSettings",
+        "planning.plan.placing:place",
+        "Placed",
+        "placement:placement_page",
+        "Place the requests of one moment.",
+        "capplan place --workload sharegpt --llm Llama-3.1-8B --gpu H100 --tp 1 "
+        "--rate 20 --slo tpot=30ms",
+        """Place the requests of a moment: fewest replicas, who goes where, what binds.
+
+        Exit code 0: placed; 2: wrong input; 3: no placement within --max-replicas.
+        """,
+        argument="snapshot",
+        progress="",
+        schedulers=None,
+        fails=lambda placed: placed.placement.assignment is None,
     ),
 }
 """In the order of the list of commands."""

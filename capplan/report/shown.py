@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup, escape
 
@@ -28,9 +28,10 @@ _ROW_PX = 400
 """Height of a row of charts with its title, legend and caption. [px]"""
 
 
-def page_of(result: Shown) -> Page:
+def page_of(result: Any) -> Page:
     """Return the page of a result."""
-    page: Page = named(f"capplan.report.pages.{question_of(result).page}")(result)
+    make = named(f"capplan.report.pages.{question_of(result).page}")
+    page: Page = make(*result) if isinstance(result, tuple) else make(result)
     return page
 
 

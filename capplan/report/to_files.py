@@ -17,7 +17,6 @@ from capplan.planning.plan.plan import plan as compute_plan
 from capplan.planning.plan.result import Plan
 from capplan.planning.settings.groups import OutputSettings
 from capplan.planning.settings.plan import PlanSettings, SimulateSettings
-from capplan.report.page import Page
 from capplan.report.questions import QUESTIONS
 from capplan.report.shown import page_of
 from capplan.report.writers.page_files import Written, write_page
@@ -29,8 +28,6 @@ from capplan.simulator.fleet.fleet import Stopped
 if TYPE_CHECKING:
     from capplan.planning.plan.placing import Placed
     from capplan.planning.settings.place import PlaceSettings
-    from capplan.planning.shared_fleet.result import SharedFleet
-    from capplan.planning.shared_fleet.settings import SharedFleetSettings
     from capplan.planning.what_if.what_if import WhatIf
 
 Result = TypeVar("Result")
@@ -40,7 +37,6 @@ def _computed(
     compute: Callable[..., Result],
     settings: OutputSettings,
     *watched: object,
-    page: Callable[[Any], Page] = page_of,
     also: Callable[[Result], Mapping[str, str | bytes]] = lambda result: {},
 ) -> tuple[Result, Written]:
     """Compute a result; write all files of its page into a folder, or none of them.
@@ -53,7 +49,7 @@ def _computed(
         return compute(settings, *watched), ()
     check_folder(settings.out)
     result = compute(settings, *watched)
-    return result, write_page(page(result), settings.out, also(result))
+    return result, write_page(page_of(result), settings.out, also(result))
 
 
 def plan(
@@ -134,39 +130,22 @@ def answer(name: str, settings: Any, *watched: Any) -> tuple[Any, Written]:
         return plan(settings, *watched)
     if name == "simulate":
         return simulate(settings, *watched)
+    if name == "place":
+        return place(settings)
     return _computed(QUESTIONS[name].computed, settings, *watched)
-
-
-def share_nodes(
-    plans: Sequence[Path], settings: "SharedFleetSettings"
-) -> "tuple[SharedFleet, Written]":
-    """Put the LLMs of plans on shared nodes, and write the files."""
-    from capplan.report.received.planned_llms import planned_llms
-
-    def compute(asked: "SharedFleetSettings") -> "SharedFleet":
-        shared: SharedFleet = QUESTIONS["fleet"].computed(
-            planned_llms(plans, asked.trace), asked
-        )
-        return shared
-
-    return _computed(compute, settings)
 
 
 def place(settings: "PlaceSettings") -> "tuple[Placed, Written]":
     """Place the requests of one moment; write the export and the files."""
     from capplan.placement.lp_export import write_model
     from capplan.placement.snapshot import write_snapshot
-    from capplan.planning.plan.placing import place as compute_placement
-    from capplan.report.pages.placement import placement_page
 
     _check_parent(settings.export)
-    placed, written = _computed(
-        compute_placement, settings, page=lambda placed: placement_page(*placed)
-    )
+    placed, written = _computed(QUESTIONS["place"].computed, settings)
     if settings.export is not None:
         path = Path(settings.export)
         write = write_model if path.suffix in (".lp", ".mps") else write_snapshot
-        write(placed[0], path)
+        write(placed.problem, path)
     return placed, written
 
 

@@ -1,46 +1,29 @@
 """Write the page of all settings, with the commands that read each.
 
-    python examples/studies/settings_page.py --docs docs/settings.md
+    python examples/studies/settings_page.py --docs docs/settings.md --readme README.md
 
-What it writes is the page as it should stand; the tests compare.
+The table of commands in the README is made too. What it writes is the page as it
+should stand; the tests compare.
 """
 
 import argparse
 from pathlib import Path
 
 from capplan.calibration.settings import FitSettings
-from capplan.planning.autoscale.settings import AutoscaleSettings
-from capplan.planning.budget.settings import BudgetSettings
-from capplan.planning.compare.settings import CompareSettings
-from capplan.planning.settings.place import PlaceSettings
-from capplan.planning.settings.plan import (
-    CapacitySettings,
-    DemandSettings,
-    OffersSettings,
-    PlanSettings,
-    SearchSettings,
-    SimulateSettings,
-)
-from capplan.planning.shared_fleet.settings import SharedFleetSettings
-from capplan.planning.what_if.settings import WhatIfSettings
+from capplan.cli.main import COMMANDS as MAIN
+from capplan.cli.main import load_command
+from capplan.planning.settings.plan import OffersSettings
 from capplan.profiling.settings import ProfileSettings
+from capplan.report.questions import QUESTIONS
 
 COMMANDS = {
-    "plan": PlanSettings,
-    "what-if": WhatIfSettings,
-    "simulate": SimulateSettings,
-    "search": SearchSettings,
-    "compare": CompareSettings,
-    "capacity": CapacitySettings,
-    "autoscale": AutoscaleSettings,
-    "budget": BudgetSettings,
-    "demand": DemandSettings,
-    "place": PlaceSettings,
+    **{name: row.model for name, row in QUESTIONS.items()},
     "prices": OffersSettings,
-    "fleet": SharedFleetSettings,
     "profile": ProfileSettings,
     "fit": FitSettings,
 }
+ROOT = Path(__file__).parents[2]
+ARGUMENTS = {row.argument for row in QUESTIONS.values()}
 BEGIN = """# Settings
 
 Each is a flag of the commands named, a key of their scenario files (with `_` for `-`)
@@ -54,7 +37,7 @@ def page() -> str:
     """Return the page, a table for each group of settings."""
     tables: dict[str, list[str]] = {}
     for (name, text), (panel, default, commands) in _rows().items():
-        flag = f"`--{name.replace('_', '-')}`"
+        flag = f"`{'' if name in ARGUMENTS else '--'}{name.replace('_', '-')}`"
         cells = (flag, text, default, ", ".join(commands))
         tables.setdefault(panel, []).append(f"| {' | '.join(cells)} |")
     parts = [BEGIN]
@@ -66,6 +49,24 @@ def page() -> str:
             + "\n"
         )
     return "\n".join(parts)
+
+
+def commands() -> str:
+    """Return the table of commands: what the help of each says first."""
+    lines = ["| command | what it does |", "|---|---|"]
+    for name in MAIN:
+        text = load_command(name).help.partition("\n")[0].removesuffix(".")
+        begin = name.replace("-", "_")
+        found = sorted(path.name for path in (ROOT / "docs").glob(f"{begin}*.md"))
+        more = f" ([more](docs/{found[0]}))" if found else ""
+        lines.append(f"| `capplan {name}` | {text}{more} |")
+    return "\n".join(lines) + "\n"
+
+
+def readme(text: str) -> str:
+    """Return a README with the table of commands as it should stand."""
+    before, head, rest = text.partition("| command | what it does |")
+    return before + commands() + rest[rest.index("\n\n") + 1 :] if head else text
 
 
 def _rows() -> dict[tuple[str, str], tuple[str, str, list[str]]]:
@@ -93,10 +94,15 @@ def _written(default: object) -> str:
 
 
 def main() -> None:
-    """Write the page."""
+    """Write the page, and the table of commands."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--docs", type=Path, required=True)
-    parser.parse_args().docs.write_text(page(), encoding="utf-8")
+    parser.add_argument("--readme", type=Path)
+    given = parser.parse_args()
+    given.docs.write_text(page(), encoding="utf-8")
+    if given.readme is not None:
+        text = given.readme.read_text(encoding="utf-8")
+        given.readme.write_text(readme(text), encoding="utf-8")
 
 
 if __name__ == "__main__":

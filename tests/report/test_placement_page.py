@@ -12,6 +12,7 @@ from capplan.placement.mip import solve
 from capplan.placement.problem import PlacementProblem
 from capplan.placement.replica import affine_replica
 from capplan.placement.result import Placement, Status
+from capplan.planning.plan.placing import Placed
 from capplan.planning.settings.place import PlaceSettings
 from capplan.report import to_files
 from capplan.report.pages.placement import (
@@ -112,7 +113,7 @@ def test_results_and_export_are_written_where_the_settings_say(
 ):
     monkeypatch.setattr(
         "capplan.planning.plan.placing.place",
-        lambda _: (problem, solve(problem)),
+        lambda _: Placed(problem, solve(problem)),
     )
     settings = PlaceSettings(out=tmp_path / "out", export=tmp_path / "model.lp")
 

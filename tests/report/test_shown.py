@@ -175,7 +175,7 @@ def test_what_a_row_of_the_questions_names_is_there(name):
 
     page = named(f"capplan.report.pages.{row.page}")
 
-    assert callable(named(f"capplan.planning.{row.compute}"))
+    assert callable(named(f"capplan.{row.compute}"))
     assert page.__annotations__["return"] in (Page, "Page")
     assert row.model.model_fields
     assert row.example.startswith(f"capplan {name} ")

@@ -3,7 +3,7 @@
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -40,17 +40,23 @@ _FILLED = 3.0
 """Stays of a request after which a fleet that began empty is full."""
 
 
-Placed = tuple[PlacementProblem, Placement]
+class Placed(NamedTuple):
+    """A placement, and the problem that it solves."""
+
+    problem: PlacementProblem
+    placement: Placement
 
 
 def place(settings: PlaceSettings) -> Placed:
     """Return the placement problem that the settings describe, and its solution."""
     problem = placement_problem(settings)
     if settings.solver in SOLVERS:
-        return problem, solve(
+        found = solve(
             problem, settings.solver, settings.time_limit_s, seed=settings.seed
         )
-    return problem, _place_by_heuristic(problem, settings.solver, settings.seed)
+    else:
+        found = _place_by_heuristic(problem, settings.solver, settings.seed)
+    return Placed(problem, found)
 
 
 def placement_problem(settings: PlaceSettings) -> PlacementProblem:

@@ -23,7 +23,10 @@ class PlaceSettings(
     """Settings of the placement of one heartbeat."""
 
     snapshot: PathText | None = setting(
-        None, PLACEMENT, "FILE", "State of a fleet, .json or .csv."
+        None,
+        PLACEMENT,
+        "SNAPSHOT",
+        "State of a fleet, .json or .csv; or give --trace or --workload.",
     )
     at: str = setting(
         "peak", PLACEMENT, "TIME", "Heartbeat of the trace: peak, or a time as 3600s."

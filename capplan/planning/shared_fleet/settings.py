@@ -61,6 +61,9 @@ class SharedFleetSettings(OutputSettings, RepairSettings, GpuFileSettings):
         gt=0,
         lt=1,
     )
+    plans: tuple[PathText, ...] = setting(
+        (), WORKLOAD, "PLAN...", "plan.json, or a folder with one."
+    )
     trace: Annotated[tuple[PathText, ...], BeforeValidator(parts)] = setting(
         (),
         WORKLOAD,

@@ -215,5 +215,5 @@ def shared_fleet_values(fleet: SharedFleet) -> dict[str, Any]:
         ],
         "pools": [record(pool_fields(fleet), pool) for pool in fleet.pools],
         "warnings": fleet.warnings,
-        "settings": fleet.settings.document({"out"}),
+        "settings": fleet.settings.document({"out", "plans"}),
     }

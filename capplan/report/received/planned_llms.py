@@ -17,6 +17,9 @@ from capplan.planning.settings.plan import PlanSettings
 from capplan.planning.settings.traffic import TrafficSettings
 from capplan.planning.shared_fleet.planned_llm import PlannedLlm, PlannedPool
 from capplan.planning.shared_fleet.replicas_by_hour import WINDOW_S
+from capplan.planning.shared_fleet.result import SharedFleet
+from capplan.planning.shared_fleet.settings import SharedFleetSettings
+from capplan.planning.shared_fleet.share_nodes import share_nodes
 from capplan.report.received.allowed import NotThereError, received
 from capplan.report.received.plan_document import plan_path, read_plan, refuse_changed
 from capplan.report.received.plan_record import Count, Record, checked
@@ -54,6 +57,12 @@ class _Pool(Record):
 
 class _Best(Record):
     pools: list[_Pool] | None = None
+
+
+def share_planned(settings: SharedFleetSettings) -> SharedFleet:
+    """Return the LLMs of the plans that settings name, on shared nodes."""
+    paths = [Path(plan) for plan in settings.plans]
+    return share_nodes(planned_llms(paths, settings.trace), settings)
 
 
 def planned_llms(paths: Sequence[Path], traces: Sequence[str] = ()) -> list[PlannedLlm]:
