@@ -14,7 +14,7 @@ from capplan.fleet.node_map import Group, NodeMap, node_map
 from capplan.fleet.price import Price
 from capplan.planning.money.cost import HOURS_PER_MONTH
 from capplan.planning.money.spares import Spares, spares_at
-from capplan.planning.shared_fleet.planned_llm import PlannedLlm
+from capplan.planning.shared_fleet.planned_llm import PlannedLlm, PlannedPool
 from capplan.planning.shared_fleet.replicas_by_hour import (
     folded,
     repeated,
@@ -72,10 +72,7 @@ def _usd_of_replicas(
     pools = [(llm, pool) for llm in llms for pool in llm.pools]
     if any(pool.price is None for _, pool in pools):
         return None
-    rows = []
-    for llm, pool in pools:
-        row = replicas_by_hour(pool.replica_count, curves.get(llm.name, np.ones(1)))
-        rows.append(repeated(row, hours).tolist())
+    rows = [_replicas(llm, pool, curves, hours).tolist() for llm, pool in pools]
     most = 0.0
     for counts in dict.fromkeys(zip(*rows, strict=True)):
         groups: dict[str, list[Replicas]] = defaultdict(list)
@@ -85,6 +82,13 @@ def _usd_of_replicas(
         usd = sum(bill.usd_per_h for group in groups.values() for bill in paid(group))
         most = max(most, usd)
     return HOURS_PER_MONTH * most
+
+
+def _replicas(
+    llm: PlannedLlm, pool: PlannedPool, curves: dict[str, np.ndarray], hours: int
+) -> np.ndarray:
+    shares = curves.get(llm.name, np.ones(1))
+    return repeated(replicas_by_hour(pool.replica_count, shares), hours)
 
 
 def _shifts(
@@ -169,11 +173,7 @@ def _shared(
     price, gpu = tenants[0].pool.price, tenants[0].pool.gpu
     known = None if price is None else price.gpus_per_node
     size = known or catalog_gpu(gpu).max_gpus_per_node
-    rows = []
-    for llm, pool in ((tenant.llm, tenant.pool) for tenant in tenants):
-        shares = curves.get(llm.name, np.ones(1))
-        row = replicas_by_hour(pool.replica_count, shares)
-        rows.append(repeated(row, hours))
+    rows = [_replicas(tenant.llm, tenant.pool, curves, hours) for tenant in tenants]
     replicas = np.array(rows, np.int64)
     maps: dict[tuple[int, ...], NodeMap] = {}
 
@@ -189,19 +189,13 @@ def _shared(
     in_use = np.array([tenant.pool.gpus for tenant in tenants]) @ replicas
     peak_hour = int(np.lexsort((-in_use, -nodes))[0])
     most = [tenant.pool.replica_count for tenant in tenants]
+
+    def alone(name: str) -> int:
+        counts = [t.pool.replica_count * (t.llm.name == name) for t in tenants]
+        return len(packed(counts).nodes)
+
     names = dict.fromkeys(tenant.llm.name for tenant in tenants)
-    separate = tuple(
-        len(
-            packed(
-                [
-                    n if tenant.llm.name == name else 0
-                    for tenant, n in zip(tenants, most, strict=True)
-                ]
-            ).nodes
-        )
-        for name in names
-    )
-    at_once = len(packed(most).nodes)
+    separate, at_once = tuple(map(alone, names)), len(packed(most).nodes)
     return SharedPool(
         gpu,
         "" if price is None else price.provider,
@@ -248,23 +242,17 @@ def _bill(pool: SharedPool) -> list[BillLine]:
 
 def _arrangements(pools: Sequence[SharedPool]) -> list[Arrangement]:
     """Return the nodes of each way to run the LLMs, the dearest first."""
-    ways: dict[str, list[tuple[SharedPool, float, int]]] = {
-        APART: [
-            (pool, sum(pool.separate), sum(s.count for s in pool.spares_separate))
-            for pool in pools
-        ],
-        AT_ONCE: [(pool, pool.at_once, pool.spares_at_once.count) for pool in pools],
-        JOINT: [(pool, pool.joint_peak, pool.spares.count) for pool in pools],
-        BY_HOUR: [
-            (pool, float(pool.nodes.mean()), pool.spares.count) for pool in pools
-        ],
+    ways: dict[str, Callable[[SharedPool], tuple[float, int]]] = {
+        APART: lambda p: (sum(p.separate), sum(s.count for s in p.spares_separate)),
+        AT_ONCE: lambda p: (p.at_once, p.spares_at_once.count),
+        JOINT: lambda p: (p.joint_peak, p.spares.count),
+        BY_HOUR: lambda p: (float(p.nodes.mean()), p.spares.count),
     }
     found = []
-    for name, rows in ways.items():
-        bills = [pool.usd_per_month(nodes + spares) for pool, nodes, spares in rows]
+    for name, counted in ways.items():
+        nodes, spares = zip(*map(counted, pools), strict=True)
+        bills = [p.usd_per_month(sum(counted(p))) for p in pools]
         priced = [usd for usd in bills if usd is not None]
         usd = math.fsum(priced) if len(priced) == len(bills) else None
-        nodes = sum(count for _, count, _ in rows)
-        spares = sum(count for _, _, count in rows)
-        found.append(Arrangement(name, nodes, spares, usd))
+        found.append(Arrangement(name, sum(nodes), sum(spares), usd))
     return found
