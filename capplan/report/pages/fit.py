@@ -9,7 +9,8 @@ from capplan.calibration.fit_profile import Fitted, PointsFit
 from capplan.latency.fit import Fit
 from capplan.latency.rank_fit import RanksFit
 from capplan.report.charts.profile import profile_figures
-from capplan.report.columns import column, format_count, record
+from capplan.report.columns import record
+from capplan.report.fields import fields
 from capplan.report.page import Page, Section, Table
 from capplan.report.pages.profiles import (
     decodes_table,
@@ -94,17 +95,8 @@ def _values(profile: dict[str, Any], tables: list[Table]) -> dict[str, Any]:
 
 def forms_table(fitted: Fit) -> Table:
     """Return the forms that were tried, and why one was chosen."""
-    forms = (
-        column("part", "part", justify="left"),
-        column("form", "form", justify="left"),
-        column("coefficients", "free"),
-        column("held_out_points", "unseen points", format_error),
-        column("held_out_groups", "unseen sizes", format_error),
-        column("chosen"),
-        column("reason", "", justify="left"),
-    )
     return Table(
-        forms,
+        fields("fit_form", error=format_error),
         fitted.scores,
         title="forms",
         style=lambda score: "best" if score.chosen else "",
@@ -140,16 +132,9 @@ def _of_sweep(fitted: "SweepProfile") -> tuple[list[Table], list[str]]:
         )
     ]
     at_a_rate = any(point.rate_per_s is not None for point in fitted.points)
-    signed = "{:+.1%}".format
-    of_tests = (
-        column("isl", "isl", format_count),
-        column("osl", "osl", format_count),
-        column("concurrency", "users", format_count),
-        *([column("rate_per_s", "requests/s", format_count)] if at_a_rate else []),
-        column("measured", "measured", justify="left"),
-        column("calibrated", "calibrated", signed),
-        column("left_out", "left out, predicted", signed),
-    )
+    of_tests = [
+        each for each in fields("fit_test") if at_a_rate or each.name != "rate_per_s"
+    ]
     values = [
         {
             "value": name,
@@ -163,22 +148,11 @@ def _of_sweep(fitted: "SweepProfile") -> tuple[list[Table], list[str]]:
         )
         if error  # else it was not fitted
     ]
-    of_values = (
-        column("value", "value", justify="left"),
-        column("of", "of", justify="left", leaves=1),
-        column("fitted", "fitted", told=partial(_in_unit, name="fitted")),
-        column(
-            "standard_error",
-            "± standard error",
-            told=partial(_in_unit, name="standard_error"),
-        ),
-        column(
-            "is_determined",
-            "known",
-            told=lambda row: (
-                "yes" if row["is_determined"] else "near the shipped value"
-            ),
-        ),
+    of_values = fields(
+        "fit_value",
+        fitted=partial(_in_unit, name="fitted"),
+        standard_error=partial(_in_unit, name="standard_error"),
+        determined=lambda is_so: "yes" if is_so else "near the shipped value",
     )
     off = abs(fitted.held_out - 1)
     note = (
@@ -215,16 +189,10 @@ def _of_served(fitted: "ServedFit") -> tuple[list[Table], list[str]]:
             strict=True,
         )
     ]
-    columns = (
-        column("coefficient", "coefficient", justify="left"),
-        column("of", "of", justify="left"),
-        column("value_s", "µs", _micro),
-        column("standard_error_s", "± standard error", _micro),
-        column(
-            "is_identified",
-            "identified",
-            told=lambda row: "yes" if row["is_identified"] else "not by this run",
-        ),
+    columns = fields(
+        "fit_coefficient",
+        micro=_micro,
+        identified=lambda is_so: "yes" if is_so else "not by this run",
     )
     failed = f", {run.failed} failed" if run.failed else ""
     notes = [

@@ -11,7 +11,8 @@ from capplan.placement.load import ReplicaLoad, replica_loads
 from capplan.placement.problem import PlacementProblem, kv_over_iterations
 from capplan.placement.result import Placement, Status
 from capplan.report.charts.svg_chart import COLOURS, Axis, Line, Rule, chart
-from capplan.report.columns import DASH, Column, column, format_count, format_share
+from capplan.report.columns import DASH, column, format_count, format_share
+from capplan.report.fields import fields
 from capplan.report.page import Fact, Figure, Page, Section, Table
 from capplan.report.sentences import plural
 from capplan.units import format_duration
@@ -77,40 +78,16 @@ def _whole(tokens: float) -> str:
     return format_count(round(tokens))
 
 
-_LOADS = (
-    column("replica", "replica"),
-    column("requests", "requests"),
-    column("new_requests", "new"),
-    Column(
-        "",
-        _share("context_tokens", "context_limit_tokens", _whole),
-        "decode SLO (b)",
-        is_wide=True,
-    ),
-    Column(
-        "",
-        _share("prefill_s", "prefill_limit_s", format_duration),
-        "prefill (c, d)",
-        is_wide=True,
-    ),
-    Column(
-        "",
-        _share("kv_peak_tokens", "kv_capacity_tokens", _whole),
-        "KV (e)",
-        is_wide=True,
-    ),
+_LOADS = fields(
+    "load",
+    **{
+        "decode SLO (b)": _share("context_tokens", "context_limit_tokens", _whole),
+        "prefill (c, d)": _share("prefill_s", "prefill_limit_s", format_duration),
+        "KV (e)": _share("kv_peak_tokens", "kv_capacity_tokens", _whole),
+    },
 )
-
-_REQUESTS = tuple(
-    column(name)
-    for name in (
-        "name",
-        "replica",
-        "prompt_tokens",
-        "predicted_output_tokens",
-        "generated_tokens",
-    )
-)
+_TOKENS = ("prompt_tokens", "predicted_output_tokens", "generated_tokens")
+_REQUESTS = tuple(map(column, ("name", "replica", *_TOKENS)))
 
 
 def placement_page(problem: PlacementProblem, placement: Placement) -> Page:
