@@ -1,6 +1,6 @@
 """Trace formats, detected from what a file holds.
 
-Those with columns of token counts are lines of ``FORMATS`` in ``formats``. One that
+Those with columns of token counts stand in ``data/formats.yaml``. One that
 holds texts is a module with ``knows(first)``, whether the first row of a file is of
 its format, and ``read(path, options)``, which returns the trace.
 """

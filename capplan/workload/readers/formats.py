@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from capplan.errors import InputError
+from capplan.input_file import parse_yaml, read_text
 from capplan.workload.readers import requests
 from capplan.workload.readers.cells import parsed
 from capplan.workload.readers.columns import NAMES, columns_among
@@ -27,18 +28,16 @@ FirstRow = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Format:
-    """A source of requests whose columns are known."""
+    """A source of requests whose columns are known; see ``data/formats.yaml``."""
 
-    what: str  # one sentence
+    what: str
     knows: Callable[[FirstRow], bool]
-    # names, best first; none is guessed where the last is empty
     columns: Mapping[str, str] = field(default_factory=dict)
-    is_guessed: bool = True  # columns that are not said may be guessed
-    also: Mapping[str, str | None] = field(default_factory=dict)  # columns that the
-    # functions below read, with their dtype
-    from_zero: bool = False  # the first request arrives at 0 s
+    is_guessed: bool = True
+    also: Mapping[str, str | None] = field(default_factory=dict)
+    from_zero: bool = False
     note: str = ""
-    block_tokens: int = 0  # of a block of ``hash_ids``
+    block_tokens: int = 0
     arrivals: Callable[[np.ndarray, int, Notes], np.ndarray] | None = None
     sessions: Callable[[Table, np.ndarray], np.ndarray] | None = None
     check: Callable[[Table, Notes], None] | None = None
@@ -75,7 +74,6 @@ def _has(*names: str) -> Callable[[FirstRow], bool]:
     return lambda first: first.keys() >= set(names)
 
 
-_HASHED = {"prompt_tokens": "input_length", "output_tokens": "output_length"}
 _STAMPED = ("timestamp", "input_length", "output_length")
 
 
@@ -110,8 +108,10 @@ def _images(table: Table, notes: Notes) -> None:
 
 _CLAUDE_OUTPUT = "message.usage.output_tokens"
 _CLAUDE_PREFIX = "message.usage.cache_read_input_tokens"
-_CLAUDE_ALSO: dict[str, str | None] = {"timestamp": None, _CLAUDE_PREFIX: None}
-_CLAUDE_ALSO |= dict.fromkeys(("message.id", "uuid", "parentUuid"), "category")
+
+
+def _is_opentelemetry(first: FirstRow) -> bool:
+    return any("startTimeUnixNano" in name or "gen_ai." in name for name in first)
 
 
 def _is_claude_code(first: FirstRow) -> bool:
@@ -146,127 +146,26 @@ def _answers_once(table: Table, notes: Notes) -> Table:
     return Table(table.path, frame).select(kept.to_numpy(bool))
 
 
-FORMATS = {
-    "azure": Format(
-        "Azure's LLM inference traces of 2023, 2024 and 2025 (AzurePublicDataset).",
-        _has("TIMESTAMP", "ContextTokens", "GeneratedTokens"),
-        {
-            "arrival_s": "TIMESTAMP",
-            "prompt_tokens": "ContextTokens",
-            "output_tokens": "GeneratedTokens",
-        },
-        is_guessed=False,
-        also={"NumImages": None},
-        from_zero=True,
-        check=_images,
-    ),
-    "burstgpt": Format(
-        "BurstGPT: whole seconds, failures with no response tokens (HPMLL/BurstGPT).",
-        _has("Timestamp", "Request tokens", "Response tokens"),
-        {
-            "arrival_s": "Timestamp",
-            "prompt_tokens": "Request tokens",
-            "output_tokens": "Response tokens",
-            "class": "Log Type",
-            "session": "Session ID",
-        },
-        is_guessed=False,
-        from_zero=True,
-        note="arrivals are whole seconds in this source",
-    ),
-    "qwen-bailian": Format(
-        "Qwen-Bailian's usage traces: seconds, prompts as hashed 16-token blocks.",
-        _has("chat_id", *_STAMPED),
-        {"arrival_s": "timestamp", "class": "type", **_HASHED},
-        is_guessed=False,
-        also={"hash_ids": None, "chat_id": "category", "parent_chat_id": "category"},
-        from_zero=True,
-        block_tokens=16,
-        sessions=chat_sessions,
-    ),
-    "ragpulse": Format(
-        "RAGPulse: seconds as text, prompts of named parts (flashserve/RAGPulse).",
-        _is_ragpulse,
-        {"arrival_s": "timestamp", "session": "session_id", **_HASHED},
-        is_guessed=False,
-        from_zero=True,
-        note="what prompts share of their passages is not read",
-    ),
-    "mooncake": Format(
-        "Mooncake's traces: milliseconds, prompts as hashed 512-token blocks.",
-        _is_mooncake,
-        {"arrival_ms": "timestamp", **_HASHED},
-        is_guessed=False,
-        also={"hash_ids": None},
-        from_zero=True,
-        block_tokens=512,
-        arrivals=arrivals_in_buckets,
-    ),
-    "langfuse": Format(
-        "Langfuse's observations, of its API or its export; generations are requests.",
-        _has("type", "startTime", "level"),
-        {
-            "prompt_tokens": "usage.input|inputUsage|promptTokens|usageDetails.input",
-            "output_tokens": (
-                "usage.output|outputUsage|completionTokens|usageDetails.output"
-            ),
-            **{"kind": "type", "status": "level", "session": "sessionId"},
-        },
-    ),
-    "langsmith": Format(
-        "LangSmith's runs; those of type llm are requests.",
-        _has("run_type", "start_time"),
-        {"kind": "run_type", "session": "thread_id|"},  # session_id is the project
-    ),
-    "litellm": Format(
-        "LiteLLM's spend logs (LiteLLM_SpendLogs, /spend/logs).",
-        _has("call_type", "startTime", "prompt_tokens", "completion_tokens"),
-        {"kind": "call_type", "status": "status"},
-    ),
-    "bedrock": Format(
-        "Amazon Bedrock's invocation logs, of which the first may have failed.",
-        _has("schemaType", "modelId", "operation"),
-        {
-            "arrival_s": "timestamp",
-            "prompt_tokens": "input.inputTokenCount",
-            "output_tokens": "output.outputTokenCount",
-            **{"class": "modelId", "error": "errorCode", "kind": ""},
-        },
-    ),
-    "opentelemetry": Format(
-        "OpenTelemetry's spans of generative AI: OTLP JSON, or a flat table of them.",
-        lambda first: any("startTimeUnixNano" in at or "gen_ai." in at for at in first),
-        {
-            "arrival_ns": "startTimeUnixNano",
-            "prompt_tokens": "gen_ai.usage.input_tokens|gen_ai.usage.prompt_tokens",
-            "output_tokens": (
-                "gen_ai.usage.output_tokens|gen_ai.usage.completion_tokens"
-            ),
-            "class": "gen_ai.request.model",
-            "kind": "gen_ai.operation.name",
-            **{"status": "status.code", "error": "error.type"},
-            "session": "gen_ai.conversation.id",
-        },
-    ),
-    "claude-code": Format(
-        "Claude Code's logs (~/.claude/projects): a line for each part of an answer.",
-        _is_claude_code,
-        {
-            "arrival_s": "timestamp",
-            "prompt_tokens": "message.usage.input_tokens",
-            "output_tokens": _CLAUDE_OUTPUT,
-            "class": "message.model",
-            "session": "sessionId",
-            "prefix_tokens": _CLAUDE_PREFIX,
-        },
-        is_guessed=False,
-        also=_CLAUDE_ALSO,
-        note="tokens that the provider read from its cache are a prefix of the session",
-        tidy=_answers_once,
-    ),
-    "csv": Format(
-        "Columns by their names, of a CSV, JSON lines, a JSON array or Parquet.",
-        _is_plain,
-    ),
+_FUNCTIONS: dict[str, dict[str, Any]] = {
+    "azure": {"check": _images},
+    "qwen-bailian": {"sessions": chat_sessions},
+    "ragpulse": {"knows": _is_ragpulse},
+    "mooncake": {"knows": _is_mooncake, "arrivals": arrivals_in_buckets},
+    "opentelemetry": {"knows": _is_opentelemetry},
+    "claude-code": {"knows": _is_claude_code, "tidy": _answers_once},
+    "csv": {"knows": _is_plain},
 }
+
+
+def _formats() -> dict[str, Format]:
+    """Return the formats as ``data/formats.yaml`` declares them."""
+    path = Path(__file__).parent / "data/formats.yaml"
+    found = {}
+    for name, declared in parse_yaml(path, read_text(path))[0].items():
+        knows = _has(*declared.pop("has", ()))
+        found[name] = Format(**{"knows": knows} | declared | _FUNCTIONS.get(name, {}))
+    return found
+
+
+FORMATS = _formats()
 """Formats by name, in the order in which they are tried."""
