@@ -82,8 +82,8 @@ class Rules(NamedTuple):
     keyed: bool = False  # it sends requests of a session or prefix group to one replica
 
 
-def indices(names: Iterable[str]) -> Any:
-    """Return the index of each name, as compiled policies read them.
+def indices(names: Iterable[str], first: int = 0) -> Any:
+    """Return the index of each name, from ``first`` on, as compiled policies read them.
 
     Examples
     --------
@@ -92,7 +92,7 @@ def indices(names: Iterable[str]) -> Any:
     1
     """
     fields = tuple(names)
-    return namedtuple("indices", fields)(*range(len(fields)))
+    return namedtuple("indices", fields)(*range(first, first + len(fields)))
 
 
 @dataclass(frozen=True)
@@ -124,22 +124,28 @@ class Policy:
         return f"{self.name}:{','.join(texts)}" if texts else self.name
 
 
-def policy_module(
-    family: str, name: str, table: Mapping[str, str], package: str
-) -> ModuleType:
-    """Return the module of a policy; ``table`` has the files of its family by name.
+class Family(NamedTuple):
+    """Policies of a kind, one file each, with their ``RULES``."""
 
-    Raises
-    ------
-    InputError
-        When the family has none of that name.
-    """
-    if name not in table:
-        raise InputError(
-            f"{family} {name!r} is not known{nearest(name, table)}; expected one of "
-            f"{', '.join(sorted(table))}"
-        )
-    return import_module(f"{package}.{table[name]}")
+    kind: str
+    files: Mapping[str, str]  # by the names of the policies
+    package: str
+
+    def module(self, name: str) -> ModuleType:
+        """Return the module of the named policy."""
+        if name not in self.files:
+            raise InputError(
+                f"{self.kind} {name!r} is not known{nearest(name, self.files)}; "
+                f"expected one of {', '.join(sorted(self.files))}"
+            )
+        module = import_module(f"{self.package}.{self.files[name]}")
+        module.__dict__.setdefault("RULES", Rules())
+        return module
+
+    def parse(self, given: str) -> Policy:
+        """Return the policy of ``NAME`` or ``NAME:setting=number,...``."""
+        name = given.partition(":")[0]
+        return parse_policy(self.kind, given, name, self.module(name).RULES)
 
 
 def parse_policy(family: str, given: str, name: str, rules: Rules) -> Policy:

@@ -28,10 +28,7 @@ REQUEST = np.dtype(
         ("known_tokens", np.int64),  # prompt and tokens generated before admission
         ("computed_tokens", np.int64),  # while prefilling: KV held
         ("room_tokens", np.int64),  # whose blocks it took when admitted; 0: none
-        (
-            "unhashed_tokens",
-            np.int64,
-        ),  # its last ones, which are not found when it ends
+        ("unhashed_tokens", np.int64),  # its last, which are not found when it ends
         ("prefix_tokens", np.int64),
         ("session", np.int64),  # NONE: not known
         ("adapter", np.int64),  # NONE: the LLM itself
@@ -70,14 +67,8 @@ REPLICA = np.dtype(
         ("wake_s", np.float64),  # no request can finish before
         ("until_s", np.float64),  # its next iterations are scheduled before
         ("quiet_s", np.float64),  # no decode finishes before, where ends are drawn
-        (
-            "step",
-            np.int64,
-        ),  # iterations scheduled so far in which requests may decode
-        (
-            "prompt_steps",
-            np.int64,
-        ),  # of prompts alone, which decoding ones sit out
+        ("step", np.int64),  # iterations scheduled so far, of requests that may decode
+        ("prompt_steps", np.int64),  # of prompts alone, which decoding ones sit out
         ("prompts_only", np.int64),  # 1: the next iteration is of prompts alone
         ("resuming", np.int64),  # requests whose last token is not from the last step
         ("in_flight", np.int64),  # iterations scheduled, result not collected

@@ -57,28 +57,13 @@ def simulate(
 ) -> Simulation:
     """Return the simulation of a deployment that serves requests.
 
-    Parameters
-    ----------
-    requests
-        A trace, or its chunks in order of arrival, with the same class indices. Users
-        (``Trace.users``) ask for a whole trace.
-    deployment
-        Its router may have settings, as ``best-fit:theta=0.5,gamma=0.5``: its margin
-        for prediction error and the share of the output that counts as context.
-    slo
-        Policies that look at SLOs meet the strictest limits of the classes.
-    seed
-        Of the router's random choices.
-    sink
-        What becomes of the finished requests: a table (the default), or ``Sketches``,
-        in memory that does not grow.
-    record_iterations
-        Whether every iteration is returned, each run by itself.
-    longest_jump
-        Decode iterations that run at once, on which the result does not depend.
-    progress, stopped
-        Called several times a second with the number of requests that have arrived;
-        when ``stopped`` says so, the simulation ends there.
+    They are a trace, or its chunks in order of arrival, with the same class indices;
+    users (``Trace.users``) ask for a whole trace. Policies that look at SLOs meet the
+    strictest limits of the classes. ``seed`` is of the router's choices. What finishes
+    goes to ``sink``: a table, or ``Sketches``, in memory that does not grow. The result
+    does not depend on ``longest_jump``, the decode iterations that run at once.
+    ``progress`` is called several times a second with the number of requests that have
+    arrived, ``stopped`` to ask whether the simulation ends there.
     """
     moves = deployment.is_in_motion
     check_deployment(deployment)

@@ -228,15 +228,7 @@ class Sizes(NamedTuple):
 
 
 def empty_state(sizes: Sizes, tables: tuple[np.ndarray, ...]) -> State:
-    """Return the state of idle replicas with all their KV blocks free.
-
-    Parameters
-    ----------
-    sizes
-        Lengths of the arrays.
-    tables
-        The five arrays of ``LatencyTables``.
-    """
+    """Return the state of idle replicas; ``tables``: arrays of ``LatencyTables``."""
     state = State(
         requests=records(sizes.slots, REQUEST),
         replicas=idle_replicas(sizes.replicas),
@@ -280,19 +272,9 @@ def empty_state(sizes: Sizes, tables: tuple[np.ndarray, ...]) -> State:
 def idle_replicas(count: int) -> np.recarray:
     """Return replicas on which no request is; their KV blocks are still to be freed."""
     replicas = records(count, REPLICA)
-    for name in (
-        "oldest_finishing",
-        "newest_finishing",
-        "joining",
-        "running_head",
-        "running_tail",
-        "waiting_head",
-        "waiting_tail",
-        "prefilling",
-        "queue_head",
-        "queue_tail",
-        "root",
-    ):
+    heads = ("running_head", "waiting_head", "queue_head", "joining", "prefilling")
+    tails = ("running_tail", "waiting_tail", "queue_tail")
+    for name in (*heads, *tails, "oldest_finishing", "newest_finishing", "root"):
         replicas[name] = NONE
     replicas["wake_s"] = np.inf
     return replicas
@@ -307,12 +289,9 @@ def unused_blocks(state: State, r: int | slice) -> None:
 
 def _by_batch(tables: tuple[np.ndarray, ...]) -> np.recarray:
     """Return the tables by batch as records."""
-    decode_s, decode_context_s, _, fused_decode_s, fused_context_s = tables
-    rows = records(len(decode_s), BY_BATCH)
-    rows["decode_s"] = decode_s
-    rows["decode_context_s"] = decode_context_s
-    rows["fused_decode_s"] = fused_decode_s
-    rows["fused_context_s"] = fused_context_s
+    rows = records(len(tables[0]), BY_BATCH)
+    for name, table in zip(BY_BATCH.names, (*tables[:2], *tables[3:]), strict=True):
+        rows[name] = table
     return rows
 
 

@@ -10,9 +10,7 @@ sees and what it may know.
 A policy keeps the count that it asked for: a replica that was lost is asked for again.
 """
 
-from types import ModuleType
-
-from capplan.deployment.policy import Policy, parse_policy, policy_module
+from capplan.deployment.policy import Family, Policy
 from capplan.simulator.autoscalers.settings import check_bounds
 from capplan.simulator.autoscalers.view import Decide as Decide
 from capplan.simulator.autoscalers.view import Known as Known
@@ -33,9 +31,8 @@ AUTOSCALERS = {
 }
 
 
-def autoscaler(name: str) -> ModuleType:
-    """Return the module of the named policy, with ``start`` and ``RULES``."""
-    return policy_module("autoscaler", name, AUTOSCALERS, __name__)
+_FAMILY = Family("autoscaler", AUTOSCALERS, __name__)
+autoscaler = _FAMILY.module
 
 
 def parse_autoscaler(given: str) -> Policy:
@@ -48,18 +45,11 @@ def parse_autoscaler(given: str) -> Policy:
     >>> str(parse_autoscaler("schedule:0=3,8=10,20=4"))
     'schedule:min=1,max=100,period=60.0s,0=3,8=10,20=4'
     """
-    name = given.partition(":")[0]
-    policy = parse_policy("autoscaler", given, name, autoscaler(name).RULES)
+    policy = _FAMILY.parse(given)
     check_bounds(given, policy)
     return policy
 
 
 def start(policy: Policy, known: Known) -> Decide:
-    """Return a fresh decider of a policy.
-
-    Raises
-    ------
-    InputError
-        When it needs something that is neither given nor known.
-    """
+    """Return a fresh decider of a policy."""
     return autoscaler(policy.name).start(policy.settings, known)

@@ -19,12 +19,12 @@ from collections.abc import Mapping
 from capplan.deployment.policy import Knob, Rules
 from capplan.simulator.autoscalers.settings import (
     bounds,
+    keeping,
     period,
     rate,
     rate_per_replica_per_s,
     time,
     whole,
-    within,
 )
 from capplan.simulator.autoscalers.view import Decide, Known, View
 
@@ -73,13 +73,7 @@ def has_changed(count: int, expected: float, z: float) -> bool:
 
 
 def start(settings: Mapping[str, float], known: Known) -> Decide:
-    """Return a decider that acts at change points.
-
-    Raises
-    ------
-    InputError
-        When k5 is not given and the rate of a replica is not known.
-    """
+    """Return a decider that acts at change points."""
     k5 = settings["k5"]
     if k5 == 0:
         hint = ", or k5 of Eq. 7, as in aladdin:k5=0.25"
@@ -89,21 +83,19 @@ def start(settings: Mapping[str, float], known: Known) -> Decide:
     arrivals = Arrivals()
     reference_s = math.nan  # the last change
     before: tuple[int, float] = (0, 0.0)  # arrivals and time since it, until a tick
-    current = -1
 
     def workers(rate_per_s: float) -> int:
-        return within(whole(k5 * max(rate_per_s, least_rate) + c5), settings)
+        return whole(k5 * max(rate_per_s, least_rate) + c5)
 
-    def decide(view: View) -> int:
-        nonlocal reference_s, before, current
-        if current < 0:
-            current = within(view.ready + view.starting, settings)
+    @keeping(settings)
+    def decide(view: View, current: int) -> int:
+        nonlocal reference_s, before
         arrivals.add(view.now_s, view.since_s, view.arrived)
         count, span_s = arrivals.since(view.now_s - short_s)
         if math.isnan(reference_s):
             if span_s + 1e-9 >= short_s:
                 reference_s, before = view.now_s - span_s, (count, span_s)
-                current = workers(count / span_s)
+                return workers(count / span_s)
             return current
         before = (before[0] + view.arrived, before[1] + view.since_s)
         mean_per_s = before[0] / before[1]
@@ -117,8 +109,7 @@ def start(settings: Mapping[str, float], known: Known) -> Decide:
                 continue  # it reaches beyond the last change
             if has_changed(count, mean_per_s * span_s, z):
                 reference_s, before = view.now_s - span_s, (count, span_s)
-                current = workers(count / span_s)
-                break
+                return workers(count / span_s)
         return current
 
     return decide

@@ -17,6 +17,7 @@ from capplan.deployment.policy import Knob, Rules
 from capplan.simulator.autoscalers import forecasts
 from capplan.simulator.autoscalers.settings import (
     bounds,
+    keeping,
     period,
     rate,
     rate_per_replica_per_s,
@@ -41,12 +42,9 @@ def start(settings: Mapping[str, float], known: Known) -> Decide:
     per_replica_per_s = rate_per_replica_per_s("dynamo", settings, known)
     period_s, step = settings["period"], int(settings["step"])
     forecast = forecasts.forecast(int(settings["forecast"]))
-    current = -1
 
-    def decide(view: View) -> int:
-        nonlocal current
-        if current < 0:
-            current = view.ready + view.starting
+    @keeping(settings)
+    def decide(view: View, current: int) -> int:
         current = within(current, settings)
         if view.since_s <= 0:
             return current
@@ -56,7 +54,6 @@ def start(settings: Mapping[str, float], known: Known) -> Decide:
         wanted = max(wanted, int(settings["min"]))
         if current > view.ready and wanted > view.ready:
             return current
-        current = within(wanted, settings)
-        return current
+        return wanted
 
     return decide

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 
 from capplan.deployment.policy import Knob, Rules
 from capplan.simulator.autoscalers.lengths import MeanLengths
-from capplan.simulator.autoscalers.settings import bounds, period, within
+from capplan.simulator.autoscalers.settings import bounds, keeping, period, within
 from capplan.simulator.autoscalers.view import Decide, Known, View
 
 RULES = Rules(
@@ -52,13 +52,11 @@ def start(settings: Mapping[str, float], known: Known) -> Decide:
     """Return a decider that goes by one replica."""
     goal, least = int(settings["goal"]), int(settings["min"])
     lengths = MeanLengths()
-    current = -1
     cancel_s = math.nan  # since when replicas that start are not wanted
 
-    def decide(view: View) -> int:
-        nonlocal current, cancel_s
-        if current < 0:
-            current = view.ready + view.starting
+    @keeping(settings)
+    def decide(view: View, current: int) -> int:
+        nonlocal cancel_s
         current = within(current, settings)
         lengths.add(view)
         if view.ready == 0 or view.draining > 0:
@@ -70,14 +68,14 @@ def start(settings: Mapping[str, float], known: Known) -> Decide:
         wanted = desired(highest, view.ready, lacking, goal, least)
         if lacking <= 0:
             cancel_s = math.nan
-            current = within(current if wanted is None else wanted, settings)
-        elif wanted is None or wanted > view.ready:
+            return current if wanted is None else wanted
+        if wanted is None or wanted > view.ready:
             cancel_s = math.nan
         elif math.isnan(cancel_s):
             cancel_s = view.now_s
         elif view.now_s - cancel_s >= settings["period"]:
             cancel_s = math.nan
-            current = within(wanted, settings)
+            return wanted
         return current
 
     return decide

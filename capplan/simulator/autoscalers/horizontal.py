@@ -116,16 +116,8 @@ def behavior_settings(behavior: Behavior = DEFAULT) -> dict[str, Knob]:
 
 def behavior_of(settings: Mapping[str, float]) -> Behavior:
     """Return the behavior that settings ask for."""
-    return Behavior(
-        settings["up_window"],
-        settings["down_window"],
-        int(settings["up_pods"]),
-        settings["up_percent"],
-        settings["up_period"],
-        int(settings["down_pods"]),
-        settings["down_percent"],
-        settings["down_period"],
-    )
+    names = (name.removesuffix("_s") for name in Behavior._fields)
+    return Behavior(*(settings[name] for name in names))  # type: ignore[arg-type]
 
 
 Changes = Iterable[tuple[float, int]]

@@ -22,12 +22,8 @@ from capplan.simulator.autoscalers.horizontal import (
     normalizer,
     pod_replicas,
 )
-from capplan.simulator.autoscalers.metrics import (
-    metric_of,
-    metric_settings,
-    target_of,
-)
-from capplan.simulator.autoscalers.settings import bounds, period
+from capplan.simulator.autoscalers.metrics import metric_of, metric_settings, target_of
+from capplan.simulator.autoscalers.settings import bounds, keeping, period
 from capplan.simulator.autoscalers.view import Decide, Known, View
 
 RULES = Rules(
@@ -49,12 +45,9 @@ def start(settings: Mapping[str, float], known: Known) -> Decide:
     missing = bool(settings["starting"])
     least, most = int(settings["min"]), int(settings["max"])
     normalize = normalizer(behavior_of(settings), least, most)
-    current = -1
 
-    def decide(view: View) -> int:
-        nonlocal current
-        if current < 0:
-            current = view.ready + view.starting
+    @keeping(settings)
+    def decide(view: View, current: int) -> int:
         absent = max(current - view.ready, 0)
         total = metric(view)
         desired = current
@@ -68,7 +61,6 @@ def start(settings: Mapping[str, float], known: Known) -> Decide:
                 target,
                 tolerance,
             )
-        current = normalize(view.now_s, current, desired)
-        return current
+        return normalize(view.now_s, current, desired)
 
     return decide

@@ -29,12 +29,8 @@ from capplan.simulator.autoscalers.horizontal import (
     external_replicas,
     normalizer,
 )
-from capplan.simulator.autoscalers.metrics import (
-    metric_of,
-    metric_settings,
-    target_of,
-)
-from capplan.simulator.autoscalers.settings import bounds, period, time
+from capplan.simulator.autoscalers.metrics import metric_of, metric_settings, target_of
+from capplan.simulator.autoscalers.settings import bounds, keeping, period, time
 from capplan.simulator.autoscalers.view import Decide, Known, View
 
 RULES = Rules(
@@ -61,7 +57,6 @@ def start(settings: Mapping[str, float], known: Known) -> Decide:
     tolerance = settings["tolerance"]
     least, most = int(settings["min"]), int(settings["max"])
     normalize = normalizer(behavior_of(settings), max(least, 1), most)
-    current = -1
     poll_s = came_s = -math.inf
     active_s, cooldown_s = known.start_s, settings["initial_cooldown"]
 
@@ -71,10 +66,9 @@ def start(settings: Mapping[str, float], known: Known) -> Decide:
             came_s = view.now_s
         return bool(settings["keepalive"]) and view.now_s - came_s < _KEPT_ALIVE_S
 
-    def decide(view: View) -> int:
-        nonlocal current, poll_s, active_s, cooldown_s
-        if current < 0:
-            current = view.ready + view.starting
+    @keeping(settings)
+    def decide(view: View, current: int) -> int:
+        nonlocal poll_s, active_s, cooldown_s
         kept_alive = alive(view)
         total = metric(view) if view.ready else math.nan
         if current > 0:

@@ -24,6 +24,7 @@ from capplan.deployment.policy import Knob, Rules
 from capplan.simulator.autoscalers.settings import (
     TINY,
     bounds,
+    keeping,
     period,
     time,
     whole,
@@ -61,12 +62,9 @@ def start(settings: Mapping[str, float], known: Known) -> Decide:
     """Return a decider that keeps the freeness in a band."""
     up, down = settings["up"], settings["down"]
     first_s = known.start_s + settings["after"]
-    current = -1
 
-    def decide(view: View) -> int:
-        nonlocal current
-        if current < 0:
-            current = view.ready + view.starting
+    @keeping(settings)
+    def decide(view: View, current: int) -> int:
         current = within(current, settings)
         if view.now_s <= first_s or view.ready == 0:
             return current
@@ -81,7 +79,6 @@ def start(settings: Mapping[str, float], known: Known) -> Decide:
             kept = max(free - view.total_blocks, 0.0)
             if requests == 0 or kept / requests > down + TINY:
                 current -= 1
-        current = within(current, settings)
         return current
 
     return decide

@@ -33,13 +33,7 @@ def metric_of(settings: Mapping[str, float]) -> Callable[[View], float]:
 
 
 def target_of(name: str, settings: Mapping[str, float], known: Known) -> float:
-    """Return the target of each replica.
-
-    Raises
-    ------
-    InputError
-        When it is not given and what it rests on is not known.
-    """
+    """Return the target of each replica."""
     metric = METRICS[int(settings["metric"])]
     target = settings["target"]
     if target == 0:
@@ -56,30 +50,10 @@ def target_of(name: str, settings: Mapping[str, float], known: Known) -> float:
     return target
 
 
-def _in_flight(view: View) -> float:
-    return float(view.running.sum() + view.waiting.sum())
-
-
-def _running(view: View) -> float:
-    return float(view.running.sum())
-
-
-def _waiting(view: View) -> float:
-    return float(view.waiting.sum())
-
-
-def _kv(view: View) -> float:
-    return float(view.kv_share.sum())
-
-
-def _rate(view: View) -> float:
-    return view.arrived / view.since_s if view.since_s > 0 else math.nan
-
-
-_SUMS = {
-    "in-flight": _in_flight,
-    "running": _running,
-    "waiting": _waiting,
-    "kv": _kv,
-    "rate": _rate,
+_SUMS: dict[str, Callable[[View], float]] = {
+    "in-flight": lambda view: float(view.running.sum() + view.waiting.sum()),
+    "running": lambda view: float(view.running.sum()),
+    "waiting": lambda view: float(view.waiting.sum()),
+    "kv": lambda view: float(view.kv_share.sum()),
+    "rate": lambda view: view.arrived / view.since_s if view.since_s > 0 else math.nan,
 }

@@ -16,7 +16,7 @@ from collections import deque
 from collections.abc import Mapping
 
 from capplan.deployment.policy import Knob, Rules
-from capplan.simulator.autoscalers.settings import bounds, period, time, within
+from capplan.simulator.autoscalers.settings import bounds, keeping, period, time
 from capplan.simulator.autoscalers.view import Decide, Known, View
 
 RULES = Rules(
@@ -49,24 +49,19 @@ def start(settings: Mapping[str, float], known: Known) -> Decide:
     target = settings["target"]
     up, down = settings["up_factor"], settings["down_factor"]
     seen: deque[tuple[float, float]] = deque()
-    current = -1
     direction = 0
     since_s = 0.0  # when the direction was first wanted
 
-    def decide(view: View) -> int:
-        nonlocal current, direction, since_s
-        if current < 0:
-            current = view.ready + view.starting
+    @keeping(settings)
+    def decide(view: View, current: int) -> int:
+        nonlocal direction, since_s
         in_flight = float(view.running.sum() + view.waiting.sum()) + view.held
         seen.append((view.now_s, in_flight))
         while seen[0][0] <= view.now_s - settings["look_back"]:
             seen.popleft()
         total = sum(count for _, count in seen) / len(seen)
         if view.ready == 0:
-            if total > 0:
-                current = max(math.ceil(up), current)
-            current = within(current, settings)
-            return current
+            return max(math.ceil(up), current) if total > 0 else current
         desired = view.ready * (total / (target * view.ready))
         wanted = max(scaled(desired, view.ready, up, down), 1)
         toward = (wanted > current) - (wanted < current)
@@ -74,8 +69,8 @@ def start(settings: Mapping[str, float], known: Known) -> Decide:
             direction, since_s = toward, view.now_s
         delay_s = settings["up_delay"] if toward > 0 else settings["down_delay"]
         if toward and view.now_s - since_s + _EPSILON_S >= delay_s:
-            direction, current = 0, wanted
-        current = within(current, settings)
+            direction = 0
+            return wanted
         return current
 
     return decide

@@ -78,13 +78,7 @@ def proposed_hours(
 
 
 def start(settings: Mapping[str, float], known: Known) -> Decide:
-    """Return a decider by the hour.
-
-    Raises
-    ------
-    InputError
-        When no hours are given and the rate of a replica is not known.
-    """
+    """Return a decider by the hour."""
     hours = given_hours(settings)
     if not hours:
         hint = ", or replicas by the hour, as in schedule:0=3,8=10,20=4"

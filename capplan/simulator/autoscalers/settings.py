@@ -1,11 +1,11 @@
 """Settings that autoscalers share, and what is refused of them."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from capplan.deployment.policy import Knob, Policy
 from capplan.errors import InputError
-from capplan.simulator.autoscalers.view import Known
+from capplan.simulator.autoscalers.view import Decide, Known, View
 
 MOST_REPLICAS = 65_536
 MOST_S = 7 * 86_400.0
@@ -49,13 +49,7 @@ def check_bounds(given: str, policy: Policy) -> None:
 def rate_per_replica_per_s(
     name: str, settings: Mapping[str, float], known: Known, otherwise: str = ""
 ) -> float:
-    """Return the largest rate that a replica serves within its SLO. [requests/s]
-
-    Raises
-    ------
-    InputError
-        When it is neither given nor known.
-    """
+    """Return the largest rate that a replica serves within its SLO. [requests/s]"""
     rate_per_s = settings["rate"] or known.rate_per_replica_per_s
     if not rate_per_s > 0:
         raise InputError(
@@ -63,6 +57,29 @@ def rate_per_replica_per_s(
             f"known; give it in requests/s, as in {name}:rate=4.2{otherwise}"
         )
     return rate_per_s
+
+
+def keeping(
+    settings: Mapping[str, float],
+) -> Callable[[Callable[[View, int], int]], Decide]:
+    """Return what tells a decider the count that it asked for last, and bounds it.
+
+    At first that is the count of those ready and starting.
+    """
+
+    def of(decided: Callable[[View, int], int]) -> Decide:
+        current = -1
+
+        def decide(view: View) -> int:
+            nonlocal current
+            if current < 0:
+                current = view.ready + view.starting
+            current = within(decided(view, current), settings)
+            return current
+
+        return decide
+
+    return of
 
 
 def within(count: int, settings: Mapping[str, float]) -> int:

@@ -27,7 +27,7 @@ from capplan.simulator.autoscalers.horizontal import (
     external_replicas,
     normalizer,
 )
-from capplan.simulator.autoscalers.settings import bounds, period, time
+from capplan.simulator.autoscalers.settings import bounds, keeping, period, time
 from capplan.simulator.autoscalers.view import Decide, View
 
 CHART = Behavior(240.0, 240.0, 10, 0.0, 150.0, 10, 0.0, 150.0)
@@ -94,20 +94,17 @@ def through_hpa(
         behavior_of(settings), int(settings["min"]), int(settings["max"])
     )
     peak = peaks()
-    current = -1
     published = 0  # nothing yet
     reconciled_s = float("-inf")
 
-    def decide(view: View) -> int:
-        nonlocal current, published, reconciled_s
-        if current < 0:
-            current = view.ready + view.starting
+    @keeping(settings)
+    def decide(view: View, current: int) -> int:
+        nonlocal published, reconciled_s
         seen = Seen(view, peak(view), current)
         if view.now_s - reconciled_s >= settings["reconcile"]:
             reconciled_s = view.now_s
             published = decided(seen, published)
         desired = external_replicas(published, current, 1.0, tolerance)
-        current = normalize(view.now_s, current, desired)
-        return current
+        return normalize(view.now_s, current, desired)
 
     return decide

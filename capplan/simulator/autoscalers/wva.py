@@ -13,12 +13,7 @@ from collections.abc import Mapping
 
 from capplan.deployment.policy import Knob, Rules
 from capplan.simulator.autoscalers.settings import within
-from capplan.simulator.autoscalers.variants import (
-    Peak,
-    Seen,
-    through_hpa,
-    wva_settings,
-)
+from capplan.simulator.autoscalers.variants import Peak, Seen, through_hpa, wva_settings
 from capplan.simulator.autoscalers.view import Decide, Known
 
 RULES = Rules(

@@ -8,19 +8,9 @@ stand in ``motion.settings`` from ``DISPATCHER_SETTINGS`` on in the order of its
 ``RULES``, which have ``beat``.
 """
 
-from types import ModuleType
-
-from capplan.deployment.policy import Policy, parse_policy, policy_module
+from capplan.deployment.policy import Family
 
 DISPATCHERS = {"aladdin": "aladdin"}
 
-
-def dispatcher(name: str) -> ModuleType:
-    """Return the module of the named policy, with ``dispatch`` and ``RULES``."""
-    return policy_module("dispatcher", name, DISPATCHERS, __name__)
-
-
-def parse_dispatcher(given: str) -> Policy:
-    """Return the policy of ``NAME`` or ``NAME:setting=number,...``."""
-    name = given.partition(":")[0]
-    return parse_policy("dispatcher", given, name, dispatcher(name).RULES)
+_FAMILY = Family("dispatcher", DISPATCHERS, __name__)
+dispatcher, parse_dispatcher = _FAMILY.module, _FAMILY.parse

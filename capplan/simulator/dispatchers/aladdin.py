@@ -37,9 +37,7 @@ RULES = Rules(
         "rebalance": Knob(0, choices=("on", "off")),
     }
 )
-_OWN = indices(RULES.settings)
-WASTE = DISPATCHER_SETTINGS + _OWN.waste
-STAYS = DISPATCHER_SETTINGS + _OWN.rebalance
+SETTING = indices(RULES.settings, DISPATCHER_SETTINGS)
 
 
 @inlined()
@@ -75,7 +73,9 @@ def fullest(state, motion, slot, now_s, first, end):
     emptiest = first
     for r in range(first, end):
         replica = state.replicas[r]
-        load = state.settings[best_fit.GAMMA] * replica.outstanding_output_tokens
+        load = (
+            state.settings[best_fit.SETTING.gamma] * replica.outstanding_output_tokens
+        )
         load += replica.outstanding_prompt_tokens
         norms[r] = math.sqrt(best_fit.squared_norm(float(replica.outstanding), load))
         if norms[r] < norms[emptiest]:
@@ -122,7 +122,7 @@ def dispatch(state, motion, now_s):
     """Place all that are held; return how many."""
     slot = motion.counts[Index.HELD_FIRST]
     n = state.counts[Count.OPEN]
-    groups = group_count(n, motion.settings[WASTE])
+    groups = group_count(n, motion.settings[SETTING.waste])
     if slot != NONE and motion.counts[Index.GROUPED] != n:
         for group in range(n):
             motion.beats[Beat.CREDIT, group] = 0.0
@@ -136,7 +136,7 @@ def dispatch(state, motion, now_s):
         motion.placed[0, count] = slot
         count += 1
         slot = state.requests[slot].next_in_list
-    rebalances = motion.settings[STAYS] == 0 and n > 1
+    rebalances = motion.settings[SETTING.rebalance] == 0 and n > 1
     if rebalances:
         for r in range(n):
             slopes(state, motion, r)

@@ -30,12 +30,7 @@ from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kv.kvcache import bounded_blocks
 from capplan.simulator.memory.active_blocks import discharge
 from capplan.simulator.memory.prefix_memory import runs_are_short
-from capplan.simulator.state import (
-    NONE,
-    Count,
-    Needs,
-    Phase,
-)
+from capplan.simulator.state import NONE, Count, Needs, Phase
 
 
 class Side(NamedTuple):

@@ -9,11 +9,7 @@ last reported. Ranks without work run dummy batches until they agree to pause, e
 
 import math
 
-from capplan.simulator.engine.ranks import (
-    dummy_time_s,
-    look_at_ranks,
-    wake_group,
-)
+from capplan.simulator.engine.ranks import dummy_time_s, look_at_ranks, wake_group
 from capplan.simulator.engine.replica import join_queue
 from capplan.simulator.jit import compiled, inlined
 

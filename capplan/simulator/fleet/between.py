@@ -106,7 +106,7 @@ def _set_dispatcher(
     motion.settings[DISPATCHER_SETTINGS:last] = policy.values
     motion.settings[Setting.BEAT_S] = settings["beat"]
     pool.needs = int(Needs.NOTHING)  # its router is never asked
-    own = pool.state.settings
-    own[[best_fit.THETA, best_fit.GAMMA]] = settings["theta"], settings["gamma"]
+    for name in best_fit.RULES.settings:
+        pool.state.settings[getattr(best_fit.SETTING, name)] = settings[name]
     dispatch: Callable[..., int] = dispatcher(policy.name).dispatch
     return dispatch

@@ -1,7 +1,7 @@
 """When replicas are ordered, take requests, close and are gone."""
 
 import math
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, fields
 from heapq import heapify, heappop, heappush
 
 import numpy as np
@@ -9,25 +9,18 @@ import numpy as np
 from capplan.deployment.changes import Change
 from capplan.errors import InputError
 
-LIFE = np.dtype(
-    [
-        ("ordered_s", np.float64),  # paid from then on [s]
-        ("ready_s", np.float64),  # takes requests from then on [s]
-        ("closed_s", np.float64),  # takes none from then on; infinite: it does [s]
-        ("gone_s", np.float64),  # paid until then; infinite: it is there [s]
-    ]
-)
-"""A replica's time in a fleet."""
-
 
 @dataclass
 class Life:
-    """Those of a replica, by its row while it lives."""
+    """A replica's time in a fleet."""
 
-    ordered_s: float
-    ready_s: float
-    closed_s: float = math.inf
-    gone_s: float = math.inf
+    ordered_s: float  # paid from then on [s]
+    ready_s: float  # takes requests from then on [s]
+    closed_s: float = math.inf  # takes none from then on; infinite: it does [s]
+    gone_s: float = math.inf  # paid until then; infinite: it is there [s]
+
+
+LIFE = np.dtype([(field.name, np.float64) for field in fields(Life)])
 
 
 class Lifecycle:

@@ -60,16 +60,13 @@ class Motion(NamedTuple):
     Replicas are those of the first pool, then those of the second.
     """
 
-    heap: (
-        np.ndarray
-    )  # int64, (events,): a heap of indices of ``events``, then free ones
+    heap: np.ndarray  # int64, (events,): indices of ``events``, a heap, then free ones
     events: np.recarray  # EVENT, (events,)
     moves: np.recarray  # MOVE, (replicas of the first pool,)
     moved: np.recarray  # MOVE, (MOVED,)
     busy: np.ndarray  # int64, (replicas of the first pool,): 1: in a migration
-    pairs: (
-        np.ndarray
-    )  # int64, (replicas of the first pool, 3): source, destination, slot
+    # int64, (replicas of the first pool, 3): source, destination, slot
+    pairs: np.ndarray
     scratch: np.ndarray  # float64, (3, replicas of the first pool): of a rebalancer
     # int64, (3, replicas of the first pool): the first and the last prompt that has
     # been read and is not released, NONE: none; calls of the scheduler

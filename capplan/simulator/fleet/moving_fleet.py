@@ -13,12 +13,7 @@ from capplan.simulator.drivers.open_loop import NO_ARRIVALS, NO_TIMES, drain, re
 from capplan.simulator.drivers.users import Index, last_asked_s, nobody, thinking
 from capplan.simulator.fleet.beats import DISPATCH, knowing, note_finished
 from capplan.simulator.fleet.between import between, pulling_policy
-from capplan.simulator.fleet.fleet import (
-    Pace,
-    Progress,
-    Stopped,
-    drain_steps_s,
-)
+from capplan.simulator.fleet.fleet import Pace, Progress, Stopped, drain_steps_s
 from capplan.simulator.fleet.front_end import FrontEnd
 from capplan.simulator.fleet.motion import ANSWERS, MOVE, REBALANCE, Setting, motion
 from capplan.simulator.fleet.motion import Index as Moving
@@ -28,14 +23,7 @@ from capplan.simulator.fleet.serving_pool import ServingPool
 from capplan.simulator.fleet.ticks import Ticks
 from capplan.simulator.jit import direct, pointer
 from capplan.simulator.results.bins import Bins
-from capplan.simulator.state import (
-    NONE,
-    ROUTE,
-    RUN_GROUP,
-    SCHEDULE,
-    Count,
-    Schedules,
-)
+from capplan.simulator.state import NONE, ROUTE, RUN_GROUP, SCHEDULE, Count, Schedules
 from capplan.workload.trace import Trace
 
 

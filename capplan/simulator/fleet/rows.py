@@ -21,15 +21,7 @@ from capplan.simulator.state import (
     unused_blocks,
 )
 
-_BY_ROW = (
-    "replica_memory",
-    "ends",
-    "residues",
-    "gaps",
-    "blocks",
-    "spare",
-    "table",
-)
+_BY_ROW = ("replica_memory", "ends", "residues", "gaps", "blocks", "spare", "table")
 """Arrays of ``State`` with a row for each replica, or for each rank of groups."""
 
 

@@ -16,11 +16,7 @@ from capplan.simulator.engine.group_state import READ_SCHEDULERS, with_groups
 from capplan.simulator.engine.images import image_columns, images_policy
 from capplan.simulator.engine.pipeline import pipeline_policy
 from capplan.simulator.engine.speculation import speculative_policy
-from capplan.simulator.fleet.pool_state import (
-    Options,
-    pool_state,
-    scheduled_tables,
-)
+from capplan.simulator.fleet.pool_state import Options, pool_state, scheduled_tables
 from capplan.simulator.fleet.serve import no_groups
 from capplan.simulator.kv.drafted_states import drafted_states_policy
 from capplan.simulator.kv.states import states_policy

@@ -14,9 +14,7 @@ begin with those of every hand-off, ``COPY``. Constants say the rest:
   prompt.
 """
 
-from types import ModuleType
-
-from capplan.deployment.policy import Knob, Policy, parse_policy, policy_module
+from capplan.deployment.policy import Family, Knob
 
 HAND_OFFS = {"nixl": "nixl", "distserve": "distserve", "splitwise": "splitwise"}
 
@@ -33,18 +31,10 @@ COPY = {
 }
 """Settings of every hand-off; handshake and hop are assumed, nobody published them."""
 
-
-def hand_off(name: str) -> ModuleType:
-    """Return the module of the named policy."""
-    return policy_module("hand-off", name, HAND_OFFS, __name__)
+_FAMILY = Family("hand-off", HAND_OFFS, __name__)
+hand_off, parse_hand_off = _FAMILY.module, _FAMILY.parse
 
 
 def computes_last_again(given: str) -> bool:
     """Return whether the decode replica computes the last prompt token again."""
     return bool(given) and bool(hand_off(given.partition(":")[0]).RECOMPUTES)
-
-
-def parse_hand_off(given: str) -> Policy:
-    """Return the policy of ``NAME`` or ``NAME:setting=number,...``."""
-    name = given.partition(":")[0]
-    return parse_policy("hand-off", given, name, hand_off(name).RULES)

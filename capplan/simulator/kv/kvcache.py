@@ -295,19 +295,10 @@ def merge_full_blocks(state, r, slot, tokens):
 
 @inlined()
 def return_blocks(state, r, slot, held_tokens, hashed_tokens, keep):
-    """Return all blocks of a request, its last block first.
+    """Return all blocks of a request that holds KV of tokens, its last block first.
 
-    Parameters
-    ----------
-    state, r, slot
-        The request.
-    held_tokens
-        Tokens for which it holds KV; it has blocks of its room at least. [tokens]
-    hashed_tokens
-        Of these, the tokens that the engine has collected; blocks that are full
-        of them have a hash. [tokens]
-    keep
-        Whether the request may find its own blocks again (it was preempted).
+    It has blocks of its room at least. Those full of ``hashed_tokens``, which the
+    engine has collected, have a hash. ``keep``: it was preempted, and may find them.
     """
     replica = state.replicas[r]
     engine = state.engine[0]

@@ -33,12 +33,8 @@ def forget_replica(state: Any, r: int) -> None:
 def with_moved_holders(state: State, place: np.ndarray) -> State:
     """Return the state with what is remembered of the replicas in their new rows.
 
-    Parameters
-    ----------
-    state
-        With its replicas in their new order, and further ones behind.
-    place
-        The new row of each old one, shape (old replicas,).
+    The replicas are in their new order, further ones behind; ``place`` is the new row
+    of each old one, shape (old replicas,).
     """
     if len(state.runs) == 0:
         return state

@@ -8,9 +8,7 @@ Its settings stand in ``motion.settings`` in the order of its ``RULES``, which b
 with those of every rebalancer, ``MIGRATION``.
 """
 
-from types import ModuleType
-
-from capplan.deployment.policy import Knob, Policy, parse_policy, policy_module
+from capplan.deployment.policy import Family, Knob
 
 REBALANCERS = {"llumnix": "llumnix"}
 
@@ -27,13 +25,5 @@ Stages and blocks are the defaults of Llumnix's main branch (config/default.py).
 handshake is what its paper's downtime of 25 ms leaves beside two blocks.
 """
 
-
-def rebalancer(name: str) -> ModuleType:
-    """Return the module of the named policy, with ``rebalance`` and ``RULES``."""
-    return policy_module("rebalancer", name, REBALANCERS, __name__)
-
-
-def parse_rebalancer(given: str) -> Policy:
-    """Return the policy of ``NAME`` or ``NAME:setting=number,...``."""
-    name = given.partition(":")[0]
-    return parse_policy("rebalancer", given, name, rebalancer(name).RULES)
+_FAMILY = Family("rebalancer", REBALANCERS, __name__)
+rebalancer, parse_rebalancer = _FAMILY.module, _FAMILY.parse

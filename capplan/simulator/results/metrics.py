@@ -86,11 +86,6 @@ def requests_needed(attainment_target: float) -> int:
     """Return how many requests show a share as high as the target.
 
     With fewer than about 10 expected to miss, one unlucky moment decides.
-
-    Raises
-    ------
-    InputError
-        For a target that takes more than 20 million requests to show.
     """
     if attainment_target >= 1:
         return 1

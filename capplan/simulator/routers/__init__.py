@@ -10,9 +10,7 @@ come from ``state.draws``, two for each arrival. Rules that placement uses too a
 ``capplan/routing.py``.
 """
 
-from types import ModuleType
-
-from capplan.deployment.policy import Policy, Rules, parse_policy, policy_module
+from capplan.deployment.policy import Family
 
 ROUTERS = {
     "round-robin": "round_robin",
@@ -31,15 +29,5 @@ ROUTERS = {
     "size-split": "size_split",
 }
 
-
-def router(name: str) -> ModuleType:
-    """Return the module of the named policy, with ``route`` and ``NEEDS``."""
-    module = policy_module("router", name, ROUTERS, __name__)
-    module.__dict__.setdefault("RULES", Rules())
-    return module
-
-
-def parse_router(given: str) -> Policy:
-    """Return the policy of ``NAME`` or ``NAME:setting=number,...``."""
-    name = given.partition(":")[0]
-    return parse_policy("router", given, name, router(name).RULES)
+_FAMILY = Family("router", ROUTERS, __name__)
+router, parse_router = _FAMILY.module, _FAMILY.parse

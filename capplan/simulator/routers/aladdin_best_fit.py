@@ -35,9 +35,7 @@ RULES = Rules(
         "gamma": Knob(routing.GAMMA, 0, 1),  # share of predicted output in contexts
     }
 )
-_OWN = indices(RULES.settings)
-THETA = ROUTER_SETTINGS + _OWN.theta
-GAMMA = ROUTER_SETTINGS + _OWN.gamma
+SETTING = indices(RULES.settings, ROUTER_SETTINGS)
 
 squared_norm: Callable[..., float] = inlined()(routing.squared_capacity_norm)
 
@@ -64,8 +62,8 @@ def meets_decode_slo(state, r, slot):
     spare_s = state.settings[Setting.TPOT_S] - state.by_batch[b].decode_s
     prompts = replica.outstanding_prompt_tokens + request.prompt_tokens
     outputs = replica.outstanding_output_tokens + request.predicted_tokens
-    context = prompts + state.settings[GAMMA] * outputs
-    theta = state.settings[THETA]
+    context = prompts + state.settings[SETTING.gamma] * outputs
+    theta = state.settings[SETTING.theta]
     return state.by_batch[b].decode_context_s * context <= theta * spare_s
 
 
@@ -100,7 +98,7 @@ def meets_prefill_slos(state, r, slot, now_s):
     tpot_s = state.settings[Setting.TPOT_S]
     if math.isinf(tpot_s):
         return True
-    theta = state.settings[THETA]
+    theta = state.settings[SETTING.theta]
     for k in range(replica.heap_count):  # all that decode; a list is slower to follow
         other = state.requests[state.ends[r, k]]
         held = remaining_tokens(state, r, state.ends[r, k])[0]
@@ -171,7 +169,7 @@ def fits_kv(state, r, slot):
 def route(state, slot, now_s):
     """Return the replica of the largest capacity norm that meets (b) to (e)."""
     n = state.counts[Count.OPEN]
-    gamma = state.settings[GAMMA]
+    gamma = state.settings[SETTING.gamma]
     emptiest = 0
     for r in range(n):
         replica = state.replicas[r]

@@ -16,9 +16,7 @@ from capplan.simulator.state import ROUTE, ROUTER_SETTINGS, Count, Needs
 
 NEEDS = Needs.COUNTS
 RULES = Rules({"tokens": Knob(256), "load": Knob(1.25, 1, 1000)}, rings=True)
-_OWN = indices(RULES.settings)
-TOKENS = ROUTER_SETTINGS + _OWN.tokens
-LOAD = ROUTER_SETTINGS + _OWN.load
+SETTING = indices(RULES.settings, ROUTER_SETTINGS)
 
 
 @compiled(ROUTE)
@@ -26,7 +24,7 @@ def route(state, slot, now_s):
     """Return the replica of the prompt's first tokens; the least loaded beyond it."""
     n = state.counts[Count.OPEN]
     request = state.requests[slot]
-    tokens = min(int(state.settings[TOKENS]), request.prompt_tokens)
+    tokens = min(int(state.settings[SETTING.tokens]), request.prompt_tokens)
     if request.prefix_group >= 0 and request.prefix_tokens >= tokens:
         place = place_of(request.prefix_group, tokens)
     else:
@@ -37,7 +35,7 @@ def route(state, slot, now_s):
         total += state.replicas[r].outstanding
         if state.replicas[r].outstanding < state.replicas[least].outstanding:
             least = r
-    most = (total + 1) / n * state.settings[LOAD]
+    most = (total + 1) / n * state.settings[SETTING.load]
     r = replica_at(state, place)
     if total > 0 and state.replicas[r].outstanding > most:
         # The least loaded is within it, if any one is.

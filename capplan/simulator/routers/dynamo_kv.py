@@ -40,14 +40,7 @@ from capplan.simulator.memory.prefix_memory import (
     shared_blocks,
     shrink_oldest,
 )
-from capplan.simulator.state import (
-    NONE,
-    ROUTE,
-    ROUTER_SETTINGS,
-    Count,
-    Needs,
-    Setting,
-)
+from capplan.simulator.state import NONE, ROUTE, ROUTER_SETTINGS, Count, Needs, Setting
 
 NEEDS = Needs.ALL
 RULES = Rules(
@@ -60,12 +53,7 @@ RULES = Rules(
     },
     remembers=2,  # what it sent; what is not finished
 )
-_OWN = indices(RULES.settings)
-OVERLAP = ROUTER_SETTINGS + _OWN.overlap
-TEMPERATURE = ROUTER_SETTINGS + _OWN.temperature
-EVENTS = ROUTER_SETTINGS + _OWN.events
-TTL = ROUTER_SETTINGS + _OWN.ttl
-BLOCKS = ROUTER_SETTINGS + _OWN.blocks
+SETTING = indices(RULES.settings, ROUTER_SETTINGS)
 
 PRUNED_TO = 0.8
 
@@ -86,7 +74,7 @@ def _cached_tokens(state, r, slot):
     shared = shared_blocks(request, block_size)
     if shared == 0:
         return 0
-    if state.settings[EVENTS] == 0.0:
+    if state.settings[SETTING.events] == 0.0:
         known = known_blocks(state, r, request.prefix_group, 0, shared)
         return known * block_size
     if state.engine[0].prefix_caching == 0:
@@ -109,9 +97,9 @@ def _prune(state):
     total = 0
     for r in range(n):
         total += state.runs[r].high
-    if total <= state.settings[BLOCKS]:
+    if total <= state.settings[SETTING.blocks]:
         return
-    excess = total - int(state.settings[BLOCKS] * PRUNED_TO)
+    excess = total - int(state.settings[SETTING.blocks] * PRUNED_TO)
     while excess > 0:
         oldest = NONE
         for r in range(n):
@@ -128,7 +116,7 @@ def _prune(state):
 def _drawn(state, n, least, most):
     """Return a replica by the softmax of the costs in ``scratch``."""
     costs = state.scratch[0]
-    scale = 1.0 / ((most - least) * state.settings[TEMPERATURE])
+    scale = 1.0 / ((most - least) * state.settings[SETTING.temperature])
     total = 0.0
     for r in range(n):
         costs[r] = math.exp((least - costs[r]) * scale)
@@ -159,19 +147,19 @@ def route(state, slot, now_s):
     """Return the replica of the least cost, or a drawn one."""
     n = state.counts[Count.OPEN]
     holders = state.replicas.shape[0]
-    events = state.settings[EVENTS] != 0.0
+    events = state.settings[SETTING.events] != 0.0
     costs = state.scratch[0]
     least, most = math.inf, -math.inf
     for r in range(n):
         if not events:
-            drop_before(state, r, now_s - state.settings[TTL])
+            drop_before(state, r, now_s - state.settings[SETTING.ttl])
         tokens = state.replicas[r].charged_tokens + _uncached_tokens(state, r, slot)
         blocks = blocks_with(state, holders + r, slot)
         block_size = state.engine[0].block_size
-        costs[r] = _cost(state.settings[OVERLAP], block_size, tokens, blocks)
+        costs[r] = _cost(state.settings[SETTING.overlap], block_size, tokens, blocks)
         least = min(least, costs[r])
         most = max(most, costs[r])
-    if state.settings[TEMPERATURE] > 0.0 and most > least:
+    if state.settings[SETTING.temperature] > 0.0 and most > least:
         chosen = _drawn(state, n, least, most)
     else:
         chosen = one_of_equals(state, n, least)

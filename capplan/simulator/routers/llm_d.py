@@ -53,15 +53,7 @@ RULES = Rules(
     },
     remembers=1,
 )
-_OWN = indices(RULES.settings)
-QUEUE = ROUTER_SETTINGS + _OWN.queue
-KV = ROUTER_SETTINGS + _OWN.kv
-PREFIX = ROUTER_SETTINGS + _OWN.prefix
-LOAD = ROUTER_SETTINGS + _OWN.load
-INDEX = ROUTER_SETTINGS + _OWN.index
-BLOCK = ROUTER_SETTINGS + _OWN.block
-MATCH = ROUTER_SETTINGS + _OWN.match
-CAPACITY = ROUTER_SETTINGS + _OWN.capacity
+SETTING = indices(RULES.settings, ROUTER_SETTINGS)
 
 FULL_QUEUE = 128
 """Waiting requests of a replica that has no load left to take (queueThreshold)."""
@@ -85,7 +77,7 @@ _score = inlined()(score)
 
 @inlined()
 def _block_tokens(state):
-    given = int(state.settings[BLOCK])
+    given = int(state.settings[SETTING.block])
     return given if given > 0 else state.engine[0].block_size
 
 
@@ -99,7 +91,7 @@ def _hashed_blocks(state, request):
     if request.prompt_tokens < block_tokens:
         return 0
     blocks = ceil_div(request.prompt_tokens, block_tokens)
-    return min(blocks, int(state.settings[MATCH]))
+    return min(blocks, int(state.settings[SETTING.match]))
 
 
 @compiled()
@@ -164,7 +156,7 @@ def _remember(state, r, slot, now_s):
         remember(state, r, request.prefix_group, part, 1, now_s)
         own = 0
     remember_own(state, r, own, now_s)
-    capacity = int(state.settings[CAPACITY])
+    capacity = int(state.settings[SETTING.capacity])
     if capacity == 0:
         capacity = state.engine[0].kv_blocks + 1  # with the null block
     while state.runs[r].high > capacity:
@@ -196,8 +188,13 @@ def route(state, slot, now_s):
         fewest = min(fewest, waiting[r])
         most = max(most, waiting[r])
     own = state.settings
-    weights = (own[QUEUE], own[KV], own[PREFIX], own[LOAD])
-    approximate = own[INDEX] != 0.0
+    weights = (
+        own[SETTING.queue],
+        own[SETTING.kv],
+        own[SETTING.prefix],
+        own[SETTING.load],
+    )
+    approximate = own[SETTING.index] != 0.0
     if approximate:
         blocks = _hashed_blocks(state, request)
         _note_matches(state, request)

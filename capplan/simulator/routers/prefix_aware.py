@@ -30,10 +30,7 @@ RULES = Rules(
     },
     remembers=2,  # its prompts, its queries
 )
-_OWN = indices(RULES.settings)
-MATCH = ROUTER_SETTINGS + _OWN.match
-CHUNK = ROUTER_SETTINGS + _OWN.chunk
-WINDOW = ROUTER_SETTINGS + _OWN.window
+SETTING = indices(RULES.settings, ROUTER_SETTINGS)
 
 CHARACTERS_PER_TOKEN = 4
 
@@ -57,20 +54,20 @@ def _longest(state, group, full, part):
 def route(state, slot, now_s):
     """Return a replica of the longest match, or that of the fewest queries."""
     request = state.requests[slot]
-    chunk = int(state.settings[CHUNK])
+    chunk = int(state.settings[SETTING.chunk])
     tokens = chunk // CHARACTERS_PER_TOKEN
     full = shared_blocks(request, tokens)
     part = shared_part(request, tokens)
     queries = state.replicas.shape[0]
     most = _longest(state, request.prefix_group, full, part)
-    if most * chunk < state.settings[MATCH]:
-        chosen = fewest_queries(state, queries, now_s, state.settings[WINDOW])
+    if most * chunk < state.settings[SETTING.match]:
+        chosen = fewest_queries(state, queries, now_s, state.settings[SETTING.window])
     else:
         chosen = one_of_equals(state, state.counts[Count.OPEN], most)
     if full > 0:
         remember(state, chosen, request.prefix_group, 0, full, now_s)
     if part > 0:
         remember(state, chosen, request.prefix_group, part, 1, now_s)
-    if state.settings[MATCH] > 0:  # else nobody asks for them
-        note_query(state, queries + chosen, now_s, state.settings[WINDOW])
+    if state.settings[SETTING.match] > 0:  # else nobody asks for them
+        note_query(state, queries + chosen, now_s, state.settings[SETTING.window])
     return chosen

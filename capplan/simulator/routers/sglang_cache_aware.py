@@ -40,12 +40,7 @@ RULES = Rules(
     },
     remembers=1,
 )
-_OWN = indices(RULES.settings)
-THRESHOLD = ROUTER_SETTINGS + _OWN.threshold
-ABS = ROUTER_SETTINGS + _OWN.abs
-REL = ROUTER_SETTINGS + _OWN.rel
-PERIOD = ROUTER_SETTINGS + _OWN.period
-SIZE = ROUTER_SETTINGS + _OWN.size
+SETTING = indices(RULES.settings, ROUTER_SETTINGS)
 
 CHARACTERS_PER_TOKEN = 4
 
@@ -54,12 +49,12 @@ CHARACTERS_PER_TOKEN = 4
 def _cut_trees(state, now_s):
     """Cut the trees if a multiple of the period has passed since the arrival before."""
     clock = state.runs[state.counts[Count.HOLDERS]]
-    period_s = state.settings[PERIOD]
+    period_s = state.settings[SETTING.period]
     # A cut comes after the arrivals of its instant.
     passed = math.ceil(now_s / period_s) - math.ceil(clock.at_s / period_s)
     clock.at_s = now_s
     if passed > 0:
-        most = state.settings[SIZE] / CHARACTERS_PER_TOKEN
+        most = state.settings[SETTING.size] / CHARACTERS_PER_TOKEN
         for r in range(state.replicas.shape[0]):
             drop_above(state, r, most)
 
@@ -92,12 +87,14 @@ def route(state, slot, now_s):
         if loads[r] > loads[most]:
             most = r
     _cut_trees(state, now_s)
-    above = loads[most] - loads[least] > state.settings[ABS]
+    above = loads[most] - loads[least] > state.settings[SETTING.abs]
     chosen = least
     shared = shared_blocks(request, 1)
-    if shared > 0 and not (above and loads[most] > state.settings[REL] * loads[least]):
+    if shared > 0 and not (
+        above and loads[most] > state.settings[SETTING.rel] * loads[least]
+    ):
         known, holder = _holder_of(state, request.prefix_group, shared)
-        if known / request.prompt_tokens > state.settings[THRESHOLD]:
+        if known / request.prompt_tokens > state.settings[SETTING.threshold]:
             chosen = holder
     remember_own(state, chosen, request.prompt_tokens - shared, now_s)  # its leaf
     if shared > 0:

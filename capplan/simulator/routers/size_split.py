@@ -18,10 +18,7 @@ RULES = Rules(
         "of": Knob(0, choices=("total", "prompt")),
     }
 )
-_OWN = indices(RULES.settings)
-TOKENS = ROUTER_SETTINGS + _OWN.tokens
-SHARE = ROUTER_SETTINGS + _OWN.share
-OF = ROUTER_SETTINGS + _OWN.of
+SETTING = indices(RULES.settings, ROUTER_SETTINGS)
 
 
 @compiled(ROUTE)
@@ -30,11 +27,11 @@ def route(state, slot, now_s):
     n = state.counts[Count.OPEN]
     request = state.requests[slot]
     tokens = request.prompt_tokens
-    if state.settings[OF] == 0.0:
+    if state.settings[SETTING.of] == 0.0:
         tokens += request.predicted_tokens
-    border = min(max(int(state.settings[SHARE] * n + 0.5), 1), n - 1)
+    border = min(max(int(state.settings[SETTING.share] * n + 0.5), 1), n - 1)
     first, end = 0, border
-    if tokens > state.settings[TOKENS] or border == 0:
+    if tokens > state.settings[SETTING.tokens] or border == 0:
         first, end = border, n
     best = first
     for r in range(first + 1, end):

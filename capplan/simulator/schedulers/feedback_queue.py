@@ -11,11 +11,7 @@ Settings: see fastserve.py.
 import math
 
 from capplan.simulator.engine.jump import ROUNDING_S
-from capplan.simulator.engine.ordered import (
-    first_at,
-    next_ordered,
-    place,
-)
+from capplan.simulator.engine.ordered import first_at, next_ordered, place
 from capplan.simulator.engine.pausing import pause
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kv.swapping import next_arrival

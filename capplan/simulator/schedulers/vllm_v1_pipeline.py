@@ -8,11 +8,7 @@ skipped, not blocking. See pipeline.py.
 It runs its steps itself and returns -1.
 """
 
-from capplan.simulator.engine.batch import (
-    admit_waiting,
-    continue_prefill,
-    preempt,
-)
+from capplan.simulator.engine.batch import admit_waiting, continue_prefill, preempt
 from capplan.simulator.engine.decoding import computed_tokens, stop_decoding
 from capplan.simulator.engine.log import log_entry
 from capplan.simulator.engine.pipeline import (

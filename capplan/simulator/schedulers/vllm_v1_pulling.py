@@ -41,11 +41,7 @@ from capplan.simulator.kv.copies import (
     is_known,
     join_copied,
 )
-from capplan.simulator.kv.kvcache import (
-    ceil_div,
-    count_hits,
-    take_blocks,
-)
+from capplan.simulator.kv.kvcache import ceil_div, count_hits, take_blocks
 from capplan.simulator.schedulers import Rules
 from capplan.simulator.state import NONE, SCHEDULE, Phase
 

@@ -18,12 +18,7 @@ from capplan.simulator.engine.run_speculative import (
     run_speculative,
     sit_out,
 )
-from capplan.simulator.engine.speculation import (
-    REPLICA,
-    REQUEST,
-    SETTING,
-    settle,
-)
+from capplan.simulator.engine.speculation import REPLICA, REQUEST, SETTING, settle
 from capplan.simulator.engine.speculation import RULES as RULES
 from capplan.simulator.engine.verifying import (
     admit,
