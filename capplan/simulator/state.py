@@ -376,5 +376,19 @@ SCHEDULES = types.NamedTuple(
 )
 ROUTE = types.int64(STATE, types.int64, types.float64)
 """``route(state, slot, now_s) -> replica``: see routers/__init__.py."""
+
+
+class Side(NamedTuple):
+    """A pool with its policies, as compiled functions pass it."""
+
+    state: State
+    needs: int  # of the router
+    route: Any  # of signature ROUTE
+    schedule: Schedules
+
+
+SIDE = types.NamedTuple(
+    (STATE, types.int64, types.FunctionType(ROUTE), SCHEDULES), Side
+)
 WHERE = types.int64(STATE, STATE, types.int64, types.int64)
 """``where(first, second, slot, d) -> BOTH`` and others: see hand_offs/__init__.py."""

@@ -5,7 +5,6 @@ event is still the next one when there is room.
 """
 
 import math
-from typing import Any, NamedTuple
 
 from capplan.simulator.drivers.open_loop import routed, take_slot
 from capplan.simulator.drivers.users import Index as User
@@ -31,15 +30,6 @@ from capplan.simulator.kv.kvcache import bounded_blocks
 from capplan.simulator.memory.active_blocks import discharge
 from capplan.simulator.memory.prefix_memory import runs_are_short
 from capplan.simulator.state import NONE, Count, Needs, Phase
-
-
-class Side(NamedTuple):
-    """A pool with its policies, as compiled functions pass it."""
-
-    state: Any  # State
-    needs: int  # of the router
-    route: Any  # function of signature ROUTE
-    schedule: Any  # of type SCHEDULES
 
 
 @inlined()

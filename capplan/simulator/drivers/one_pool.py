@@ -18,7 +18,6 @@ from typing import Any
 from numba import types
 
 from capplan.simulator.drivers.deliver import (
-    Side,
     beat,
     deliver,
     look_on,
@@ -28,43 +27,24 @@ from capplan.simulator.drivers.deliver import (
     side_look_s,
     tick,
 )
-from capplan.simulator.drivers.open_loop import ARRIVALS
 from capplan.simulator.drivers.stepping import (
     DONE,
+    KNOWN,
     ROOM,
     TIME,
     first_to_wake,
     has_room,
     step_one,
 )
-from capplan.simulator.drivers.users import USERS, ask, next_asked_s
 from capplan.simulator.drivers.users import Index as User
+from capplan.simulator.drivers.users import ask, next_asked_s
 from capplan.simulator.fleet.beats import DISPATCH
-from capplan.simulator.fleet.motion import (
-    MOTION,
-    REBALANCE,
-    Index,
-    Setting,
-    next_event_s,
-)
+from capplan.simulator.fleet.motion import REBALANCE, Index, Setting, next_event_s
 from capplan.simulator.jit import compiled
-from capplan.simulator.state import ROUTE, SCHEDULES, STATE, Count
+from capplan.simulator.state import SIDE, Count
 
 _RUN = types.int64(
-    STATE,
-    MOTION,
-    USERS,
-    ARRIVALS,
-    types.Array(types.float64, 1, "C", readonly=True),
-    types.float64,
-    types.int64,
-    types.float64,
-    types.float64,
-    types.int64,
-    types.FunctionType(ROUTE),
-    SCHEDULES,
-    types.FunctionType(REBALANCE),
-    types.FunctionType(DISPATCH),
+    SIDE, *KNOWN, types.FunctionType(REBALANCE), types.FunctionType(DISPATCH)
 )
 
 
@@ -76,33 +56,28 @@ def driver(moves: bool) -> Any:
     as much compiled. Its ``requests`` are in the order in which they arrive or are
     asked; the k-th time that a user starts to think takes ``think_s[k]``. It returns
     why it stopped. DONE: nothing is known, and no replica's work matters to another.
-    TIME: all that is known before ``known_until_s`` has been delivered, and no answer
-    is left before ``until_s``. ROOM: row ``until_row`` is next, or the caller must make
+    TIME: all that is known before ``until.known_s`` has been delivered, and no answer
+    is left before ``until.s``. ROOM: row ``until.row`` is next, or the caller must make
     room for requests, results, migrations or the log.
     """
 
     def run(
-        state,
+        side,
         motion,
         users,
         requests,
         think_s,
         asked_until_s,
-        until_row,
-        until_s,
-        known_until_s,
-        needs,
-        route,
-        schedule,
+        until,
         rebalance,
         dispatch,
     ):
-        side = Side(state, needs, route, schedule)
+        state = side.state
         couples = motion.settings[Setting.COUPLES] != 0
         while state.counts[Count.STUCK] == 0:
             moved = motion.counts[Index.MOVED] + motion.moves.shape[0]
             if (
-                users.counts[User.DELIVERED] == until_row
+                users.counts[User.DELIVERED] == until.row
                 or not has_room(state)
                 or moved > motion.moved.shape[0]
             ):
@@ -115,16 +90,16 @@ def driver(moves: bool) -> Any:
             known_s = min(min(asked_s, event_s), min(beat_s, tick_s))
             r, wake_s, others_s = first_to_wake(motion.wake_s)
             idles = min(known_s, wake_s) == math.inf
-            rests = idles or (known_s >= known_until_s and wake_s >= until_s)
+            rests = idles or (known_s >= until.known_s and wake_s >= until.s)
             look_s = side_look_s(side)
-            if rests and look_s < until_s < math.inf:
-                look_on(side, until_s)  # replicas may change then
+            if rests and look_s < until.s < math.inf:
+                look_on(side, until.s)  # replicas may change then
             elif rests:
                 return DONE if idles else TIME
             elif look_s < known_s and look_s <= wake_s:
                 look_on(side, min(known_s, math.nextafter(wake_s, math.inf)))
             elif known_s > wake_s:
-                until_step_s = min(min(known_s, others_s), min(look_s, until_s))
+                until_step_s = min(min(known_s, others_s), min(look_s, until.s))
                 step_one(side, r, until_step_s, users, think_s)
                 motion.wake_s[r] = state.replicas[r].wake_s
                 continue

@@ -1,7 +1,7 @@
 """Arrivals that are known beforehand: route them in order, advance when needed."""
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numba import types
@@ -17,16 +17,7 @@ from capplan.simulator.fleet.tournament import first_that_wakes, watch
 from capplan.simulator.jit import compiled, direct, inlined
 from capplan.simulator.kv.kvcache import bounded_blocks, fill_free_blocks
 from capplan.simulator.memory.prefix_memory import runs_are_short
-from capplan.simulator.state import (
-    ADVANCE_FIRST,
-    NONE,
-    ROUTE,
-    SCHEDULES,
-    STATE,
-    Count,
-    Needs,
-    State,
-)
+from capplan.simulator.state import ADVANCE_FIRST, NONE, SIDE, STATE, Count, Needs, Side
 
 
 @by_pointer
@@ -151,34 +142,15 @@ def routed(state, slot, now_s, route, schedule):
     return r
 
 
-@compiled(
-    types.int64(
-        STATE,
-        ARRIVALS,
-        types.int64,
-        types.int64,
-        types.float64,
-        types.int64,
-        types.FunctionType(ROUTE),
-        SCHEDULES,
-    ),
-)
-def run(
-    state,
-    arrivals,
-    first,
-    first_row,
-    drain_s,
-    needs,
-    route,
-    schedule,
-):
+@compiled(types.int64(SIDE, ARRIVALS, types.int64, types.int64, types.float64))
+def run(side, arrivals, first, first_row, drain_s):
     """Serve the arrivals of a chunk from its row ``first`` on.
 
     Returns the row at which it stopped: the length of the chunk, or less when
     the caller must first make room for requests, results or the log. Where ``drain_s``
     is a time, every replica is then advanced to it; NONE when the log had no room.
     """
+    state, needs, route, schedule = side
     replicas = state.replicas
     n = arrivals.arrival_s.shape[0]
     if needs == Needs.COUNTS:
@@ -231,7 +203,7 @@ def run(
     return n
 
 
-def drain(state: State, until_s: float, route: Any, schedule: Any) -> bool:
+def drain(side: Side, until_s: float) -> bool:
     """Advance every replica to ``until_s``; return whether the log had room."""
-    of_none = (state, NO_ARRIVALS, 0, 0, until_s, Needs.NOTHING, route, schedule)
-    return bool(direct(run)(*of_none) != NONE)
+    idle = side._replace(needs=int(Needs.NOTHING))
+    return bool(direct(run)(idle, NO_ARRIVALS, 0, 0, until_s) != NONE)

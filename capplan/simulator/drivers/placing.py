@@ -2,22 +2,13 @@
 
 from numba import types
 
-from capplan.simulator.drivers.deliver import Side, place_held
+from capplan.simulator.drivers.deliver import place_held
 from capplan.simulator.fleet.motion import MOTION
 from capplan.simulator.jit import compiled
-from capplan.simulator.state import ROUTE, SCHEDULES, STATE
+from capplan.simulator.state import SIDE
 
 
-@compiled(
-    types.void(
-        STATE,
-        MOTION,
-        types.float64,
-        types.int64,
-        types.FunctionType(ROUTE),
-        SCHEDULES,
-    )
-)
-def place(state, motion, now_s, needs, route, schedule):
+@compiled(types.void(SIDE, MOTION, types.float64))
+def place(side, motion, now_s):
     """Bring the requests that wait for a replica to one, as Python calls it."""
-    place_held(Side(state, needs, route, schedule), motion, now_s)
+    place_held(side, motion, now_s)

@@ -1,9 +1,14 @@
 """What event loops share: whose turn it is, one step, and whether there is room."""
 
 import math
+from typing import NamedTuple
 
-from capplan.simulator.drivers.users import note_answers
+from numba import types
+
+from capplan.simulator.drivers.open_loop import ARRIVALS
+from capplan.simulator.drivers.users import USERS, note_answers
 from capplan.simulator.engine.log import log_has_room
+from capplan.simulator.fleet.motion import MOTION
 from capplan.simulator.fleet.serve import step
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.memory.prefix_memory import runs_are_short
@@ -11,6 +16,26 @@ from capplan.simulator.state import NONE, Count
 
 ROOM, TIME, DONE = range(3)
 """Why an event loop stopped."""
+
+
+class Until(NamedTuple):
+    """Until when an event loop goes on."""
+
+    row: int  # of the next request; -1: none
+    s: float  # nothing is done that comes from here on [s]
+    known_s: float  # nor what is known to come from here on [s]
+
+
+UNTIL = types.NamedTuple((types.int64, types.float64, types.float64), Until)
+KNOWN = (
+    MOTION,
+    USERS,
+    ARRIVALS,
+    types.Array(types.float64, 1, "C", readonly=True),
+    types.float64,
+    UNTIL,
+)
+"""Types of what event loops know of requests and of the time between replicas."""
 
 
 @inlined()

@@ -12,30 +12,28 @@ import math
 from numba import types
 
 from capplan.simulator.drivers.deliver import (
-    Side,
     deliver_disaggregated,
     hand_over,
     look_on,
     read,
     side_look_s,
 )
-from capplan.simulator.drivers.open_loop import ARRIVALS
 from capplan.simulator.drivers.stepping import (
     DONE,
+    KNOWN,
     ROOM,
     TIME,
     first_to_wake,
     has_room,
     step_one,
 )
-from capplan.simulator.drivers.users import USERS, ask, next_asked_s
 from capplan.simulator.drivers.users import Index as User
+from capplan.simulator.drivers.users import ask, next_asked_s
 from capplan.simulator.engine.wake import next_s
 from capplan.simulator.fleet.disaggregated import release_heard
 from capplan.simulator.fleet.motion import (
     ANSWERS,
     HAND_OFF,
-    MOTION,
     READ,
     Setting,
     next_event_s,
@@ -43,7 +41,7 @@ from capplan.simulator.fleet.motion import (
 )
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kv.copies import REPLICA, REQUEST
-from capplan.simulator.state import NONE, ROUTE, SCHEDULES, STATE, WHERE, Count
+from capplan.simulator.state import NONE, SIDE, WHERE, Count
 
 
 @inlined()
@@ -115,56 +113,17 @@ def _step_decode(side, motion, r, until_s, users, think_s, prefills):
     motion.wake_s[prefills + r] = _decode_wake_s(state, motion, r)
 
 
-@compiled(
-    types.int64(
-        STATE,
-        STATE,
-        MOTION,
-        USERS,
-        ARRIVALS,
-        types.Array(types.float64, 1, "C", readonly=True),
-        types.float64,
-        types.int64,
-        types.float64,
-        types.float64,
-        types.int64,
-        types.FunctionType(ROUTE),
-        SCHEDULES,
-        types.int64,
-        types.FunctionType(ROUTE),
-        SCHEDULES,
-        types.FunctionType(WHERE),
-    ),
-)
-def run(
-    first,
-    second,
-    motion,
-    users,
-    requests,
-    think_s,
-    asked_until_s,
-    until_row,
-    until_s,
-    known_until_s,
-    needs,
-    route,
-    schedule,
-    decode_needs,
-    decode_route,
-    decode_schedule,
-    where,
-):
+@compiled(types.int64(SIDE, SIDE, *KNOWN, types.FunctionType(WHERE)))
+def run(prefill, decode, motion, users, requests, think_s, asked_until_s, until, where):
     """Deliver what is known, and let replicas work in between; return why it stopped.
 
     See ``one_pool.driver``.
     """
-    prefill = Side(first, needs, route, schedule)
-    decode = Side(second, decode_needs, decode_route, decode_schedule)
+    first, second = prefill.state, decode.state
     prefills = first.replicas.shape[0]
     while first.counts[Count.STUCK] == 0 and second.counts[Count.STUCK] == 0:
         if (
-            users.counts[User.DELIVERED] == until_row
+            users.counts[User.DELIVERED] == until.row
             or not has_room(first)
             or not has_room(second)
         ):
@@ -174,11 +133,11 @@ def run(
         known_s = min(min(asks_s, reaches_s), event_s)
         place, wake_s, others_s = first_to_wake(motion.wake_s)
         idles = min(known_s, wake_s) == math.inf
-        rests = idles or (known_s >= known_until_s and wake_s >= until_s)
+        rests = idles or (known_s >= until.known_s and wake_s >= until.s)
         look_s = min(side_look_s(prefill), side_look_s(decode))
-        if rests and look_s < until_s < math.inf:
-            look_on(prefill, until_s)
-            look_on(decode, until_s)
+        if rests and look_s < until.s < math.inf:
+            look_on(prefill, until.s)
+            look_on(decode, until.s)
         elif rests:
             return DONE if idles else TIME
         elif look_s < known_s and look_s <= wake_s:
@@ -186,7 +145,7 @@ def run(
             look_on(prefill, before_s)
             look_on(decode, before_s)
         elif known_s > wake_s:
-            until_step_s = min(min(known_s, others_s), min(look_s, until_s))
+            until_step_s = min(min(known_s, others_s), min(look_s, until.s))
             r = place - prefills
             if r < 0:
                 _step_prefill(prefill, motion, place, until_step_s, users, think_s)

@@ -141,16 +141,7 @@ class Fleet:
         pool.set_draws(self.generator.random((n, 2)))
         row = 0
         while row < n:
-            row = direct(run)(
-                pool.state,
-                arrivals,
-                row,
-                self.served,
-                NO_DRAIN,
-                pool.needs,
-                pool.route,
-                pool.schedule,
-            )
+            row = direct(run)(pool.side, arrivals, row, self.served, NO_DRAIN)
             pool.check_stuck()
             yield pool.take_results()
             if row < n:
@@ -166,7 +157,7 @@ class Fleet:
         moments_s = drain_steps_s(self.bins.first_s, self.last_arrival_s)
         while self.outstanding and not (stopped is not None and stopped()):
             until_s = next(moments_s)
-            while not drain(pool.state, until_s, pool.route, pool.schedule):
+            while not drain(pool.side, until_s):
                 yield pool.take_results()
                 pool.make_room()
             pool.check_stuck()

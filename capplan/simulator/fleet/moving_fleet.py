@@ -135,27 +135,22 @@ class MovingFleet:
     def _run(self, until_row: int, until_s: float, known_until_s: float) -> int:
         """Go on until a row or a moment; return why it stopped, see ``stepping.py``."""
         first, second = self._first, self._second
-        shared = (
+        known = (
             self._replicas.motion,
             self._users,
             self._requests,
             self._think_s,
             self._asked_until_s,
-            until_row,
-            until_s,
-            known_until_s,
-            first.needs,
-            first.route,
-            first.schedule,
+            stepping.Until(until_row, until_s, known_until_s),
         )
         if second is None:
             if len(self._users.ask_s):  # replicas may have changed in between
                 self._replicas.motion.wake_s[:] = first.state.replicas["wake_s"]
             own = (self._between.rebalance, self._between.dispatch)
-            why = int(self._run_pools(first.state, *shared, *own))
+            why = int(self._run_pools(first.side, *known, *own))
         else:
-            of_two = (second.needs, second.route, second.schedule, self._between.where)
-            why = int(self._run_pools(first.state, second.state, *shared, *of_two))
+            where = self._between.where
+            why = int(self._run_pools(first.side, second.side, *known, where))
         for pool in self.pools:
             pool.check_stuck()
         self._take_moved()
@@ -290,7 +285,7 @@ class MovingFleet:
     def _bring_up(self, moment_s: float) -> Iterator[np.ndarray]:
         """Let every replica do what it does before a moment; yield what finishes."""
         for pool in self.pools:
-            while not drain(pool.state, moment_s, pool.route, pool.schedule):
+            while not drain(pool.side, moment_s):
                 yield from self._results()
                 self._make_room()
             pool.check_stuck()
@@ -325,16 +320,12 @@ class MovingFleet:
             if change.kind == "fail":  # they come to the moment at which they die
                 yield from self._bring_up(now_s)
             self._replicas.close(now_s, change.kind, change.count)
-        pool = self._first
         if self._replicas.lives.next_s == now_s:  # all changes of a moment come first
             return
         while self._holds() and self._replicas.lives.open and not self._has_beats:
             from capplan.simulator.drivers.placing import place
 
-            moving = self._replicas.motion
-            direct(place)(
-                pool.state, moving, now_s, pool.needs, pool.route, pool.schedule
-            )
+            direct(place)(self._first.side, self._replicas.motion, now_s)
             if self._holds():
                 yield from self._results()
                 self._make_room()

@@ -37,6 +37,7 @@ from capplan.simulator.state import (
     Phase,
     Schedules,
     Setting,
+    Side,
     no_limits,
     with_more_slots,
 )
@@ -127,6 +128,11 @@ class ServingPool:
         limits = options.limits
         self.state.settings[strictest] = limits.ttft_s, limits.mean_gap_s
         start(self.state)
+
+    @property
+    def side(self) -> Side:
+        """The pool as compiled functions take it."""
+        return Side(self.state, self.needs, self.route, self.schedule)
 
     @property
     def replica_count(self) -> int:
