@@ -290,7 +290,8 @@ def unused_blocks(state: State, r: int | slice) -> None:
 def _by_batch(tables: tuple[np.ndarray, ...]) -> np.recarray:
     """Return the tables by batch as records."""
     rows = records(len(tables[0]), BY_BATCH)
-    for name, table in zip(BY_BATCH.names, (*tables[:2], *tables[3:]), strict=True):
+    names = BY_BATCH.names or ()
+    for name, table in zip(names, (*tables[:2], *tables[3:]), strict=True):
         rows[name] = table
     return rows
 

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -54,56 +54,61 @@ def drain_steps_s(first_s: float, last_s: float) -> Iterator[float]:
 
 
 class Fleet:
-    """Replicas of one pool that serve a trace chunk by chunk.
+    """Pools of replicas that serve a trace chunk by chunk; here one, which stays.
 
     Memory grows with the requests outstanding at once, not with the trace.
     """
 
-    def __init__(self, deployment: Deployment, options: Options) -> None:
-        self._pool = ServingPool(deployment.pool, deployment.router, options)
-        if self._pool.needs == Needs.COUNTS:
-            self._pool.state = with_trees(self._pool.state)
-        self.pools = (self._pool,)
-        tables, engine = self._pool.tables, self._pool.engine
-        self._front_end = FrontEnd(
-            deployment.pool.replica_count * engine.api_server_count,
-            tables.request_s,
-            tables.api_request_s,
+    moved: np.ndarray | None = None  # no request moves
+    lives: np.ndarray | None = None  # replicas are always there
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        options: Options,
+        pools: Sequence[ServingPool] = (),
+    ) -> None:
+        self.pools = pools or (
+            ServingPool(deployment.pool, deployment.router, options),
         )
+        self._first = first = self.pools[0]
+        if not pools and first.needs == Needs.COUNTS:
+            first.state = with_trees(first.state)
+        self._processes = deployment.pool.replica_count * first.engine.api_server_count
+        times_s = (first.tables.request_s, first.tables.api_request_s)
+        self._front_end = FrontEnd(self._processes, *times_s)
         self.generator = np.random.default_rng(options.seed)
-        self.served = 0
+        self._served = 0
         self._pace = Pace()
         self.last_arrival_s = -math.inf
 
     @property
     def state(self) -> State:
-        """The arrays of its pool."""
-        return self._pool.state
+        """The arrays of its first pool."""
+        return self._first.state
 
     @property
     def bins(self) -> Bins:
-        """Its bins of time."""
-        return self._pool.bins
+        """Bins of time of the last pool; those of the other are as wide."""
+        return self.pools[-1].bins
 
-    moved = lives = None  # no request moves, and replicas are always there
+    @property
+    def served(self) -> int:
+        """Requests that have reached a replica, or wait for one."""
+        return self._served
 
     @property
     def outstanding(self) -> int:
         """Requests arrived and not finished."""
-        return self._pool.outstanding
+        return self._first.outstanding
 
-    def serve_all(
-        self,
-        trace: Trace,
-        progress: Progress | None = None,
-        stopped: Stopped | None = None,
-    ) -> Iterator[np.ndarray]:
+    def serve_all(self, trace: Trace) -> Iterator[np.ndarray]:
         """Serve a whole trace; yield the finished requests as they come.
 
         What is yielded, here and below, holds until the next is asked for.
         """
-        yield from self.serve_in_chunks(trace, progress, stopped)
-        yield from self.finish(stopped)
+        yield from self.serve_in_chunks(trace)
+        yield from self.finish()
 
     def serve_in_chunks(
         self,
@@ -117,13 +122,25 @@ class Fleet:
 
         Now and then, as ``Pace`` says, ``progress`` and ``stopped`` are called.
         """
-        already = self.served - first
-        end = len(trace) if end is None else end
-        while first < end and not (stopped is not None and stopped()):
+        before = self.served - first
+        last = before + (len(trace) if end is None else end)
+
+        def serve(until_row: int) -> Iterator[np.ndarray]:
+            return self.serve(trace, slice(self.served - before, until_row - before))
+
+        yield from self._paced(last, serve, progress, stopped)
+
+    def _paced(
+        self,
+        last: int,
+        serve: Callable[[int], Iterator[np.ndarray]],
+        progress: Progress | None,
+        stopped: Stopped | None,
+    ) -> Iterator[np.ndarray]:
+        """Serve until so many have been served, a pace at a time."""
+        while self.served < last and not (stopped is not None and stopped()):
             began_s = time.perf_counter()
-            rows = slice(first, min(first + self._pace.count, end))
-            yield from self.serve(trace, rows)
-            first = self.served - already
+            yield from serve(min(self.served + self._pace.count, last))
             if progress is not None:
                 progress(self.served)
             self._pace.note(began_s)
@@ -131,7 +148,7 @@ class Fleet:
     def serve(self, trace: Trace, rows: slice = slice(None)) -> Iterator[np.ndarray]:
         """Let the requests of a chunk arrive; yield finished requests (``RESULT``)."""
         assert trace.arrival_s is not None
-        pool = self._pool
+        pool = self._first
         arrival_s = trace.arrival_s[rows]
         self.bins.reach(float(arrival_s[0]))
         self.last_arrival_s = float(arrival_s[-1])
@@ -146,21 +163,34 @@ class Fleet:
             yield pool.take_results()
             if row < n:
                 pool.make_room()
-        self.served += n
+        self._served += n
 
     def finish(self, stopped: Stopped | None = None) -> Iterator[np.ndarray]:
         """Let all requests that have arrived finish; yield them (``RESULT``).
 
         In steps of a share of the arrivals' span, so that ``stopped`` is called often.
         """
-        pool = self._pool
         moments_s = drain_steps_s(self.bins.first_s, self.last_arrival_s)
         while self.outstanding and not (stopped is not None and stopped()):
-            until_s = next(moments_s)
-            while not drain(pool.side, until_s):
-                yield pool.take_results()
-                pool.make_room()
+            yield from self._go_to(next(moments_s))
+        for pool in self.pools:
+            pool.take_log()
+            pool.warn_of_long_iterations()
+
+    def _go_to(self, moment_s: float) -> Iterator[np.ndarray]:
+        """Let every replica do what it does before a moment; yield what finishes."""
+        for pool in self.pools:
+            while not drain(pool.side, moment_s):
+                yield from self._results()
+                self._make_room()
             pool.check_stuck()
+        yield from self._results()
+
+    def _make_room(self) -> None:
+        """Empty the logs; double the slots of a pool that has none free."""
+        for pool in self.pools:
+            pool.make_room()
+
+    def _results(self) -> Iterator[np.ndarray]:
+        for pool in self.pools:
             yield pool.take_results()
-        pool.take_log()
-        pool.warn_of_long_iterations()

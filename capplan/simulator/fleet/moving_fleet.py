@@ -9,12 +9,11 @@ import numpy as np
 from capplan.deployment.pools import Deployment
 from capplan.errors import InputError
 from capplan.simulator.drivers import stepping
-from capplan.simulator.drivers.open_loop import NO_ARRIVALS, NO_TIMES, drain, read_only
+from capplan.simulator.drivers.open_loop import NO_ARRIVALS, NO_TIMES, read_only
 from capplan.simulator.drivers.users import Index, last_asked_s, nobody, thinking
 from capplan.simulator.fleet.beats import DISPATCH, knowing, note_finished
 from capplan.simulator.fleet.between import between, pulling_policy
-from capplan.simulator.fleet.fleet import Pace, Progress, Stopped, drain_steps_s
-from capplan.simulator.fleet.front_end import FrontEnd
+from capplan.simulator.fleet.fleet import Fleet, Progress, Stopped
 from capplan.simulator.fleet.motion import ANSWERS, MOVE, REBALANCE, Setting, motion
 from capplan.simulator.fleet.motion import Index as Moving
 from capplan.simulator.fleet.pool_state import Options
@@ -22,12 +21,11 @@ from capplan.simulator.fleet.replicas import Replicas
 from capplan.simulator.fleet.serving_pool import ServingPool
 from capplan.simulator.fleet.ticks import Ticks
 from capplan.simulator.jit import direct, pointer
-from capplan.simulator.results.bins import Bins
 from capplan.simulator.state import NONE, ROUTE, RUN_GROUP, SCHEDULE, Count, Schedules
 from capplan.workload.trace import Trace
 
 
-class MovingFleet:
+class MovingFleet(Fleet):
     """Pools of replicas that an event loop drives (``drivers/one_pool.py``)."""
 
     def __init__(self, deployment: Deployment, options: Options) -> None:
@@ -36,7 +34,7 @@ class MovingFleet:
         disaggregated = len(deployment.pools) > 1
         senders = prefills * deployment.pools[0].configuration.engine.data_parallel_size
         pulling = pulling_policy(deployment) if disaggregated else None
-        self.pools = tuple(
+        pools = tuple(
             ServingPool(
                 pool,
                 router,
@@ -49,26 +47,20 @@ class MovingFleet:
                 zip(deployment.pools, routers, strict=False)
             )
         )
-        self._first = self.pools[0]
-        self._second = self.pools[1] if disaggregated else None
+        super().__init__(deployment, options, pools)
+        self._second = pools[1] if disaggregated else None
         self._run_pools = direct(_driver(disaggregated, deployment))
         slots = len(self._first.state.requests)
         others = 0 if self._second is None else self._second.replica_count
         self._replicas = Replicas(
             self._first, motion(slots, prefills, others), deployment.changes
         )
-        self._between = between(deployment, self.pools, self._replicas.motion)
+        self._between = between(deployment, pools, self._replicas.motion)
         tables = self._first.tables
-        self._processes = prefills * self._first.engine.api_server_count
         times_s = (tables.request_s, tables.api_request_s)
-        self._front_end = FrontEnd(self._processes, *times_s)
-        last = self.pools[-1].tables
-        self._front_s = np.array([*times_s, last.prompt_token_s])
+        self._front_s = np.array([*times_s, pools[-1].tables.prompt_token_s])
         self._users = nobody()
         self._asked_until_s = math.inf
-        self.generator = np.random.default_rng(options.seed)
-        self._pace = Pace()
-        self.last_arrival_s = -math.inf
         self._moved = [np.zeros(0, MOVE)] if deployment.rebalancer else None
         self._finished = 0
         self._has_changes = deployment.is_changing
@@ -92,12 +84,7 @@ class MovingFleet:
             dispatch=pointer(own.dispatch, DISPATCH),
         )
 
-    @property
-    def bins(self) -> Bins:
-        """Bins of time of the last pool; those of the other are as wide."""
-        return self.pools[-1].bins
-
-    @property
+    @property  # type: ignore[override]
     def moved(self) -> np.ndarray | None:
         """Migrations that ended, records of dtype MOVE; None: no rebalancer."""
         return None if self._moved is None else np.concatenate(self._moved)
@@ -112,7 +99,7 @@ class MovingFleet:
         """Requests arrived and not finished."""
         return self.served - self._finished
 
-    @property
+    @property  # type: ignore[override]
     def lives(self) -> np.ndarray | None:
         """Lives of the replicas, records of dtype LIFE; None: they are always there."""
         return self._replicas.lives.lives() if self._has_changes else None
@@ -163,9 +150,7 @@ class MovingFleet:
             self._replicas.motion.counts[Moving.MOVED] = 0
 
     def _make_room(self) -> None:
-        """Empty the logs; double the slots of a pool that has none free."""
-        for pool in self.pools:
-            pool.make_room()
+        super()._make_room()
         self._replicas.make_room()
 
     def _go_on(
@@ -238,10 +223,7 @@ class MovingFleet:
         first: int = 0,
         end: int | None = None,
     ) -> Iterator[np.ndarray]:
-        """Serve rows ``first`` to ``end`` of a trace; yield the finished requests.
-
-        Now and then, as ``Pace`` says, ``progress`` and ``stopped`` are called.
-        """
+        """Serve rows ``first`` to ``end`` of a trace; yield the finished requests."""
         assert trace.arrival_s is not None
         rows = slice(first, len(trace) if end is None else end)
         arrival_s = trace.arrival_s[rows]
@@ -252,44 +234,28 @@ class MovingFleet:
         self._ticks.begin(trace, float(arrival_s[0]))
         self._users.counts[Index.FIRST] = self.served
         last = self.served + len(arrival_s)
-        while self.served < last and not (stopped is not None and stopped()):
-            began_s = time.perf_counter()
-            yield from self._go_on(min(self.served + self._pace.count, last))
-            if progress is not None:
-                progress(self.served)
-            self._pace.note(began_s)
+        yield from self._paced(last, self._go_on, progress, stopped)
 
     def finish(self, stopped: Stopped | None = None) -> Iterator[np.ndarray]:
         """Let all requests that have arrived finish; yield them (``RESULT``)."""
-        moments_s = drain_steps_s(self.bins.first_s, self.last_arrival_s)
         self._requests = NO_ARRIVALS
         self._users.counts[Index.FIRST] = self.served
-        while self.outstanding and not (stopped is not None and stopped()):
-            moment_s = next(moments_s)
-            yield from self._go_on(until_s=moment_s)
-            yield from self._bring_up(moment_s)
-            if self._holds() and not self._may_come and not self._replicas.lives.open:
-                raise InputError(
-                    "requests wait, and no replica is left; expected one at least"
-                )
+        yield from super().finish(stopped)
         self._replicas.end_drained()
-        for pool in self.pools:
-            pool.take_log()
-            pool.warn_of_long_iterations()
+
+    def _go_to(self, moment_s: float) -> Iterator[np.ndarray]:
+        """Go on until a moment, and let every replica come there."""
+        yield from self._go_on(until_s=moment_s)
+        yield from super()._go_to(moment_s)
+        if self._holds() and not self._may_come and not self._replicas.lives.open:
+            raise InputError(
+                "requests wait, and no replica is left; expected one at least"
+            )
 
     @property
     def _may_come(self) -> bool:
         """Whether another replica may still come up."""
         return min(self._replicas.lives.next_s, self._ticks.next_s) < math.inf
-
-    def _bring_up(self, moment_s: float) -> Iterator[np.ndarray]:
-        """Let every replica do what it does before a moment; yield what finishes."""
-        for pool in self.pools:
-            while not drain(pool.side, moment_s):
-                yield from self._results()
-                self._make_room()
-            pool.check_stuck()
-        yield from self._results()
 
     def _note_finished(self) -> None:
         """Let the dispatcher know of what has finished, while the rows are as then."""
@@ -299,8 +265,7 @@ class MovingFleet:
     def _results(self) -> Iterator[np.ndarray]:
         self._note_finished()
         self._replicas.motion.counts[Moving.NOTED] = 0
-        for pool in self.pools:
-            done = pool.take_results()
+        for done in super()._results():
             self._finished += len(done)
             yield done
 
@@ -318,7 +283,7 @@ class MovingFleet:
                 self._replicas.open(ordered_s, now_s)
         elif change.of <= self._replicas.lives.open:
             if change.kind == "fail":  # they come to the moment at which they die
-                yield from self._bring_up(now_s)
+                yield from super()._go_to(now_s)
             self._replicas.close(now_s, change.kind, change.count)
         if self._replicas.lives.next_s == now_s:  # all changes of a moment come first
             return
