@@ -4,7 +4,7 @@ Names, dataclasses and checks stop here; the compiled core sees arrays.
 """
 
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -20,27 +20,15 @@ from capplan.simulator.checks import (
 )
 from capplan.simulator.fleet.fleet import Fleet, Progress, Stopped
 from capplan.simulator.fleet.pool_state import UNBOUNDED_JUMP, Options
+from capplan.simulator.results.sketches import Sketches
 from capplan.simulator.results.table import Table
 from capplan.simulator.results.times import Simulation
 from capplan.simulator.results.windows import FIRST_WIDTH_S, WINDOWS
 from capplan.workload.slo import RequestSlo, Slo
 from capplan.workload.trace import Trace
 
-
-class Sink(Protocol):
-    """What becomes of the finished requests."""
-
-    def expect(self, chunk: Trace) -> None:
-        """Make room for requests that will arrive."""
-
-    def reach(self, moment_s: float) -> None:
-        """Note that requests arrive until a moment. [s]"""
-
-    def put(self, done: np.ndarray) -> None:
-        """Take requests that have finished, records of dtype RESULT."""
-
-    def simulation(self, fleet: Fleet, *, stopped: bool) -> Simulation:
-        """Return what was simulated; where it was stopped, of what had finished."""
+Sink = Table | Sketches
+"""What becomes of the finished requests."""
 
 
 def simulate(

@@ -289,24 +289,23 @@ def cost(
     year = CostLine("per year", HOURS_PER_YEAR, "h", usd, doubtful)
     total_tokens = mean_prompt_tokens + mean_output_tokens
     new_tokens = max(0.0, mean_prompt_tokens - mean_cached_tokens)
-    parts: list[CostLine | None] = [None, None]
+    of: list[tuple[str, float, float]] = [("total", total_tokens, 1.0)]
     if prompt_share is not None:
-        parts = [
-            per_million(kind, rate_per_s * tokens, usd, share)
-            for kind, tokens, share in (
-                ("input", new_tokens, prompt_share),
-                ("output", mean_output_tokens, 1 - prompt_share),
-            )
-        ]
-    total = per_million("total", rate_per_s * total_tokens, usd)
+        own = ("output", mean_output_tokens, 1 - prompt_share)
+        of = [("input", new_tokens, prompt_share), own, *of]
+    millions = {
+        kind: per_million(kind, rate_per_s * tokens, usd, share)
+        for kind, tokens, share in of
+    }
+    usd_of = {kind: line.amount_usd for kind, line in millions.items() if line}
     return Cost(
         usd_per_h=usd,
         usd_per_month=month.amount_usd,
         usd_per_year=year.amount_usd,
-        usd_per_million_input_tokens=parts[0].amount_usd if parts[0] else None,
-        usd_per_million_output_tokens=parts[1].amount_usd if parts[1] else None,
-        usd_per_million_total_tokens=total.amount_usd if total else None,
-        lines=(*hours, *(line for line in (month, year, *parts, total) if line)),
+        usd_per_million_input_tokens=usd_of.get("input"),
+        usd_per_million_output_tokens=usd_of.get("output"),
+        usd_per_million_total_tokens=usd_of.get("total"),
+        lines=(*hours, month, year, *filter(None, millions.values())),
         nodes=tuple(row for _, row in rows),
     )
 

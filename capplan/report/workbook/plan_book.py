@@ -105,10 +105,8 @@ def _add_cost(
         "cost per hour", hour, "$ per hour", *(Value(x, "usd") for x in ends)
     )
     book.define("usd_per_h", sheet.place(at, 2))
-    for name, hours, total in (
-        ("month", HOURS_PER_MONTH, cost.usd_per_month),
-        ("year", HOURS_PER_YEAR, cost.usd_per_year),
-    ):
+    for name, hours in (("month", HOURS_PER_MONTH), ("year", HOURS_PER_YEAR)):
+        total = getattr(cost, f"usd_per_{name}")
         times = f"hours_per_{name}"
         scaled = [
             Formula(f"={letter}{at}*{times}", end * hours, "usd")
@@ -122,26 +120,12 @@ def _add_cost(
         amount = cost.usd_per_month / named[RATE].value
         formula = Formula(f"=usd_per_month/{RATE}", amount, "number")
         sheet.row("cost per month in own currency", formula, f"{code} per month")
-    for name, share, tokens, million in (
-        (
-            "input",
-            "*prompt_cost_share",
-            "(prompt_tokens-cached_tokens)",
-            cost.usd_per_million_input_tokens,
-        ),
-        (
-            "output",
-            "*(1-prompt_cost_share)",
-            "output_tokens",
-            cost.usd_per_million_output_tokens,
-        ),
-        (
-            "total",
-            "",
-            "(prompt_tokens+output_tokens)",
-            cost.usd_per_million_total_tokens,
-        ),
+    for name, share, tokens in (
+        ("input", "*prompt_cost_share", "(prompt_tokens-cached_tokens)"),
+        ("output", "*(1-prompt_cost_share)", "output_tokens"),
+        ("total", "", "(prompt_tokens+output_tokens)"),
     ):
+        million = getattr(cost, f"usd_per_million_{name}_tokens")
         if million is not None:
             text = f"=usd_per_h{share}/(requests_per_s*{tokens}*3600/1000000)"
             sheet.row(

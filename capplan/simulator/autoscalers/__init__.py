@@ -11,7 +11,7 @@ A policy keeps the count that it asked for: a replica that was lost is asked for
 """
 
 from capplan.deployment.policy import Family, Policy
-from capplan.simulator.autoscalers.settings import check_bounds
+from capplan.errors import InputError
 from capplan.simulator.autoscalers.view import Decide as Decide
 from capplan.simulator.autoscalers.view import Known as Known
 from capplan.simulator.autoscalers.view import View as View
@@ -46,7 +46,11 @@ def parse_autoscaler(given: str) -> Policy:
     'schedule:min=1,max=100,period=60.0s,0=3,8=10,20=4'
     """
     policy = _FAMILY.parse(given)
-    check_bounds(given, policy)
+    least, most = policy.settings["min"], policy.settings["max"]
+    if least > most:
+        raise InputError(
+            f"autoscaler {given!r}: min is {least} and max {most}; expected min <= max"
+        )
     return policy
 
 

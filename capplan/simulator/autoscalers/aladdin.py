@@ -18,9 +18,8 @@ from collections.abc import Mapping
 
 from capplan.deployment.policy import Knob, Rules
 from capplan.simulator.autoscalers.settings import (
-    bounds,
+    common,
     keeping,
-    period,
     rate,
     rate_per_replica_per_s,
     time,
@@ -30,8 +29,7 @@ from capplan.simulator.autoscalers.view import Decide, Known, View
 
 RULES = Rules(
     {
-        **bounds(),
-        **period(10.0),
+        **common(10.0),
         **rate(),
         "k5": Knob(0.0, 1e-9, 1e9, optional=True),
         "c5": Knob(0.0, -1e6, 1e6),

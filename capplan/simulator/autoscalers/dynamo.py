@@ -16,9 +16,8 @@ from collections.abc import Mapping
 from capplan.deployment.policy import Knob, Rules
 from capplan.simulator.autoscalers import forecasts
 from capplan.simulator.autoscalers.settings import (
-    bounds,
+    common,
     keeping,
-    period,
     rate,
     rate_per_replica_per_s,
     whole,
@@ -28,8 +27,7 @@ from capplan.simulator.autoscalers.view import Decide, Known, View
 
 RULES = Rules(
     {
-        **bounds(),
-        **period(180.0),
+        **common(180.0),
         **rate(),
         "forecast": Knob(0, choices=forecasts.FORECASTS),
         "step": Knob(8),

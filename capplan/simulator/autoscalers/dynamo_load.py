@@ -16,13 +16,12 @@ from collections.abc import Mapping
 
 from capplan.deployment.policy import Knob, Rules
 from capplan.simulator.autoscalers.lengths import MeanLengths
-from capplan.simulator.autoscalers.settings import bounds, keeping, period, within
+from capplan.simulator.autoscalers.settings import common, keeping, within
 from capplan.simulator.autoscalers.view import Decide, Known, View
 
 RULES = Rules(
     {
-        **bounds(),
-        **period(5.0),
+        **common(5.0),
         "goal": Knob(0, choices=("throughput", "latency")),
     }
 )

@@ -23,13 +23,12 @@ from capplan.simulator.autoscalers.horizontal import (
     pod_replicas,
 )
 from capplan.simulator.autoscalers.metrics import metric_of, metric_settings, target_of
-from capplan.simulator.autoscalers.settings import bounds, keeping, period
+from capplan.simulator.autoscalers.settings import common, keeping
 from capplan.simulator.autoscalers.view import Decide, Known, View
 
 RULES = Rules(
     {
-        **bounds(),
-        **period(SYNC_S),
+        **common(SYNC_S),
         **metric_settings("in-flight"),
         "starting": Knob(0, choices=("unready", "missing")),
         **behavior_settings(),

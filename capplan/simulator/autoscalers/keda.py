@@ -30,13 +30,12 @@ from capplan.simulator.autoscalers.horizontal import (
     normalizer,
 )
 from capplan.simulator.autoscalers.metrics import metric_of, metric_settings, target_of
-from capplan.simulator.autoscalers.settings import bounds, keeping, period, time
+from capplan.simulator.autoscalers.settings import common, keeping, time
 from capplan.simulator.autoscalers.view import Decide, Known, View
 
 RULES = Rules(
     {
-        **bounds(fewest=0),
-        **period(SYNC_S),
+        **common(SYNC_S, fewest=0),
         "polling": time(30.0, 1.0),
         "cooldown": time(300.0),
         "initial_cooldown": time(0.0),

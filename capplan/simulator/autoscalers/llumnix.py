@@ -23,9 +23,8 @@ import numpy as np
 from capplan.deployment.policy import Knob, Rules
 from capplan.simulator.autoscalers.settings import (
     TINY,
-    bounds,
+    common,
     keeping,
-    period,
     time,
     whole,
     within,
@@ -34,8 +33,7 @@ from capplan.simulator.autoscalers.view import Decide, Known, View
 
 RULES = Rules(
     {
-        **bounds(16),
-        **period(10.0),
+        **common(10.0, 16),
         "up": Knob(10.0, 0.001, 1e9),
         "down": Knob(60.0, 0.001, 1e9),
         "after": time(110.0),

@@ -14,15 +14,14 @@ import numpy as np
 from capplan.deployment.policy import Rules
 from capplan.simulator.autoscalers.settings import (
     TINY,
-    bounds,
-    period,
+    common,
     rate,
     rate_per_replica_per_s,
     within,
 )
 from capplan.simulator.autoscalers.view import Decide, Known, View
 
-RULES = Rules({**bounds(), **period(60.0), **rate()})
+RULES = Rules({**common(60.0), **rate()})
 
 
 def needed(

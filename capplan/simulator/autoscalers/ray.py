@@ -16,13 +16,12 @@ from collections import deque
 from collections.abc import Mapping
 
 from capplan.deployment.policy import Knob, Rules
-from capplan.simulator.autoscalers.settings import bounds, keeping, period, time
+from capplan.simulator.autoscalers.settings import common, keeping, time
 from capplan.simulator.autoscalers.view import Decide, Known, View
 
 RULES = Rules(
     {
-        **bounds(),
-        **period(10.0),
+        **common(10.0),
         "target": Knob(2.0, 0.001, 1e6),
         "look_back": time(30.0, 0.1),
         "up_delay": time(30.0),

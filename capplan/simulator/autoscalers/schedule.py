@@ -18,8 +18,7 @@ from capplan.deployment.policy import Knob, Rules
 from capplan.simulator.autoscalers.settings import (
     MOST_REPLICAS,
     MOST_S,
-    bounds,
-    period,
+    common,
     rate,
     rate_per_replica_per_s,
     whole,
@@ -34,8 +33,7 @@ _HOURS = {str(hour): Knob(0, 1, MOST_REPLICAS, optional=True) for hour in range(
 
 RULES = Rules(
     {
-        **bounds(),
-        **period(60.0),
+        **common(60.0),
         **rate(),
         "ahead": Knob(-1.0, 0.0, MOST_S, is_duration=True, optional=True),
         **_HOURS,

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Mapping
 
-from capplan.deployment.policy import Knob, Policy
+from capplan.deployment.policy import Knob
 from capplan.errors import InputError
 from capplan.simulator.autoscalers.view import Decide, Known, View
 
@@ -14,16 +14,12 @@ TINY = 1e-9
 """What a count may be above a whole number by rounding alone."""
 
 
-def period(default_s: float) -> dict[str, Knob]:
-    """Return the setting of the time between two ticks."""
-    return {"period": time(default_s, 0.1)}
-
-
-def bounds(most: int = 100, fewest: int = 1) -> dict[str, Knob]:
-    """Return the settings of the fewest and the most replicas."""
+def common(period_s: float, most: int = 100, fewest: int = 1) -> dict[str, Knob]:
+    """Return the fewest and the most replicas, and the time between two ticks."""
     return {
         "min": Knob(fewest, fewest, MOST_REPLICAS),
         "max": Knob(most, 1, MOST_REPLICAS),
+        "period": time(period_s, 0.1),
     }
 
 
@@ -35,15 +31,6 @@ def time(default_s: float, least_s: float = 0.0) -> Knob:
 def rate() -> dict[str, Knob]:
     """Return the setting of the rate that a replica serves within its SLO."""
     return {"rate": Knob(0.0, 1e-6, 1e9, optional=True)}
-
-
-def check_bounds(given: str, policy: Policy) -> None:
-    """Refuse a ``min`` above ``max``."""
-    least, most = policy.settings["min"], policy.settings["max"]
-    if least > most:
-        raise InputError(
-            f"autoscaler {given!r}: min is {least} and max {most}; expected min <= max"
-        )
 
 
 def rate_per_replica_per_s(

@@ -27,7 +27,7 @@ from capplan.simulator.autoscalers.horizontal import (
     external_replicas,
     normalizer,
 )
-from capplan.simulator.autoscalers.settings import bounds, keeping, period, time
+from capplan.simulator.autoscalers.settings import common, keeping, time
 from capplan.simulator.autoscalers.view import Decide, View
 
 CHART = Behavior(240.0, 240.0, 10, 0.0, 150.0, 10, 0.0, 150.0)
@@ -53,8 +53,7 @@ class Seen(NamedTuple):
 def wva_settings(own: dict[str, Knob]) -> dict[str, Knob]:
     """Return the settings of a version and of its HPA."""
     return {
-        **bounds(),
-        **period(SYNC_S),
+        **common(SYNC_S),
         "reconcile": time(60.0, 1.0),
         "kv": Knob(0.80, 0.01, 1.0),
         "queue": Knob(5.0, 0.0, 1e6),

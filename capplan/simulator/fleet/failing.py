@@ -4,12 +4,15 @@ For vLLM V1's scheduler. What the iterations in flight would have given is lost;
 longest gap between two tokens of a request may still be the one before such a result.
 """
 
-import math
-
 from numba import types
 
 from capplan.simulator.engine.decoding import computed_tokens, stop_decoding
-from capplan.simulator.fleet.migration import lose_destination, lose_source
+from capplan.simulator.fleet.migration import (
+    forget_kv,
+    forget_tokens,
+    lose_destination,
+    lose_source,
+)
 from capplan.simulator.fleet.motion import MOTION, Index
 from capplan.simulator.fleet.moving_requests import lose_verifying
 from capplan.simulator.jit import compiled, inlined
@@ -61,13 +64,8 @@ def _lose(state, r, slot):
     else:
         _lose_in_flight(state, r, slot, ran)
     if request.known_tokens == request.prompt_tokens:
-        request.first_token_s = math.nan
-        request.longest_gap_s = 0.0
-        request.late_gaps = 0
-    request.computed_tokens = 0
-    request.shared_blocks = 0
-    request.hit_blocks = 0
-    request.token_step = NONE
+        forget_tokens(request)
+    forget_kv(request)
     request.phase = Phase.EXPECTED
 
 

@@ -74,7 +74,7 @@ class Fleet:
         self._first = first = self.pools[0]
         if not pools and first.needs == Needs.COUNTS:
             first.state = with_trees(first.state)
-        self._processes = deployment.pool.replica_count * first.engine.api_server_count
+        self._processes = first.replica_count * first.engine.api_server_count
         times_s = (first.tables.request_s, first.tables.api_request_s)
         self._front_end = FrontEnd(self._processes, *times_s)
         self.generator = np.random.default_rng(options.seed)

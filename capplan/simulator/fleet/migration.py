@@ -50,6 +50,23 @@ def resume(state, r, now_s):
 
 
 @inlined()
+def forget_tokens(request):
+    """Let a request have no token yet that it was given."""
+    request.first_token_s = math.nan
+    request.longest_gap_s = 0.0
+    request.late_gaps = 0
+
+
+@inlined()
+def forget_kv(request):
+    """Let a request hold no KV."""
+    request.computed_tokens = 0
+    request.shared_blocks = 0
+    request.hit_blocks = 0
+    request.token_step = NONE
+
+
+@inlined()
 def _end(state, motion, source, now_s, joined):
     move = motion.moves[source]
     for r in (source, move.destination):
@@ -196,15 +213,10 @@ def lose_source(state, motion, r, now_s):
             if request.known_tokens == move.known_tokens:  # it got none here
                 request.last_token_s = move.last_token_s
         if request.known_tokens == request.prompt_tokens:
-            request.first_token_s = math.nan
-            request.longest_gap_s = 0.0
-            request.late_gaps = 0
+            forget_tokens(request)
     request.preemptions += 1
-    request.computed_tokens = 0
     request.unhashed_tokens = 0
-    request.token_step = NONE
-    request.shared_blocks = 0
-    request.hit_blocks = 0
+    forget_kv(request)
     _end(state, motion, r, now_s, 0)
     return slot
 

@@ -84,8 +84,8 @@ class MovingFleet(Fleet):
             dispatch=pointer(own.dispatch, DISPATCH),
         )
 
-    @property  # type: ignore[override]
-    def moved(self) -> np.ndarray | None:
+    @property
+    def moved(self) -> np.ndarray | None:  # type: ignore[override]
         """Migrations that ended, records of dtype MOVE; None: no rebalancer."""
         return None if self._moved is None else np.concatenate(self._moved)
 
@@ -99,8 +99,8 @@ class MovingFleet(Fleet):
         """Requests arrived and not finished."""
         return self.served - self._finished
 
-    @property  # type: ignore[override]
-    def lives(self) -> np.ndarray | None:
+    @property
+    def lives(self) -> np.ndarray | None:  # type: ignore[override]
         """Lives of the replicas, records of dtype LIFE; None: they are always there."""
         return self._replicas.lives.lives() if self._has_changes else None
 

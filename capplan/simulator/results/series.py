@@ -16,8 +16,9 @@ def uses_of(
 ) -> tuple[PoolUse, ...]:
     """Return what pools did, in bins that begin at ``start_s``. [s]
 
-    Of several, all preemptions count as the last one's. ``end_s`` is as in
-    ``pool_series``.
+    The last bin takes what comes after it begins, up to ``end_s``, the last token; None
+    where it was stopped: later bins are left out. ``preemptions`` are of all bins, and
+    of several pools count as the last one's.
     """
     uses = []
     for pool in pools:
@@ -29,24 +30,16 @@ def uses_of(
                 replica_count=pool.replica_count,
                 iteration_count=pool.iteration_count,
                 busy_s=float(pool.state.bins["busy_s"][:used].sum()) / ranks,
-                series=pool_series(pool, start_s, of_pool, end_s),
+                series=_series(pool, start_s, of_pool, end_s),
                 iterations=pool.iterations(),
             )
         )
     return tuple(uses)
 
 
-def pool_series(
-    pool: ServingPool,
-    start_s: np.ndarray,
-    preemptions: np.ndarray,
-    end_s: float | None,
+def _series(
+    pool: ServingPool, start_s: np.ndarray, preemptions: np.ndarray, end_s: float | None
 ) -> Series:
-    """Return the series of a pool after it served, in bins that begin at ``start_s``.
-
-    The last bin takes what comes after it begins, up to ``end_s``, the last token; None
-    where it was stopped: later bins are left out. ``preemptions`` are of all bins. [s]
-    """
     used = len(start_s)
     bins, width_s = pool.state.bins, pool.bins.width_s
     bin_s = np.full(used, width_s)

@@ -93,16 +93,17 @@ class Totals:
     @property
     def mean_prompt_tokens(self) -> float:
         """Mean of the requests, of users that of those answered. [tokens]"""
-        if self.answers is not None and self.answers.count:
-            return self.answers.prompt_tokens / self.answers.count
-        return self.prompt_tokens / self.request_count
+        return self._mean("prompt_tokens")
 
     @property
     def mean_output_tokens(self) -> float:
         """Mean of the requests, of users that of those answered. [tokens]"""
+        return self._mean("output_tokens")
+
+    def _mean(self, name: str) -> float:
         if self.answers is not None and self.answers.count:
-            return self.answers.output_tokens / self.answers.count
-        return self.output_tokens / self.request_count
+            return float(getattr(self.answers, name) / self.answers.count)
+        return float(getattr(self, name) / self.request_count)
 
 
 def totals(times: RequestTimes) -> Totals:
