@@ -195,19 +195,11 @@ def unfit(market: Market | None, gpu: Gpu, tp: int) -> str:
     return "; ".join(f"{o.name}: {o.node_gap(tp)}" for o in sold)
 
 
-_OF_AN_LLM = [
-    "gpu",
-    "gpu_memory_utilization",
-    "profiles",
-    "data_parallel_size",
-    "enable_expert_parallel",
-    "price",
-    "prices",
-    "nodes",
-    "provider",
-    "region",
-    "allow_odd_price",
-]
+_OF_AN_LLM = (
+    *("gpu", "gpu_memory_utilization", "profiles"),
+    *("data_parallel_size", "enable_expert_parallel"),
+    *("price", "prices", "nodes", "provider", "region", "allow_odd_price"),
+)
 
 
 def refuse_of_an_llm(settings: ConfigurationSettings) -> None:

@@ -53,10 +53,7 @@ def _against(comparison: Comparison) -> str:
 
 
 def _goodput(comparison: Comparison, drawn: list[SystemResult]) -> Figure:
-    def goodput_per_s(served: OperatingPoint) -> float:
-        return served.goodput_per_s or 0.0
-
-    lines = _lines(drawn, goodput_per_s)
+    lines = _lines(drawn, lambda served: served.goodput_per_s or 0.0)
     most = max(float(line.y.max()) for line in lines) or 1.0
     y = Axis("requests/s within the SLO", format_count, 0, 1.08 * most)
     title = f"Goodput against {_against(comparison)}"
@@ -64,10 +61,7 @@ def _goodput(comparison: Comparison, drawn: list[SystemResult]) -> Figure:
 
 
 def _latency(comparison: Comparison, drawn: list[SystemResult]) -> Figure:
-    def per_token_s(served: OperatingPoint) -> float:
-        return served.mean_s("normalized_latency_s")
-
-    lines = _lines(drawn, per_token_s)
+    lines = _lines(drawn, lambda served: served.mean_s("normalized_latency_s"))
     ends = np.concatenate([line.y[np.isfinite(line.y)] for line in lines])
     low, high = float(ends.min()) / 1.2, float(ends.max()) * 1.2
     beyond = (
