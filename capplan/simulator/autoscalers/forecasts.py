@@ -4,17 +4,13 @@ ai-dynamo 1.6.1, dynamo/planner/core/load/predictors.py: ``constant`` and ``kalm
 Its default, auto-ARIMA, and Prophet are fitted by packages that are not used here.
 """
 
-from typing import Protocol
+from collections.abc import Callable
 
 FORECASTS = ("constant", "kalman")
 
 
-class Forecast(Protocol):
-    """Told a count of requests each period, it says the next one."""
-
-    def __call__(self, count: float) -> float:
-        """Return the forecast of the next count after this one."""
-        ...
+Forecast = Callable[[float], float]
+"""Told a count of requests each period, it says the next one."""
 
 
 def constant(count: float) -> float:

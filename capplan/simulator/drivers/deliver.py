@@ -261,7 +261,8 @@ def migrate(side, motion, now_s):
 
 
 @inlined()
-def _next_s(motion, setting, count, asked_s):
+def next_period_s(motion, setting, count, asked_s):
+    """Return when what ticks does so next, at or after the next request. [s]"""
     period_s = motion.settings[setting]
     if period_s == 0.0:
         return math.inf
@@ -270,18 +271,6 @@ def _next_s(motion, setting, count, asked_s):
             return math.inf
         _tick_from(motion, setting, count, asked_s)
     return motion.counts[count] * period_s
-
-
-@inlined()
-def next_tick_s(motion, asked_s):
-    """Return when the rebalancer's next tick is, at or after the next request. [s]"""
-    return _next_s(motion, Setting.PERIOD_S, Index.TICK, asked_s)
-
-
-@inlined()
-def next_beat_s(motion, asked_s):
-    """Return when the dispatcher's next beat is, at or after the next request. [s]"""
-    return _next_s(motion, Setting.BEAT_S, Index.BEAT, asked_s)
 
 
 @inlined()

@@ -22,8 +22,7 @@ from capplan.simulator.drivers.deliver import (
     deliver,
     look_on,
     migrate,
-    next_beat_s,
-    next_tick_s,
+    next_period_s,
     side_look_s,
     tick,
 )
@@ -85,8 +84,8 @@ def driver(moves: bool) -> Any:
             asks_s, reaches_s = next_asked_s(users, requests, asked_until_s)
             asked_s = min(asks_s, reaches_s)
             event_s = next_event_s(motion)
-            beat_s = next_beat_s(motion, asked_s)
-            tick_s = next_tick_s(motion, asked_s)
+            beat_s = next_period_s(motion, Setting.BEAT_S, Index.BEAT, asked_s)
+            tick_s = next_period_s(motion, Setting.PERIOD_S, Index.TICK, asked_s)
             known_s = min(min(asked_s, event_s), min(beat_s, tick_s))
             r, wake_s, others_s = first_to_wake(motion.wake_s)
             idles = min(known_s, wake_s) == math.inf

@@ -13,12 +13,6 @@ DISPATCH = types.int64(STATE, MOTION, types.float64)
 """``dispatch(state, motion, now_s) -> placed``: see dispatchers/__init__.py."""
 
 
-@compiled(DISPATCH)
-def none_held(state, motion, now_s):
-    """Place no request."""
-    return 0
-
-
 @compiled(types.void(STATE, MOTION))
 def note_finished(state, motion):
     """Note the errors of predictions of what has finished and was not noted."""

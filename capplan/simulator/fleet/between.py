@@ -7,7 +7,6 @@ from capplan.deployment.policy import Policy
 from capplan.deployment.pools import Deployment
 from capplan.simulator.dispatchers import dispatcher, parse_dispatcher
 from capplan.simulator.engine.speculation import speculative_policy
-from capplan.simulator.fleet.beats import none_held
 from capplan.simulator.fleet.motion import (
     APART,
     DISPATCHER_SETTINGS,
@@ -34,7 +33,7 @@ def between(
     deployment: Deployment, pools: Sequence[ServingPool], motion: Motion
 ) -> Between:
     """Return the policies of a deployment; set what the core reads of them."""
-    rebalance, where, dispatch = never, never, none_held  # one pool asks no ``where``
+    rebalance = where = dispatch = never  # one pool asks no ``where``
     if len(deployment.pools) > 1:
         where = _set_hand_off(deployment, pools[0], pools[1], motion)
     if deployment.rebalancer:

@@ -248,5 +248,5 @@ def drop_event(motion):
 
 @compiled(REBALANCE)
 def never(state, motion, now_s):
-    """Move no request."""
+    """Move or place no request."""
     return 0
