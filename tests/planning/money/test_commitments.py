@@ -151,10 +151,10 @@ def test_thirty_six_months_of_a_busy_week_take_less_than_a_second():
     wanted = [Hours.of(np.ceil(day * 1.03**month)) for month in range(36)]
     terms = [Term("1 year", 12, 0.65), Term("3 years", 36, 0.45)]
 
-    began = time.perf_counter()
+    began = time.process_time()
     found = ladder(wanted, terms, 1.0)
 
-    assert time.perf_counter() - began < 1.0
+    assert time.process_time() - began < 1.0
     assert found.largest_fraction < 1e-9
 
 
