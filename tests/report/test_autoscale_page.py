@@ -80,7 +80,7 @@ def test_an_autoscaler_follows_a_burst_for_fewer_gpu_hours(found):
     assert best is found.best_policy
     assert best.meets
     assert best.pays
-    assert best.gpu_hours_paid < found.fixed.gpu_hours_paid
+    assert best.outcome.gpu_hours_paid < found.fixed.outcome.gpu_hours_paid
     assert best.name in autoscale_page(found).headline
 
 

@@ -43,6 +43,21 @@ class Outcome:
         """Replicas at the start; of a fixed fleet, always."""
         return self.deployment.replica_count
 
+    @property
+    def gpu_hours_paid(self) -> float:
+        """From a replica's order until it is gone. [GPU h]"""
+        return self.hours.paid_h * self.deployment.pool.configuration.gpus
+
+    @property
+    def gpu_hours_ready(self) -> float:
+        """From a replica's first request on until it is gone. [GPU h]"""
+        return self.hours.ready_h * self.deployment.pool.configuration.gpus
+
+    @property
+    def gpu_hours_busy(self) -> float:
+        """In which an iteration ran. [GPU h]"""
+        return self.hours.busy_h * self.deployment.pool.configuration.gpus
+
     def share_of(self, other: "Outcome") -> float | None:
         """Return its bill in whole nodes over another's; None where that is nothing.
 

@@ -9,7 +9,6 @@ from capplan.deployment.pools import Deployment
 from capplan.planning.autoscale.cases import Outcome
 from capplan.planning.autoscale.losses import Loss
 from capplan.planning.autoscale.settings import PERFECT, AutoscaleSettings
-from capplan.planning.evaluate.replica_hours import Hours
 from capplan.planning.evaluate.replica_load import ReplicaLoad
 from capplan.planning.shown import Shown
 from capplan.workload.slo import Slo
@@ -34,54 +33,9 @@ class PolicyResult:
     break_even_s: tuple[float | None, float | None] | None = None
 
     @property
-    def tp(self) -> int:
-        """GPUs of a replica."""
-        return self.outcome.deployment.pool.configuration.gpus
-
-    @property
-    def hours(self) -> Hours:
-        """Replica-hours."""
-        return self.outcome.hours
-
-    @property
     def meets(self) -> bool:
         """Whether it attains the target."""
         return self.outcome.meets
-
-    @property
-    def slo_attainment(self) -> float:
-        """Share of requests that meet their SLO."""
-        return self.outcome.slo_attainment
-
-    @property
-    def worst_hour_attainment(self) -> float | None:
-        """That of the worst hour; None where no hour tells it."""
-        return self.outcome.worst_hour_attainment
-
-    @property
-    def gpu_hours_paid(self) -> float:
-        """From a replica's order until it is gone. [GPU h]"""
-        return self.hours.paid_h * self.tp
-
-    @property
-    def gpu_hours_ready(self) -> float:
-        """From its first request on until it is gone. [GPU h]"""
-        return self.hours.ready_h * self.tp
-
-    @property
-    def gpu_hours_busy(self) -> float:
-        """In which an iteration ran. [GPU h]"""
-        return self.hours.busy_h * self.tp
-
-    @property
-    def static_replicas(self) -> int | None:
-        """Replicas of the smallest fixed fleet that attains as much."""
-        return None if self.fixed is None else self.fixed.replica_count
-
-    @property
-    def static_gpu_hours(self) -> float | None:
-        """What that fleet is paid for. [GPU h]"""
-        return None if self.fixed is None else self.fixed.hours.paid_h * self.tp
 
     @property
     def of_static(self) -> float | None:
@@ -140,6 +94,9 @@ class Autoscaled(Shown):
         first = next(iter(self.policies), None)
         return min(
             able,
-            key=lambda row: (row.outcome.usd_per_month or 0.0, row.gpu_hours_paid),
+            key=lambda row: (
+                row.outcome.usd_per_month or 0.0,
+                row.outcome.gpu_hours_paid,
+            ),
             default=first,
         )

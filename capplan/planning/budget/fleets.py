@@ -79,8 +79,8 @@ def fleet_rows(
             FleetRow(
                 named.get(row.policy or FIXED, name_of(row.policy)),
                 row.policy,
-                row.slo_attainment,
-                row.worst_hour_attainment,
+                row.outcome.slo_attainment,
+                row.outcome.worst_hour_attainment,
                 row.meets,
                 peak,
                 mean,

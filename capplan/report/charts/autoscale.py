@@ -84,8 +84,9 @@ def _gpu_hours(result: Autoscaled) -> Figure:
     drawn = [
         Bar(
             row.name,
-            row.gpu_hours_paid,
-            format_count(row.gpu_hours_paid) + ("" if row.meets else ", misses"),
+            row.outcome.gpu_hours_paid,
+            format_count(row.outcome.gpu_hours_paid)
+            + ("" if row.meets else ", misses"),
             bound,
         )
         for row in rows

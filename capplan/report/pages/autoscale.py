@@ -112,7 +112,7 @@ def _headline(result: Autoscaled) -> str:
 def _paid(row: PolicyResult) -> str:
     """Return what a fleet bills, and without a price its GPU-hours."""
     usd = row.outcome.usd_per_month
-    hours = f"{format_count(row.gpu_hours_paid)} GPU-hours"
+    hours = f"{format_count(row.outcome.gpu_hours_paid)} GPU-hours"
     return hours if usd is None else f"{format_usd(usd)} a month"
 
 
@@ -126,10 +126,10 @@ def _lead(result: Autoscaled) -> str:
         return f"{text}."
     if not best.meets:
         return f"{text}; none of these autoscalers attains it."
-    of_fixed = format_share(best.gpu_hours_paid / fixed.gpu_hours_paid)
+    of_fixed = format_share(best.outcome.gpu_hours_paid / fixed.outcome.gpu_hours_paid)
     text += f", {best.name} at {_paid(best)} with {of_fixed} of its GPU-hours"
-    if best.static_replicas is not None and best.of_static is not None:
-        as_good = sentences.plural(best.static_replicas, "replica")
+    if best.fixed is not None and best.of_static is not None:
+        as_good = sentences.plural(best.fixed.replica_count, "replica")
         text += (
             f". A fixed fleet that attains as much has {as_good}; the policy bills "
             f"{format_share(best.of_static)} of it"
@@ -143,12 +143,12 @@ def _tiles(result: Autoscaled) -> list[Tile]:
         return []
     bound = result.lower_bound_gpu_hours
     hours = "" if bound is None else f"at least {format_count(bound)}"
-    paid = [format_count(row.gpu_hours_paid) for row in (best, fixed)]
+    paid = [format_count(row.outcome.gpu_hours_paid) for row in (best, fixed)]
     return [
         Tile("Cost per month", _paid(best), best.name),
         Tile("Cost per month", _paid(fixed), "fixed fleet"),
         Tile("GPU-hours", " of ".join(paid), hours),
-        Tile("attained", format_share(best.slo_attainment), best.name),
+        Tile("attained", format_share(best.outcome.slo_attainment), best.name),
     ]
 
 

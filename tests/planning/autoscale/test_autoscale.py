@@ -70,9 +70,9 @@ def test_replicas_are_paid_ready_and_busy_in_this_order(found):
     rows = (found.fixed, *found.policies)
 
     for row in rows:
-        assert row.gpu_hours_paid >= row.gpu_hours_ready * (1 - 1e-9)
-        assert row.gpu_hours_ready >= row.gpu_hours_busy > 0
-        assert row.hours.peak_replicas >= row.hours.mean_replicas
+        assert row.outcome.gpu_hours_paid >= row.outcome.gpu_hours_ready * (1 - 1e-9)
+        assert row.outcome.gpu_hours_ready >= row.outcome.gpu_hours_busy > 0
+        assert row.outcome.hours.peak_replicas >= row.outcome.hours.mean_replicas
 
 
 def test_no_fleet_that_attains_the_target_is_paid_for_less_than_the_bound(found):
@@ -80,7 +80,7 @@ def test_no_fleet_that_attains_the_target_is_paid_for_less_than_the_bound(found)
 
     assert len(able) >= 3
     for row in able:
-        assert row.gpu_hours_paid >= found.lower_bound_gpu_hours > 0
+        assert row.outcome.gpu_hours_paid >= found.lower_bound_gpu_hours > 0
 
 
 def test_the_fixed_fleet_is_the_smallest_that_attains_as_much(found):
@@ -108,7 +108,7 @@ def test_a_fleet_with_drafts_is_autoscaled_and_loses_replicas(trace):
     assert speculation is not None
     assert found.fixed.fixed.replica_count <= plain.fixed.fixed.replica_count
     (row, *_) = found.policies
-    assert row.gpu_hours_paid >= found.lower_bound_gpu_hours > 0
+    assert row.outcome.gpu_hours_paid >= found.lower_bound_gpu_hours > 0
     assert found.losses
 
 
@@ -135,7 +135,7 @@ def test_who_knows_the_arrivals_pays_less_than_the_fixed_fleet(found):
 
     assert perfect.name == "perfect"
     assert perfect.meets
-    assert perfect.gpu_hours_paid < found.fixed.gpu_hours_paid
+    assert perfect.outcome.gpu_hours_paid < found.fixed.outcome.gpu_hours_paid
 
 
 def test_a_policy_is_given_what_a_replica_sustains(found):
@@ -155,7 +155,7 @@ def test_a_constant_schedule_is_the_fixed_fleet(trace):
 
     row = found.policies[0]
     cases, fixed = cases_of(found), fixed_fleet(found, count)
-    hours = asdict(row.hours)
+    hours = asdict(row.outcome.hours)
     for name, of_fixed in asdict(fixed.hours).items():
         assert hours[name] == pytest.approx(of_fixed, rel=1e-12)
     scaled = cases.scaled_by(row.policy, found.cold_start_s)
@@ -166,8 +166,8 @@ def test_a_constant_schedule_is_the_fixed_fleet(trace):
     assert (ours.replica == theirs.replica).all()
     # Ticks cut the jumps of a replica, whose sums are rounded otherwise.
     np.testing.assert_allclose(ours.finish_s, theirs.finish_s, rtol=0, atol=1e-9)
-    assert row.slo_attainment == fixed.slo_attainment
-    assert row.static_replicas == count
+    assert row.outcome.slo_attainment == fixed.slo_attainment
+    assert row.fixed.replica_count == count
     assert row.of_static == 1.0
     assert not row.pays
 
@@ -183,9 +183,9 @@ def test_a_row_is_what_simulate_reports_of_its_policy(found):
 
     run = simulate_deployment(SimulateSettings(**asked))
 
-    assert run.judgement.attainment.share == row.slo_attainment
-    assert run.hours.paid_h == row.hours.paid_h
-    assert run.hours.peak_replicas == row.hours.peak_replicas
+    assert run.judgement.attainment.share == row.outcome.slo_attainment
+    assert run.hours.paid_h == row.outcome.hours.paid_h
+    assert run.hours.peak_replicas == row.outcome.hours.peak_replicas
     assert run.judgement.meets == row.meets
 
 
@@ -224,7 +224,11 @@ def test_an_outage_takes_spares_to_keep_the_slo(found):
     fixed = by_fleet["fixed"]
     assert set(by_fleet) == {"fixed", "hpa", "schedule", "keda", "perfect"}
     assert not fixed.meets
-    assert fixed.gone_attainment < fixed.slo_attainment < found.fixed.slo_attainment
+    assert (
+        fixed.gone_attainment
+        < fixed.slo_attainment
+        < found.fixed.outcome.slo_attainment
+    )
     # Of its spares none is left over, and with them it needs none.
     cases, losing = cases_of(found), losses_of(found.settings)[0]
     enough = fixed.replica_count + fixed.spares
