@@ -140,10 +140,7 @@ def cell_number(path: Path, line: int, name: str, cell: str) -> float:
 
 
 def refuse_outliers(name: str, values: Iterable[tuple[str, float]]) -> None:
-    """Refuse a positive number that is far from the others of its column.
-
-    ``values`` have the place of each, for the message.
-    """
+    """Refuse a positive number, with its place, far from the others of its column."""
     placed = [(place, value) for place, value in values if value > 0]
     if not placed:
         return

@@ -9,11 +9,7 @@ _VARIABLE = "SOURCE_DATE_EPOCH"
 
 
 def current_day() -> date:
-    """Return the day of ``SOURCE_DATE_EPOCH``, a Unix time, and else today.
-
-    So the same inputs give the same bytes on another day, as reproducible builds have
-    it (https://reproducible-builds.org/specs/source-date-epoch/).
-    """
+    """Return the day of SOURCE_DATE_EPOCH (reproducible-builds.org), else today."""
     given = os.environ.get(_VARIABLE)
     if not given:
         return date.today()

@@ -64,10 +64,7 @@ def _guidellm_row(path: Path, fields: Fields) -> Fields:
 
 
 def _aiperf(path: Path, fields: Fields) -> Fields:
-    """Take the one phase that is no warm-up, and times in their units.
-
-    The CSV states no load; the name of its folder does.
-    """
+    """Take the phase after the warm-up, the folder's load, and times by their units."""
     fields, phases = dict(fields), fields.get("input_config.phases")
     load = re.search(r"(concurrency|rate)[-_=]?([\d.]+)", path.parent.name)
     if load and not any(name.startswith("input_config") for name in fields):

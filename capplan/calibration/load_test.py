@@ -161,10 +161,7 @@ def _count(point: SweepPoint) -> int:
 
 
 def _arrivals_s(point: SweepPoint, count: int, draw: np.random.Generator) -> np.ndarray:
-    """Return when requests are sent, (count,): all at once, or at the point's rate.
-
-    Gaps are scaled to the rate exactly, as vLLM's and inference-perf's are.
-    """
+    """Return when requests are sent, (count,); gaps are scaled to the exact rate."""
     if point.rate_per_s is None:
         return np.zeros(count)
     shape = point.burstiness

@@ -85,11 +85,7 @@ def _apart(groups: Sequence[Group], gpus_per_node: int) -> tuple[tuple[Part, ...
 def _packed(
     groups: Sequence[Group], gpus_per_node: int, count: int, *, tight: bool = False
 ) -> tuple[tuple[Part, ...], ...] | None:
-    """Return the replicas on so many nodes; None where they do not fit so.
-
-    With ``tight`` a replica, but for the first two of a group, goes where it leaves the
-    least room.
-    """
+    """Return replicas on so many nodes, ``tight`` or evenly; None without room."""
     nodes: list[list[Part]] = [[] for _ in range(count)]
     taken = 0  # nodes that one replica has for itself
     for index, group in enumerate(groups):

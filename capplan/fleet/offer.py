@@ -12,7 +12,7 @@ STALE_DAYS = 90
 OUTDATED_DAYS = 270
 """Older offers of the catalog are listed and not bought. [d]"""
 INDEX = "market index"
-"""Provider of prices that nobody asks for a node."""
+"""Provider of prices that nobody asks: of it no node can be bought."""
 
 KINDS = {
     "on-demand": "by the hour, without a commitment",
@@ -148,11 +148,6 @@ class Offer:
     def listed(self) -> bool:
         """Whether it is a list price, not a guess or a best-effort offer."""
         return self.basis in _FIRM
-
-    @property
-    def is_index(self) -> bool:
-        """Whether it is a price index, of which no node can be bought."""
-        return self.provider == INDEX
 
     def is_outdated(self, today: date) -> bool:
         """Return whether it is too old to be bought."""

@@ -12,7 +12,7 @@ from capplan.fleet.bills import Replicas, bills, signed
 from capplan.fleet.catalog import gpu
 from capplan.fleet.dated import first_day, in_force, is_newer, newer_than
 from capplan.fleet.nodes import Node, find_node, nodes
-from capplan.fleet.offer import KINDS, OLD_KINDS, OUTDATED_DAYS, Offer
+from capplan.fleet.offer import INDEX, KINDS, OLD_KINDS, OUTDATED_DAYS, Offer
 from capplan.fleet.offers_file import read_offers, refuse_odd
 from capplan.fleet.price import GIVEN, Price
 from capplan.today import current_day
@@ -182,7 +182,7 @@ def planned_offers(
     steps: tuple[tuple[str, Callable[[Offer], object], bool], ...] = (
         (
             f"older than {OUTDATED_DAYS} days, or an index",
-            lambda offer: not (offer.is_index or offer.is_outdated(today)),
+            lambda offer: not (offer.provider == INDEX or offer.is_outdated(today)),
             not is_own,
         ),
         ("no list price", lambda offer: offer.listed, False),

@@ -47,11 +47,7 @@ def expected_runs(settings: ProfileSettings) -> tuple[ExpectedRun, ...]:
 
 
 def expected_facts(settings: ProfileSettings, tp: int) -> EngineFacts:
-    """Return the limits that an engine is expected to have.
-
-    They are those of an earlier start where there is a record of one; else the
-    defaults of ``vllm serve`` on the GPU.
-    """
+    """Return limits of an earlier start, else those of ``vllm serve`` on the GPU."""
     if settings.gpu is None:
         raise InputError(
             "--dry-run needs --gpu: it starts nothing, so the hardware is not known"

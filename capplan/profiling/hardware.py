@@ -8,11 +8,9 @@ from pathlib import Path
 def cpu_name() -> str:
     """Return the processor's name as Linux gives it."""
     information = Path("/proc/cpuinfo")
-    if information.exists():
-        for line in information.read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+    text = information.read_text() if information.exists() else ""
+    named = re.search(r"^model name\s*:(.*)", text, re.MULTILINE)
+    return named[1].strip() if named else platform.processor() or platform.machine()
 
 
 def driver() -> str:

@@ -106,10 +106,7 @@ class EngineProcess:
         return self._ask({"all_reduce": tokens})["seconds"]
 
     def move_log(self, log: Path) -> None:
-        """Move the log to another path of the same file system.
-
-        A log into which an engine still prints is refused.
-        """
+        """Move the log; refuse the place of one that an engine still prints into."""
         if log.exists():
             alive = _locked(log)
             if alive:

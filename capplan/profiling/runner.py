@@ -62,10 +62,7 @@ def profile(settings: ProfileSettings, on_progress: OnProgress) -> list[Measured
 
 
 def scene_work(scene: Scene, budget_tokens: int) -> float:
-    """Return the work of a scene, to estimate the time left. [tokens]
-
-    An iteration counts as 256 tokens beside those that it computes.
-    """
+    """Return the work of a scene; an iteration counts as 256 tokens more. [tokens]"""
     if isinstance(scene, Ladder):
         fill = scene.rungs[0].batch * scene.context
         chunks = sum(sum(rung.chunks) for rung in scene.rungs)

@@ -25,10 +25,7 @@ _SETTINGS = ("VLLM_", "OMP_", "KMP_", "NCCL_", "CUDA_VISIBLE")
 
 
 class VllmBackend:
-    """vLLM's ``LLMEngine``, stepped one iteration at a time.
-
-    Options of the request are fields of vLLM's ``EngineArgs``.
-    """
+    """vLLM's ``LLMEngine``, stepped; options are fields of its ``EngineArgs``."""
 
     def __init__(
         self, request: EngineRequest, timer: Callable[[], float] = time.perf_counter

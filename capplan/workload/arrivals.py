@@ -185,10 +185,7 @@ class ArrivalProcess:
         return ARRIVALS[self.name].arrive(n, rate_per_s, self.parameters, rng)
 
     def within_s(self, n: int, window_s: float, rng: np.random.Generator) -> np.ndarray:
-        """Return ``n`` arrivals whose gaps fill a window from time 0, shape (n,). [s]
-
-        The gaps of the process are scaled, the last one reaches the window's end.
-        """
+        """Return ``n`` arrivals whose scaled gaps fill a window, shape (n,). [s]"""
         drawn_s = self.arrivals_s(n + 1, (n + 1) / window_s, rng)
         return drawn_s[:-1] * (window_s / max(float(drawn_s[-1]), 1e-300))
 
@@ -230,10 +227,7 @@ def with_arrivals(
 
 
 def rescale(trace: Trace, rate_per_s: float) -> Trace:
-    """Return the trace with all gaps scaled so that its mean rate is ``rate_per_s``.
-
-    The first arrival stays, and so does the coefficient of variation of the gaps.
-    """
+    """Return the trace with its gaps scaled to a mean rate; the first arrival stays."""
     _check_rate(rate_per_s)
     if trace.arrival_s is None or not trace.duration_s > 0:
         raise InputError(

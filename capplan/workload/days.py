@@ -17,10 +17,7 @@ _MISSING = 0.05
 
 
 def whole_blocks(trace: Trace, block_s: float) -> int:
-    """Return how many blocks of time a trace fills, from its first arrival on.
-
-    The last may lack 5 %, since requests do not arrive at its very end.
-    """
+    """Return how many blocks a trace fills; the last may lack 5 %."""
     return int(trace.duration_s / block_s + _MISSING)
 
 

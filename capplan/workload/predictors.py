@@ -88,10 +88,7 @@ def retrieval(
 
 
 def _outputs_by_class(trace: Trace, past: Trace) -> list[np.ndarray]:
-    """Return past outputs of each class; all of them for a class without any.
-
-    Limits in the names of classes do not count.
-    """
+    """Return past outputs of each class, whatever its limits; all of a new class."""
     names, base = base_classes(trace.class_names)
     past_names, past_base = base_classes(past.class_names)
     past_class = past_base[past.request_class]

@@ -58,10 +58,7 @@ def neighbour_outputs(trace: Trace, past: Trace, k: int) -> np.ndarray:
 
 
 def _near(lengths: np.ndarray, prompt_tokens: np.ndarray, reach: int) -> np.ndarray:
-    """Return places in sorted lengths around each prompt, -1 beyond the ends.
-
-    Shape (n, 2 reach): as many below and above.
-    """
+    """Return places around each prompt in sorted lengths, -1 beyond, (n, 2 reach)."""
     place = np.searchsorted(lengths, prompt_tokens)
     at = place[:, None] + np.arange(-reach, reach)
     return np.where((at >= 0) & (at < len(lengths)), at, -1)

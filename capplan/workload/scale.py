@@ -71,10 +71,7 @@ def _in_order(parts: list[tuple[Trace, np.ndarray]]) -> Trace:
 def _copy(
     trace: Trace, index: int, copies: int, share: float, seed: int
 ) -> tuple[Trace, np.ndarray] | None:
-    """Return requests of a copy that keeps a share of them, and when each arrives.
-
-    None where none is left. The first copy stays where it is.
-    """
+    """Return the requests of a copy and their arrivals; None where none is left."""
     arrival_s = _shifted(trace, _shift_s(trace, index, copies, seed))
     copied = replace(trace, arrival_s=None)
     copied = renumbered(copied, trace, index) if index else copied

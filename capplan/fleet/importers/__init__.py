@@ -22,10 +22,7 @@ Rows = list[tuple[str, Mapping[str, Any]]]
 
 
 def imported(path: Path, canonical: Callable[[str], str]) -> Rows | None:
-    """Return the rows of a price file of another tool; None where it is of none.
-
-    GPUs that the catalog does not have are left out, with a warning.
-    """
+    """Return rows of another tool's price file, of known GPUs; None if it is none."""
     is_zip = zipfile.is_zipfile(path)
     told = gpuhunt.rows_of_zip(path) if is_zip else _plain(path)
     if told is None:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from capplan.csv_file import cell_number
+from capplan.csv_file import Row, cell_number
 from capplan.errors import InputError
 from capplan.input_file import MOST_TEXT_BYTES
 
@@ -24,9 +24,7 @@ _BY_MEMORY = {
 }
 
 
-def rows(
-    path: Path, table: Iterable[tuple[int, dict[str, str]]]
-) -> Iterator[tuple[int, Any]]:
+def rows(path: Path, table: Iterable[Row]) -> Iterator[tuple[int, Any]]:
     """Yield the line and our columns of each machine with GPUs."""
     for line, row in table:
         gpus = cell_number(path, line, "gpu_count", row["gpu_count"] or "0")

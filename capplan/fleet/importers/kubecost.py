@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from capplan.csv_file import cell_number
+from capplan.csv_file import Row, cell_number
 from capplan.errors import InputError
 from capplan.fleet.catalog import gpu
 from capplan.fleet.nodes import find_node
@@ -17,9 +17,7 @@ _USD = "MarketPriceHourly"
 COLUMNS = {"InstanceID", "AssetClass", "InstanceType", _USD}
 
 
-def rows(
-    path: Path, table: Iterable[tuple[int, dict[str, str]]]
-) -> Iterator[tuple[int, Any]]:
+def rows(path: Path, table: Iterable[Row]) -> Iterator[tuple[int, Any]]:
     """Yield the line and our columns of each node of the catalog, with its GPUs."""
     told = list(table)
     alone = {

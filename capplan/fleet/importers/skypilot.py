@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from capplan.csv_file import Row
 from capplan.errors import InputError
 
 COLUMNS = {"InstanceType", "AcceleratorName", "AcceleratorCount", "Price", "Region"}
@@ -19,9 +20,7 @@ _HOSTS = ("a2-", "a3-", "a4-", "g2-")
 _NAMES = {"A100": "A100-40GB-SXM", "H100-MEGA": "H100-SXM", "H200-141GB": "H200-SXM"}
 
 
-def rows(
-    path: Path, table: Iterable[tuple[int, dict[str, str]]]
-) -> Iterator[tuple[int, Any]]:
+def rows(path: Path, table: Iterable[Row]) -> Iterator[tuple[int, Any]]:
     """Yield the line and our columns of each machine with GPUs, on demand and spot."""
     told = list(table)
     parts = {

@@ -56,10 +56,7 @@ class ImportOptions(NamedTuple):
 def read_measurements(
     path: Path, options: ImportOptions | None = None, importer: str | None = None
 ) -> Points | ServedRun:
-    """Read a file of measurements, plain or gzip, in any known format.
-
-    ``importer`` is a name in :data:`IMPORTERS`; chosen by content when None.
-    """
+    """Read measurements in a format of :data:`IMPORTERS`, by default by content."""
     name = importer or recognise(path)
     if name not in IMPORTERS:
         raise InputError(f"importer {name!r} is unknown; expected {_KNOWN}")

@@ -38,10 +38,7 @@ _PATH = re.compile(r"(?P<gpu>[^/\\]+)[/\\](?P<llm>[^/\\]+)[/\\]tp(?P<tp>\d+)\.ya
 
 
 def identity_in(path: Path, where: dict[str, str]) -> dict[str, str]:
-    """Return gpu, llm, tp and engine of the first row that ``where`` selects.
-
-    A file that is not a table, or has no such columns, gives nothing.
-    """
+    """Return gpu, llm, tp and engine of the first row selected; nothing of no table."""
     text = read_text(path)
     names = {name.strip() for name in text.partition("\n")[0].split(",")}
     if not names & _ASPECT.keys():

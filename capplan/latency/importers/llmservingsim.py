@@ -13,10 +13,7 @@ _COLUMNS = ("input_toks", "output_toks", "queued_ts", "first_token_ts", "last_to
 
 
 def read(path: Path, options: ImportOptions) -> ServedRun:
-    """Return the completed requests of the run, arriving when the engine queued them.
-
-    The front end's time before that is not included.
-    """
+    """Return the completed requests, arriving when the engine queued them."""
     rows = [
         _row(where := Path(f"{path}{at}"), need(where, fields, *_COLUMNS))
         for at, fields in records(path, wrappers=())

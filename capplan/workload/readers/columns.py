@@ -246,10 +246,7 @@ _WORDS = {column: words for column in _TOLD if (words := _words(column))}
 def _guessed(
     header: list[str], names: Mapping[str, str], settled: set[str]
 ) -> dict[str, tuple[str, list[str]]]:
-    """Return the unit of each column that a header likely has, and its likely names.
-
-    The best name comes first; the unit is empty where the name does not say it.
-    """
+    """Return each column's unit, if it is said, and its likely names, best first."""
     ends = {name: _endings(name) for name in header if name not in names.values()}
     found = {}
     for column, words in _WORDS.items():

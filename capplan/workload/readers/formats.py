@@ -120,10 +120,7 @@ def _is_claude_code(first: FirstRow) -> bool:
 
 
 def _answers_once(table: Table, notes: Notes) -> Table:
-    """Return the answers, each once, at the time of what it answers.
-
-    Claude Code writes a line for each part of an answer, with its usage so far.
-    """
+    """Return answers, each once: Claude Code writes a line for each part of one."""
     names = "message.id", "uuid", "parentUuid", "timestamp", _CLAUDE_OUTPUT
     columns = (table.frame[name].astype(object) for name in names)
     answer, own, parent, stamp, output = columns
