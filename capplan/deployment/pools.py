@@ -95,6 +95,10 @@ class Deployment:
         """Return a deployment of one pool."""
         return cls((Pool(configuration, replica_count),), router)
 
+    def __str__(self) -> str:
+        """Return ``40 GPUs = 5 replicas × 8 (TP 8)``, of each pool."""
+        return " + ".join(map(str, self.pools))
+
     def __post_init__(self) -> None:
         """Refuse pools that cannot work together."""
         if self.link_gb_per_s is not None and not self.link_gb_per_s > 0:

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 
-from capplan.deployment.pools import Deployment
 from capplan.engines.catalog import ENGINES, title_of
 from capplan.fleet.api_price import ApiBill
 from capplan.planning.configure.scheduling import rules
@@ -28,11 +27,6 @@ from capplan.units import format_duration, format_usd
 
 _CLASSES_NAMED = 3
 """Classes below their target that a sentence names."""
-
-
-def pools(deployment: Deployment) -> str:
-    """Return "40 GPUs = 5 replicas × 8 (TP 8)", for each pool."""
-    return " + ".join(map(str, deployment.pools))
 
 
 def nodes(run: Run) -> str:

@@ -5,7 +5,6 @@ from functools import partial
 from typing import Any
 
 from capplan.planning.size.capacity import Capacity, Served
-from capplan.report import sentences
 from capplan.report.columns import format_count, record
 from capplan.report.fields import fields
 from capplan.report.page import Fact, Page, Section, Table, about
@@ -38,7 +37,7 @@ def capacity_page(capacity: Capacity) -> Page:
     table = Table(_FLEET, capacity.rows, note=note, style=style)
     return Page(
         "capacity",
-        sentences.pools(best.deployment),
+        str(best.deployment),
         about(capacity.llm, best.pool.configuration.gpu),
         [Section("What each fleet serves", facts, [table])],
         values=partial(capacity_values, capacity),

@@ -277,7 +277,7 @@ def _pools(row: SystemResult) -> str:
     best = row.candidate
     if best is None or best.run is None or not best.pools:
         return ""
-    return f"disaggregated prefill and decode: {sentences.pools(best.run.deployment)}"
+    return f"disaggregated prefill and decode: {best.run.deployment}"
 
 
 def _two_kinds(row: SystemResult) -> str:

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 from capplan.report.columns import (
     DASH,
     at,
-    column,
     format_cents,
     format_count,
     format_share,
@@ -148,12 +147,8 @@ def _answers(diff: PlanDiff) -> Section:
     """Return a table for each pool of the answers."""
     tables = []
     for line in diff.lines:
-        columns = (
-            column("what", f"{line.sign} {line.either}", justify="left"),
-            column("old", "before"),
-            column("new", "after"),
-            column("change", "change"),
-        )
+        what, *values = fields("diff_answer")
+        columns = (what._replace(heading=f"{line.sign} {line.either}"), *values)
         tables.append(Table(columns, _rows(diff, line), note=_because(diff, line)))
     return Section("Answer", tables=tables)
 
@@ -224,11 +219,8 @@ def _effects(effects: Effects | None) -> Section:
         Row("configurations added or removed", "", signed_usd(effects.rest_cents)),
         Row("together", "", signed_usd(effects.total_cents)),
     ]
-    columns = (
-        column("what", "effect on the month", justify="left"),
-        column("new", "$"),
-    )
-    return Section("Why the cost moved", tables=[Table(columns, rows)])
+    table = Table(fields("diff_effect"), rows)
+    return Section("Why the cost moved", tables=[table])
 
 
 def _left(count: int, most: int, what: str) -> str:
@@ -237,13 +229,8 @@ def _left(count: int, most: int, what: str) -> str:
 
 
 def _causes(causes: Sequence[Cause], most_rows: int) -> Section:
-    columns = (
-        column("what", "input that changed", justify="left", is_wide=True),
-        column("old", "before", justify="left", is_wide=True),
-        column("new", "after", justify="left", is_wide=True),
-    )
     note = _left(len(causes), most_rows, "inputs")
-    table = Table(columns, causes[:most_rows], note=note)
+    table = Table(fields("diff_cause"), causes[:most_rows], note=note)
     return Section("Causes", tables=[table], is_folded=True)
 
 

@@ -74,7 +74,6 @@ def _usd_difference(saved: float) -> str:
 
 _KINDS = fields(
     "disaggregated",
-    pools=sentences.pools,
     **{
         "prompts and decoding": lambda row: (
             "disaggregated" if row.pools else "aggregated"

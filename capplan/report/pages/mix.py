@@ -1,9 +1,8 @@
 """A mix of GPU types on the page of a plan."""
 
-from functools import partial
 from operator import attrgetter
 
-from capplan.planning.mix.result import KindCapacity, Mix, MixBand
+from capplan.planning.mix.result import Mix
 from capplan.planning.money.cost import HOURS_PER_MONTH
 from capplan.report import sentences
 from capplan.report.columns import (
@@ -117,12 +116,10 @@ def _capacities(mix: Mix) -> Section:
     if not mix.capacities:
         return Section()
     columns = [
-        column("gpu", "GPU", justify="left"),
-        column("tp", "TP", told=attrgetter("degrees")),
-        column("usd_per_h", "$/h", format_usd),
+        *fields("mix_kind"),
         *(
-            Column("", partial(_rate, index), f"size {index + 1}", format_count)
-            for index in range(len(mix.capacities[0].requests_per_s))
+            column("", f"size {k + 1}", format_count, path=f"requests_per_s.{k}")
+            for k in range(len(mix.capacities[0].requests_per_s))
         ),
     ]
     return Section(
@@ -136,39 +133,21 @@ def _capacities(mix: Mix) -> Section:
 
 def _bands(mix: Mix) -> list[Column]:
     """Return the columns of bands, with the share on each pool."""
-    first = [
-        Column("", lambda row: 1 + mix.bands.index(row), "size", format_count),
-        *(
-            [column("class_name", "class", justify="left")]
-            if any(row.class_name for row in mix.bands)
-            else []
-        ),
-        column("prompt_tokens", "prompt tokens", _range),
-        *(
-            [column("output_tokens", "predicted output", _range)]
-            if any(row.output_tokens for row in mix.bands)
-            else []
-        ),
-        column("share_of_requests", "requests", format_share),
-    ]
-
-    return first + [
-        Column(
+    optional = ("class_name", "output_tokens")
+    unknown = [x for x in optional if not any(getattr(row, x) for row in mix.bands)]
+    declared = fields(
+        "mix_band", size=lambda row: 1 + mix.bands.index(row), range=_range
+    )
+    shares = [
+        column(
             "",
-            partial(_share, index),
             f"on {pool.gpu} {pool.layout_text}",
             format_share,
+            path=f"shares.{index}",
         )
         for index, pool in enumerate(mix.pools)
     ]
-
-
-def _rate(index: int, row: KindCapacity) -> float:
-    return row.requests_per_s[index]
-
-
-def _share(index: int, row: MixBand) -> float:
-    return row.shares[index]
+    return [*(each for each in declared if each.name not in unknown), *shares]
 
 
 def _range(ends: tuple[int, int]) -> str:

@@ -97,7 +97,7 @@ def plan_page(plan: Plan) -> Page:
     run = None if best is None else best.run
     return Page(
         "plan",
-        plan.status.capitalize() if run is None else sentences.pools(run.deployment),
+        plan.status.capitalize() if run is None else str(run.deployment),
         about(plan.llm, None if best is None else best.gpu),
         lead=_lead(plan),
         tiles=() if best is None or run is None else _tiles(plan, best, run),
@@ -331,7 +331,7 @@ def _priced(candidate: Candidate) -> str:
     assert candidate.run is not None
     cost: Cost | None = candidate.cost
     price = "" if cost is None else f", {format_fine_usd(cost.usd_per_h)} per hour"
-    pools = sentences.pools(candidate.run.deployment)
+    pools = str(candidate.run.deployment)
     return f"{pools} of {candidate.gpu}{price}{_beside(candidate)}"
 
 

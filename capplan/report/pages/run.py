@@ -66,7 +66,7 @@ def run_page(run: Run) -> Page:
     )
     return Page(
         "simulation",
-        sentences.pools(run.deployment),
+        str(run.deployment),
         f"one deployment, simulated{f' · {gpu}' if gpu else ''}",
         [
             Section("Results", facts=_facts(run)),
@@ -113,7 +113,7 @@ def _figures(run: Run) -> Sequence[Figure]:
     target = None
     if run.slo is not None and not own_targets(judgement.classes):
         target = run.slo.shared_target(names)
-    curve = run_curve(sentences.pools(run.deployment), run)
+    curve = run_curve(str(run.deployment), run)
     return [
         *latency_figures([curve], target, limits_s),
         *fleet_figures(run.simulation.series),
