@@ -17,7 +17,8 @@ def with_bound(candidate, replica_count):
 
 
 def with_degree(candidate, tp):
-    return replace(candidate, tp=tp, run=changed(candidate.run, tp=tp))
+    run = changed(candidate.run, tp=tp)
+    return replace(candidate, tp=tp, run=run, configuration=run.configuration)
 
 
 def with_replicas(candidate, replica_count):
