@@ -10,14 +10,14 @@ from capplan.fleet.gpu import Gpu
 from capplan.latency.roofline import efficiency_of
 from capplan.llm.adapters import check_adapters, slot_bytes
 from capplan.llm.architecture import Architecture
-from capplan.planning.settings.groups import ConfigurationSettings
+from capplan.planning.settings.asked import Asked
 
 _RANK = 16
 
 
 def with_adapters(
     engine: EngineSettings,
-    settings: ConfigurationSettings,
+    settings: Asked,
     llm: Architecture | None,
     gpu: Gpu | None,
     tp: int,

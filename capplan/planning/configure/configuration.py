@@ -60,12 +60,11 @@ from capplan.planning.money.gpu_choices import (
     slow_link,
     unfit,
 )
+from capplan.planning.settings.asked import Asked, asked
 from capplan.planning.settings.groups import (
     ConfigurationSettings,
-    PriceSettings,
     folders,
 )
-from capplan.planning.settings.layouts import LayoutSettings
 from capplan.planning.settings.parallel import ParallelSettings
 from capplan.units import parse_usd_per_h
 
@@ -84,7 +83,11 @@ _ENGINE_SETTINGS = (
 def configurations(
     settings: ConfigurationSettings,
 ) -> Iterator[Configuration | Excluded]:
-    """Yield a configuration for every GPU and layout of the settings, in order."""
+    """Return a configuration for every GPU and layout of the settings, in order."""
+    return _configurations(asked(settings))
+
+
+def _configurations(settings: Asked) -> Iterator[Configuration | Excluded]:
     if settings.llm is None:
         raise InputError("no LLM; give --llm NAME")
     llm = find_llm(settings.llm)
@@ -99,21 +102,19 @@ def configurations(
             "or --profiles DIR with a profile measured by capplan profile"
         )
     names = {gpu if isinstance(gpu, str) else gpu.name for gpu in gpus}
-    prices = settings if isinstance(settings, PriceSettings) else None
-    given = prices.price if prices else {}
-    for name in given:
+    for name in settings.price:
         priced = listed_gpu(name, profiled)
         if (priced if isinstance(priced, str) else priced.name) not in names:
             known = ", ".join(sorted(names))
             raise InputError(f"--price {name}: no candidate; expected one of {known}")
     listed = {
         name: text
-        for name, text in given.items()
+        for name, text in settings.price.items()
         if not isinstance(listed_gpu(name, profiled), str)
     }
     overrides = {name: usd for name, usd in own_prices().items() if name in names}
     overrides |= parse_prices(listed)
-    market = market_of(prices, overrides) if prices else None
+    market = market_of(settings, overrides) if "price" in settings.offered else None
     for gpu in gpus:
         name = gpu if isinstance(gpu, str) else gpu.name
         tps = settings.tp or tuple(sorted({tp for at, tp in pairs if at == name}))
@@ -125,8 +126,7 @@ def configurations(
         tried: list[Configuration | Excluded] = []
         if not leaves_out_tp_alone(settings):
             tried += degrees(settings.pipeline_parallel_size or (1,))
-        if isinstance(settings, LayoutSettings):
-            tried += _layouts(settings, llm, gpu, market)
+        tried += _layouts(settings, llm, gpu, market)
         yield from tried
         able = any(isinstance(one, Configuration) for one in tried)
         if not able:
@@ -134,7 +134,7 @@ def configurations(
 
 
 def _degrees(
-    settings: ConfigurationSettings,
+    settings: Asked,
     llm: Architecture,
     gpu: Gpu,
     tps: Sequence[int],
@@ -152,7 +152,7 @@ def _degrees(
 
 
 def _layouts(
-    settings: LayoutSettings,
+    settings: Asked,
     llm: Architecture,
     gpu: Gpu,
     market: Market | None,
@@ -180,17 +180,18 @@ def _layouts(
             yield Excluded(gpu.name, layout.tp, str(error), layout)
 
 
-def given_configuration(settings: ConfigurationSettings) -> Configuration | None:
+def given_configuration(given: ConfigurationSettings) -> Configuration | None:
     """Return the configuration of settings without LLM and GPU, or None.
 
     They give the coefficients of the iteration time and the KV blocks instead.
     """
+    settings = asked(given)
     if settings.llm is not None or settings.latency_ms is None:
         return None
     if settings.kv_blocks is None:
         return None
-    given = {"prefix_caching": True, **_engine_settings(settings, None)}
-    engine = EngineSettings(**given, kv_blocks=settings.kv_blocks)
+    limits = {"prefix_caching": True, **_engine_settings(settings, None)}
+    engine = EngineSettings(**limits, kv_blocks=settings.kv_blocks)
     engine = speculating(scheduled(engine, settings), settings, None)
     tp = settings.tp[0] if settings.tp else 1
     engine = sharing_kv(engine, settings, None, tp)
@@ -201,9 +202,7 @@ def given_configuration(settings: ConfigurationSettings) -> Configuration | None
     return _built(settings, engine, None, tp=tp)
 
 
-def _profiled(
-    settings: ConfigurationSettings, llm: Architecture
-) -> list[tuple[str, int]]:
+def _profiled(settings: Asked, llm: Architecture) -> list[tuple[str, int]]:
     own = own_profile(settings)
     if own is not None:
         return [(own.gpu, own.tp)]
@@ -216,7 +215,7 @@ def _profiled(
 
 
 def _unlisted(
-    settings: ConfigurationSettings, llm: Architecture, gpu: str, tp: int
+    settings: Asked, llm: Architecture, gpu: str, tp: int
 ) -> Configuration | Excluded:
     """Return a configuration of a GPU that only its profile knows.
 
@@ -249,14 +248,12 @@ def _unlisted(
     block_bytes = engine.block_size * llm.kv_bytes_per_token_per_gpu(tp, kv_dtype)
     engine = replace(engine, kv_blocks=blocks, kv_block_bytes=block_bytes)
     cost = None
-    if isinstance(settings, PriceSettings) and gpu in settings.price:
+    if gpu in settings.price:
         cost = Price(parse_usd_per_h(settings.price[gpu]), GIVEN)
     return _built(settings, engine, profile, gpu=gpu, tp=tp, price=cost)
 
 
-def _engine_settings(
-    settings: ConfigurationSettings, profile: Profile | None
-) -> dict[str, Any]:
+def _engine_settings(settings: Asked, profile: Profile | None) -> dict[str, Any]:
     """Return the engine settings of the user, else those of the measured profile.
 
     The KV blocks that a measured engine reported hold for the settings it then had.
@@ -266,12 +263,12 @@ def _engine_settings(
         measured = {}
     names = (*_ENGINE_SETTINGS, "max_model_len")
     known = {name: measured[name] for name in names if name in measured}
-    given = {name: getattr(settings, name, None) for name in _ENGINE_SETTINGS}
+    given = {name: getattr(settings, name) for name in _ENGINE_SETTINGS}
     return known | {name: value for name, value in given.items() if value is not None}
 
 
 def _engine(
-    settings: ConfigurationSettings,
+    settings: Asked,
     llm: Architecture,
     gpu: Gpu,
     tp: int,
@@ -301,7 +298,7 @@ def _engine(
 
 
 def _configuration(
-    settings: ConfigurationSettings,
+    settings: Asked,
     llm: Architecture,
     gpu: Gpu,
     tp: int,
@@ -350,7 +347,7 @@ def _configuration(
 
 
 def _built(
-    settings: ConfigurationSettings,
+    settings: Asked,
     engine: EngineSettings,
     profile: Profile | None,
     **known: Any,

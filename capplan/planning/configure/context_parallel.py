@@ -12,14 +12,14 @@ from capplan.latency.contract import LatencyTables
 from capplan.llm.architecture import Architecture
 from capplan.llm.context_parallel import check_dcp
 from capplan.planning.configure.scheduling import engine_of
-from capplan.planning.settings.groups import ConfigurationSettings
+from capplan.planning.settings.asked import Asked
 
 _DCP = "decode_context_parallel_size"
 
 
 def sharing_kv(
     engine: EngineSettings,
-    settings: ConfigurationSettings,
+    settings: Asked,
     llm: Architecture | None,
     tp: int,
 ) -> EngineSettings:
@@ -48,7 +48,7 @@ def sharing_kv(
 
 
 def shared_kv_tables(
-    tables: LatencyTables, settings: ConfigurationSettings, fitted: Replica
+    tables: LatencyTables, settings: Asked, fitted: Replica
 ) -> LatencyTables:
     """Return the iteration times of a replica with DCP; given ones as they are."""
     dcp = fitted.engine.decode_context_parallel_size

@@ -3,7 +3,7 @@
 from capplan.conflicts import refuse_conflicts
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.features import features_of_engine
-from capplan.settings import Settings
+from capplan.planning.settings.asked import Asked
 from capplan.simulator.checks import features_of_router
 
 MOVING = {
@@ -18,14 +18,13 @@ MOVING = {
 _FEATURES = {**MOVING, "latency_ms": "latency_ms", "solver": "solver"}
 
 
-def features_of(settings: Settings) -> dict[str, str]:
+def features_of(settings: Asked) -> dict[str, str]:
     """Return the flag of each feature that settings give, by feature."""
     given = reversed(settings.given(_FEATURES))
     return {_FEATURES[name]: f"--{name.replace('_', '-')}" for name in given}
 
 
-def refuse_beside(engine: EngineSettings, settings: Settings) -> None:
+def refuse_beside(engine: EngineSettings, settings: Asked) -> None:
     """Refuse an engine's features that do not go with others, or with the settings."""
-    router = getattr(settings, "router", None) or "jsq"
     given = features_of_engine(engine) | features_of(settings)
-    refuse_conflicts(given | features_of_router(router))
+    refuse_conflicts(given | features_of_router(settings.router or "jsq"))

@@ -9,7 +9,7 @@ from capplan.fleet.gpu import Gpu
 from capplan.latency.vision import encode_times
 from capplan.llm.architecture import Architecture
 from capplan.llm.image_limit import parse_image_limit
-from capplan.planning.settings.groups import ConfigurationSettings
+from capplan.planning.settings.asked import Asked
 from capplan.settings import Settings
 from capplan.simulator.checks import refuse_images
 from capplan.workload.trace import Trace
@@ -17,14 +17,14 @@ from capplan.workload.trace import Trace
 
 def seen(trace: Trace, settings: Settings) -> Trace:
     """Return a trace; refuse its images where the settings ask for no encoder."""
-    if getattr(settings, "limit_mm_per_prompt", None) is None:
+    if not settings.given(["limit_mm_per_prompt"]):
         refuse_images(trace, EngineSettings())
     return trace
 
 
 def with_images(
     engine: EngineSettings,
-    settings: ConfigurationSettings,
+    settings: Asked,
     llm: Architecture | None,
     gpu: Gpu | None,
     tp: int,

@@ -13,34 +13,29 @@ from capplan.latency.with_engine import with_engine_time
 from capplan.llm.architecture import Architecture
 from capplan.llm.catalog import twins
 from capplan.llm.dtypes import KV_BYTES
+from capplan.planning.settings.asked import Asked
 from capplan.planning.settings.groups import (
-    ConfigurationSettings,
-    ServerSettings,
     folders,
 )
-from capplan.planning.settings.layouts import LayoutSettings
 
 MEDIAN = 0.5
 """Quantile of the engines' times that a plan takes by default."""
 
 
-def own_profile(settings: ConfigurationSettings) -> Profile | None:
+def own_profile(settings: Asked) -> Profile | None:
     """Return the user's profile where a file of one was given."""
     if settings.profiles and Path(settings.profiles).is_file():
         return load_listed(Path(settings.profiles))
     return None
 
 
-def profile_of(
-    settings: ConfigurationSettings, llm: Architecture, gpu: str, tp: int
-) -> Profile | None:
+def profile_of(settings: Asked, llm: Architecture, gpu: str, tp: int) -> Profile | None:
     """Return the profile of the LLM on a GPU type at a TP degree, or None."""
     if settings.latency_ms is not None:
         return None
     own = own_profile(settings)
     if own is None:
-        looks = isinstance(settings, LayoutSettings) and settings.looks_at_layouts
-        if not looks:
+        if not settings.looks_at_layouts:
             _warn_of_ranks(folders(settings), llm, gpu)
         return known_profile(llm, gpu, tp, folders(settings))
     names = (llm.name, *twins(llm))
@@ -65,16 +60,14 @@ def _warn_of_ranks(own: list[Path], llm: Architecture, gpu: str) -> None:
         )
 
 
-def timed(
-    settings: ConfigurationSettings, profile: AnyProfile, llm: Architecture
-) -> AnyProfile:
+def timed(settings: Asked, profile: AnyProfile, llm: Architecture) -> AnyProfile:
     """Return a profile with the time of the engine of the settings."""
     wanted = None if settings.engine is None else parse_engine(settings.engine)
     overhead = settings.engine_overhead
     return with_engine_time(profile, llm.experts > 0, overhead, wanted)
 
 
-def quantile_of(settings: ConfigurationSettings, profile: Profile) -> float:
+def quantile_of(settings: Asked, profile: Profile) -> float:
     """Return the quantile of the engines' times that the plan takes."""
     if settings.latency_quantile is not None:
         if not profile.has_spread:
@@ -87,7 +80,7 @@ def quantile_of(settings: ConfigurationSettings, profile: Profile) -> float:
 
 
 def tables_of(
-    settings: ConfigurationSettings,
+    settings: Asked,
     profile: Profile | None,
     engine: EngineSettings,
     kv_dtype: str | None = None,
@@ -109,7 +102,7 @@ def tables_of(
 
 def served(
     tables: LatencyTables,
-    settings: ConfigurationSettings,
+    settings: Asked,
     kv_dtype: str = "",
     profile: Profile | None = None,
 ) -> LatencyTables:
@@ -119,6 +112,6 @@ def served(
     """
     if profile is not None:
         tables = tables.reading(KV_BYTES[kv_dtype] / KV_BYTES[profile.kv_element])
-    if isinstance(settings, ServerSettings) and settings.api_overhead_ms is not None:
+    if settings.api_overhead_ms is not None:
         tables = tables._replace(request_s=settings.api_overhead_ms / 1e3)
     return tables

@@ -17,6 +17,7 @@ from capplan.llm.catalog import published
 from capplan.llm.dtypes import UNQUANTIZED
 from capplan.planning.configure.scheduling import engine_of, scheduling
 from capplan.planning.configure.speculation import parse_speculative_config
+from capplan.planning.settings.asked import Asked, asked
 from capplan.planning.settings.groups import ConfigurationSettings
 
 YOURS = "YOUR_CHECKPOINT"
@@ -159,6 +160,7 @@ def launch(
     default, which differs by version and GPU. ``hand_off`` is that of disaggregated
     prefill and decode.
     """
+    settings = asked(settings)
     if settings.llm is None:
         return None
     row, engine = engine_of(settings), configuration.engine
@@ -184,7 +186,7 @@ def launch(
 
 def _start(
     configuration: Configuration,
-    settings: ConfigurationSettings,
+    settings: Asked,
     hand_off: str,
     serve_flags: Options,
 ) -> Start:
@@ -194,7 +196,7 @@ def _start(
     has_length = engine.max_model_len < EngineSettings().max_model_len
     drafts = ""
     if engine.speculation is not None:
-        config = parse_speculative_config(getattr(settings, "speculative_config", ""))
+        config = parse_speculative_config(settings.speculative_config or "")
         drafts = config.launched(engine.speculation.drafts)
     return Start(
         engine,
@@ -209,8 +211,8 @@ def _start(
         kv_blocks=settings.kv_blocks,
         nodes=configuration.nodes_per_replica,
         all_to_all=configuration.all_to_all,
-        eplb=bool(getattr(settings, "enable_eplb", False)),
-        eplb_config=getattr(settings, "eplb_config", None),
+        eplb=settings.enable_eplb,
+        eplb_config=settings.eplb_config,
         drafting=drafts,
         hand_off=hand_off,
         is_filled=_is_filled(configuration),

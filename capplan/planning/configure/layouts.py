@@ -28,8 +28,9 @@ from capplan.planning.configure.iteration_time import (
     timed,
 )
 from capplan.planning.configure.scheduling import runs
-from capplan.planning.settings.groups import ConfigurationSettings, folders
-from capplan.planning.settings.layouts import DEEPEP, DEFAULT_BACKEND, LayoutSettings
+from capplan.planning.settings.asked import Asked
+from capplan.planning.settings.groups import folders
+from capplan.planning.settings.layouts import DEEPEP, DEFAULT_BACKEND
 from capplan.simulator.checks import features_of_router
 from capplan.simulator.engine.group_state import check_ranks
 
@@ -43,10 +44,8 @@ _BACKENDS = {
 """All-to-all of profiles that stand for vLLM's."""
 
 
-def check_layouts(settings: ConfigurationSettings, llm: Architecture) -> None:
+def check_layouts(settings: Asked, llm: Architecture) -> None:
     """Refuse ranks and experts that an LLM, an engine or a fleet cannot have."""
-    if not isinstance(settings, LayoutSettings):
-        return
     for dp in settings.data_parallel_size:
         for tp in settings.tp or (1,):
             Layout(tp, dp).check(llm)
@@ -61,7 +60,7 @@ def check_layouts(settings: ConfigurationSettings, llm: Architecture) -> None:
         refuse_conflicts(_of_groups(settings))
 
 
-def _check_backend(settings: LayoutSettings) -> None:
+def _check_backend(settings: Asked) -> None:
     """Refuse an all-to-all that is not what the tables are of."""
     name = settings.all2all_backend
     if name in (None, DEFAULT_BACKEND):
@@ -78,24 +77,22 @@ def _check_backend(settings: LayoutSettings) -> None:
         )
 
 
-def _of_groups(settings: LayoutSettings) -> dict[str, str]:
+def _of_groups(settings: Asked) -> dict[str, str]:
     """Return the features of settings whose replicas are groups of ranks."""
     return {"ranks": "--data-parallel-size", **features_of(settings)}
 
 
-def leaves_out_tp_alone(settings: ConfigurationSettings) -> bool:
+def leaves_out_tp_alone(settings: Asked) -> bool:
     """Return whether TP alone is left out."""
-    if not isinstance(settings, LayoutSettings):
-        return False
     sizes = settings.data_parallel_size
     return bool(sizes and 1 not in sizes) or bool(settings.enable_expert_parallel)
 
 
 def profiled_layouts(
-    settings: ConfigurationSettings, llm: Architecture, gpu: str
+    settings: Asked, llm: Architecture, gpu: str
 ) -> Iterator[RankProfile]:
     """Yield the profiles of the layouts that the settings look at, one of each."""
-    if not isinstance(settings, LayoutSettings) or not llm.experts:
+    if not llm.experts:
         return
     if settings.latency_ms is not None or own_profile(settings) is not None:
         return
@@ -118,7 +115,7 @@ def profiled_layouts(
         yield profile
 
 
-def _is_wanted(settings: LayoutSettings, layout: Layout) -> bool:
+def _is_wanted(settings: Asked, layout: Layout) -> bool:
     sizes, experts = settings.sizes, settings.experts
     if sizes and layout.dp not in sizes:
         return False
@@ -128,13 +125,13 @@ def _is_wanted(settings: LayoutSettings, layout: Layout) -> bool:
 
 
 def no_profile(
-    settings: ConfigurationSettings, llm: Architecture, gpu: str
+    settings: Asked, llm: Architecture, gpu: str
 ) -> tuple[Layout, str] | None:
     """Return a layout that was asked for without a profile, and why it is not planned.
 
     None where there is one, or nobody asked.
     """
-    if not isinstance(settings, LayoutSettings) or not leaves_out_tp_alone(settings):
+    if not leaves_out_tp_alone(settings):
         return None
     if any(True for _ in profiled_layouts(settings, llm, gpu)):
         return None
@@ -151,7 +148,7 @@ def no_profile(
 
 
 def with_ranks(
-    engine: EngineSettings, settings: LayoutSettings, layout: Layout
+    engine: EngineSettings, settings: Asked, layout: Layout
 ) -> EngineSettings:
     """Return the engine of a layout.
 
@@ -171,7 +168,7 @@ def with_ranks(
     )
 
 
-def laid_out(settings: LayoutSettings, layout: Layout) -> Layout:
+def laid_out(settings: Asked, layout: Layout) -> Layout:
     """Return a layout with the copies of experts that EPLB holds."""
     if layout.ep == 1:
         return layout
@@ -179,17 +176,17 @@ def laid_out(settings: LayoutSettings, layout: Layout) -> Layout:
 
 
 def timed_ranks(
-    settings: ConfigurationSettings, profile: RankProfile, llm: Architecture
+    settings: Asked, profile: RankProfile, llm: Architecture
 ) -> RankProfile:
     """Return a profile with the engine's time; EPLB loads the experts evenly."""
-    if isinstance(settings, LayoutSettings) and settings.enable_eplb:
+    if settings.enable_eplb:
         even = {"imbalance": 1.0, "imbalance_source": "EPLB"}
         profile = profile.model_copy(update=even)
     return timed(settings, profile, llm)
 
 
 def rank_tables_of(
-    settings: LayoutSettings,
+    settings: Asked,
     profile: RankProfile,
     engine: EngineSettings,
     kv_dtype: str,
@@ -204,7 +201,7 @@ def rank_tables_of(
 
 
 def check_backend_carries(
-    settings: LayoutSettings, engine: EngineSettings, layout: Layout
+    settings: Asked, engine: EngineSettings, layout: Layout
 ) -> None:
     """Refuse an all-to-all that cannot carry an iteration of an engine."""
     tokens = engine.max_num_batched_tokens
@@ -219,7 +216,7 @@ def check_backend_carries(
 
 
 def configured(
-    settings: LayoutSettings,
+    settings: Asked,
     layout: Layout,
     profile: RankProfile,
     fitted: Replica,
@@ -235,7 +232,7 @@ def configured(
     engine = with_ranks(fitted.engine, settings, layout)
     tables = rank_tables_of(settings, profile, engine, fitted.kv_dtype)
     has_ranks = layout.dp > 1
-    router = getattr(settings, "router", None) or "jsq"
+    router = settings.router or "jsq"
     refuse_conflicts(features_of_engine(engine) | features_of_router(router))
     if has_ranks:
         check_ranks(engine, tables)

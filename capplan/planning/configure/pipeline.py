@@ -14,15 +14,15 @@ from capplan.latency.profile import Profile
 from capplan.llm.architecture import Architecture
 from capplan.llm.pipeline import check_pp, largest_share
 from capplan.planning.configure.excluded import Excluded
+from capplan.planning.settings.asked import Asked
 from capplan.planning.settings.groups import ConfigurationSettings
-from capplan.planning.settings.layouts import LayoutSettings
 
 _POOLS = ("disaggregated", "prefill_replicas", "prefill_tp")
 
 
 def in_stages(
     engine: EngineSettings,
-    settings: ConfigurationSettings,
+    settings: Asked,
     llm: Architecture | None,
     gpu: Gpu | None,
     tp: int,
@@ -55,7 +55,7 @@ def in_stages(
     return replace(engine, pipeline=pipeline)
 
 
-def only_stages(settings: ConfigurationSettings) -> int:
+def only_stages(settings: Asked) -> int:
     """Return the number of stages of settings that are of one configuration."""
     counts = settings.pipeline_parallel_size or (1,)
     if len(counts) > 1:
@@ -67,7 +67,7 @@ def only_stages(settings: ConfigurationSettings) -> int:
 
 
 def fewest_stages(
-    settings: ConfigurationSettings,
+    settings: Asked,
     tried: Callable[[Sequence[int]], Iterable[Configuration | Excluded]],
 ) -> list[Configuration]:
     """Return the configurations of the fewest stages with which any holds the LLM.
@@ -76,7 +76,7 @@ def fewest_stages(
     asked for is not modelled with stages, and of settings that say how GPUs share the
     work.
     """
-    if not isinstance(settings, LayoutSettings) or not settings.searches_layouts:
+    if not settings.searches_layouts:
         return []
     if settings.tp or settings.pipeline_parallel_size or settings.asks_for_layouts:
         return []

@@ -12,53 +12,49 @@ from capplan.errors import InputError
 from capplan.latency.contract import LatencyTables
 from capplan.latency.rank_bounds import alone, as_one, least_beyond
 from capplan.latency.rank_tables import RankTables
+from capplan.planning.settings.asked import Asked
 from capplan.planning.settings.fleet import COPYING
-from capplan.planning.settings.groups import SchedulerSettings, ServerSettings
-from capplan.settings import Settings
 from capplan.simulator.checks import check_scheduler, without_unsupported
 from capplan.simulator.schedulers import parse_scheduler
 
 _OWN = ("async_scheduling", "prefix_caching")
 
 
-def engine_of(settings: Settings) -> Engine:
+def engine_of(settings: Asked) -> Engine:
     """Return the engine whose scheduler, defaults and command a plan takes.
 
     That of ``--engine``. Where another scheduler is named, or pools for prompts and
     decoding or drafts, which V1's alone has here, the plan takes its times alone.
     """
-    given = getattr(settings, "engine", None)
-    named = VLLM if given is None else ENGINES[parse_engine(given).engine]
-    scheduler = getattr(settings, "scheduler", None)
-    if scheduler and scheduler.partition(":")[0] != named.scheduler:
+    named = ENGINES[parse_engine(settings.engine or VLLM.name).engine]
+    other = (settings.scheduler or named.scheduler).partition(":")[0]
+    if other != named.scheduler or settings.speculative_config:
         return VLLM
-    of_v1 = ("disaggregated", "is_disaggregated", "speculative_config")
-    return VLLM if any(getattr(settings, x, None) for x in of_v1) else named
+    return VLLM if settings.disaggregated or settings.is_disaggregated else named
 
 
-def scheduled(engine: EngineSettings, settings: Settings) -> EngineSettings:
+def scheduled(engine: EngineSettings, settings: Asked) -> EngineSettings:
     """Return an engine with the scheduler of the settings.
 
     Async scheduling and prefix caching that it does not have are refused where the
     settings ask for them, and else turned off.
     """
     policy = engine.scheduler
-    if isinstance(settings, SchedulerSettings):
-        of_engine = engine_of(settings).scheduler
-        if settings.scheduler or of_engine != policy.name:
-            policy = parse_scheduler(settings.scheduler or of_engine)
+    of_engine = engine_of(settings).scheduler
+    is_other = settings.scheduler or of_engine != policy.name
+    if is_other and "scheduler" in settings.offered:
+        policy = parse_scheduler(settings.scheduler or of_engine)
     engine = replace(engine, scheduler=policy)
-    server = settings if isinstance(settings, ServerSettings) else ServerSettings()
     asked = replace(
         engine,
-        async_scheduling=server.async_scheduling is True,
-        prefix_caching=server.prefix_caching is True,
+        async_scheduling=settings.async_scheduling is True,
+        prefix_caching=settings.prefix_caching is True,
     )
     check_scheduler(asked)
-    copies = any(getattr(settings, name, None) for name in COPYING)
+    copies = settings.given(COPYING)
     for field in ("link_gb_per_s", "host_kv_gib"):
         used = policy.does("swaps") or (copies and field == "link_gb_per_s")
-        if getattr(server, field) is not None and not used:
+        if getattr(settings, field) is not None and not used:
             raise InputError(
                 f"{field} is given; scheduler {policy} swaps nothing"
                 + (", and no KV goes to other replicas" * (field == "link_gb_per_s"))

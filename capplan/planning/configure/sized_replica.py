@@ -15,11 +15,11 @@ from capplan.llm.architecture import Architecture
 from capplan.llm.dtypes import KV_BYTES
 from capplan.llm.layout import Layout
 from capplan.planning.configure.scheduling import engine_of
-from capplan.planning.settings.groups import ConfigurationSettings
+from capplan.planning.settings.asked import Asked
 
 
 def sized_replica(
-    settings: ConfigurationSettings,
+    settings: Asked,
     llm: Architecture,
     gpu: Gpu,
     layout: Layout,

@@ -25,9 +25,9 @@ from capplan.llm.acceptance import (
 )
 from capplan.llm.architecture import Architecture
 from capplan.llm.catalog import llm_names
+from capplan.planning.settings.asked import Asked
 from capplan.planning.settings.speculation import SpeculationSettings
 from capplan.setting_values import check_keys, json_object
-from capplan.settings import Settings
 
 _PASSED_ON = ("model", "draft_tensor_parallel_size")
 """Keys that ``vllm serve`` gets and that change nothing here."""
@@ -175,11 +175,9 @@ def acceptance_of(
 
 
 def speculating(
-    engine: EngineSettings, settings: Settings, llm: Architecture | None
+    engine: EngineSettings, settings: Asked, llm: Architecture | None
 ) -> EngineSettings:
     """Return an engine with the speculative decoding of the settings."""
-    if not isinstance(settings, SpeculationSettings):
-        return engine
     if settings.speculative_config is None:
         return engine
     config = parse_speculative_config(settings.speculative_config)

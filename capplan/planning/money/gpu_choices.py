@@ -13,6 +13,7 @@ from capplan.fleet.offer import Offer
 from capplan.fleet.price import Price
 from capplan.fleet.prices import Market, offers, planned_offers, price, since
 from capplan.latency.catalog import own_profiles
+from capplan.planning.settings.asked import Asked
 from capplan.planning.settings.groups import (
     ConfigurationSettings,
     MarketSettings,
@@ -127,11 +128,9 @@ def market_of(settings: PriceSettings, given: Mapping[str, float]) -> Market:
     return market
 
 
-def price_of(
-    settings: ConfigurationSettings, market: Market | None, gpu: Gpu, tp: int
-) -> Price | None:
+def price_of(settings: Asked, market: Market | None, gpu: Gpu, tp: int) -> Price | None:
     """Return the price of a GPU hour, of a node that holds a replica; or None."""
-    if market is None or not isinstance(settings, PriceSettings):
+    if market is None:
         return None
     today = date.fromisoformat(settings.as_of) if settings.as_of else None
     found = price(gpu.name, market, today=today, tp=tp)

@@ -14,6 +14,7 @@ from capplan.planning.configure.excluded import Excluded
 from capplan.planning.configure.scheduling import engine_of, scheduling
 from capplan.planning.evaluate.candidate import Candidate
 from capplan.planning.plan.result import Assumption
+from capplan.planning.settings.asked import asked
 from capplan.planning.settings.groups import ConfigurationSettings, PriceSettings
 from capplan.planning.settings.layouts import LayoutSettings
 from capplan.planning.settings.plan import PlanSettings
@@ -94,7 +95,7 @@ def _of(settings: PlanSettings, configuration: Configuration) -> Iterator[Assump
     yield from _latency(settings, configuration)
     yield from _memory(configuration)
     engine, profile = configuration.engine, configuration.profile
-    whose = engine_of(settings)
+    whose = engine_of(asked(settings))
     if whose is not VLLM and profile is not None and profile.engine != whose.name:
         yield Assumption(
             f"kernels, {configuration}",
@@ -292,7 +293,7 @@ def _engine(settings: PlanSettings, engine: EngineSettings) -> Assumption:
     set_by_user = [f"{name}={getattr(settings, name)}" for name in names]
     if settings.kv_cache_dtype != "auto":
         set_by_user.append(f"kv_cache_dtype={settings.kv_cache_dtype}")
-    whose = engine_of(settings)
+    whose = engine_of(asked(settings))
     chosen = "as vllm serve chooses by GPU, prefix caching on"
     source = scheduling(engine)
     if whose is not VLLM:
