@@ -20,7 +20,9 @@ from capplan.planning.configure.scheduling import (
 )
 from capplan.planning.plan.plan import plan
 from capplan.planning.prove.proof import reproduce
-from capplan.planning.settings.plan import PlanSettings
+from capplan.planning.settings.asked import asked
+from capplan.planning.settings.place import PlaceSettings
+from capplan.planning.settings.plan import PlanSettings, SimulateSettings
 from capplan.simulator.schedulers import SCHEDULERS, parse_scheduler
 from tests.documents import plan_json
 
@@ -40,7 +42,7 @@ DEFAULT = EngineSettings(prefix_caching=True)
 
 @pytest.mark.parametrize("name", sorted(SCHEDULERS))
 def test_what_nobody_asked_for_and_a_scheduler_has_not_is_turned_off(name):
-    engine = scheduled(DEFAULT, PlanSettings(scheduler=name))
+    engine = scheduled(DEFAULT, asked(PlanSettings(scheduler=name)))
 
     assert engine.scheduler == parse_scheduler(name)
     is_v1 = name.startswith("vllm-v1")
@@ -48,26 +50,53 @@ def test_what_nobody_asked_for_and_a_scheduler_has_not_is_turned_off(name):
     assert engine.async_scheduling == (is_v1 or name in ("sglang", "trtllm"))
 
 
-@pytest.mark.parametrize("asked", ["prefix_caching", "async_scheduling"])
-def test_what_is_asked_for_and_a_scheduler_has_not_is_refused(asked):
-    settings = PlanSettings(scheduler="sarathi", **{asked: True})
+@pytest.mark.parametrize("name", ["prefix_caching", "async_scheduling"])
+def test_what_is_asked_for_and_a_scheduler_has_not_is_refused(name):
+    settings = asked(PlanSettings(scheduler="sarathi", **{name: True}))
 
-    with pytest.raises(InputError, match=f"{asked} is True; scheduler sarathi has"):
+    with pytest.raises(InputError, match=f"{name} is True; scheduler sarathi has"):
         scheduled(DEFAULT, settings)
 
 
-@pytest.mark.parametrize("asked", ["link_gb_per_s", "host_kv_gib"])
-def test_a_link_for_a_scheduler_that_swaps_nothing_is_refused(asked):
+@pytest.mark.parametrize("name", ["link_gb_per_s", "host_kv_gib"])
+def test_a_link_for_a_scheduler_that_swaps_nothing_is_refused(name):
     with pytest.raises(InputError, match="scheduler vllm-v1 swaps nothing"):
-        scheduled(DEFAULT, PlanSettings(**{asked: 2.0}))
+        scheduled(DEFAULT, asked(PlanSettings(**{name: 2.0})))
 
 
 def test_a_link_is_of_a_scheduler_whose_settings_swap():
-    settings = PlanSettings(scheduler="vllm-v0:swap=1", link_gb_per_s=12.0)
+    settings = asked(PlanSettings(scheduler="vllm-v0:swap=1", link_gb_per_s=12.0))
 
     assert str(scheduled(DEFAULT, settings).scheduler).startswith("vllm-v0:swap=1")
     with pytest.raises(InputError, match="swaps nothing"):
         scheduled(DEFAULT, settings.model_copy(update={"scheduler": "vllm-v0"}))
+
+
+@pytest.mark.parametrize(
+    ("model", "searches"), [(PlanSettings, True), (SimulateSettings, False)]
+)
+def test_what_is_asked_of_replicas_is_what_the_command_was_given(model, searches):
+    settings = model(llm="Llama-3.1-8B", tp="2", data_parallel_size="1,8")
+
+    found = asked(settings)
+
+    assert (found.llm, found.tp, found.data_parallel_size) == (
+        "Llama-3.1-8B",
+        (2,),
+        (1, 8),
+    )
+    assert found.searches_layouts is searches
+    assert {"price", "scheduler", "router"} <= found.offered
+
+
+def test_what_a_command_does_not_offer_is_as_by_default():
+    found = asked(PlaceSettings(llm="Llama-3.1-8B", solver="best-fit"))
+
+    assert {"price", "scheduler", "router", "data_parallel_size"}.isdisjoint(
+        found.offered
+    )
+    assert (found.price, found.router, found.data_parallel_size) == ({}, None, ())
+    assert not found.searches_layouts
 
 
 def test_an_iteration_without_a_budget_holds_what_the_kv_holds():
