@@ -130,10 +130,7 @@ def _due_s(requests: Requests) -> np.ndarray:
 
 
 def _proven(
-    requests: Requests,
-    tables: LatencyTables,
-    engine: EngineSettings,
-    due_s: np.ndarray,
+    requests: Requests, tables: LatencyTables, engine: EngineSettings, due_s: np.ndarray
 ) -> list[_Priced]:
     """Return the work of each request at proven prices of several kinds."""
     shared = 1.0 / np.minimum(
@@ -174,10 +171,7 @@ def _by_overlap(
 
 
 def _priced(
-    pricing: Pricing,
-    requests: Requests,
-    engine: EngineSettings,
-    shared: np.ndarray,
+    pricing: Pricing, requests: Requests, engine: EngineSettings, shared: np.ndarray
 ) -> _Priced:
     """Return the work of each request, of which an iteration is ``shared`` at least."""
     work = pricing.work(requests, engine)

@@ -12,11 +12,7 @@ _ROUNDING = 1e-9
 
 
 def standing_s(
-    index: np.ndarray,
-    work_s: np.ndarray,
-    length_s: float,
-    ahead: int,
-    droppable: int,
+    index: np.ndarray, work_s: np.ndarray, length_s: float, ahead: int, droppable: int
 ) -> float:
     """Return a lower bound on the time of all replicas. [s]
 

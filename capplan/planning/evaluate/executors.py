@@ -45,10 +45,7 @@ class Executor(Protocol):
     """
 
     def __call__(
-        self,
-        work: Callable[[Any, Task], Result],
-        shared: Any,
-        tasks: Sequence[Task],
+        self, work: Callable[[Any, Task], Result], shared: Any, tasks: Sequence[Task]
     ) -> list[Result]:
         """Return the result of each task."""
 

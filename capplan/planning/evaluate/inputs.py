@@ -10,10 +10,7 @@ from capplan.deployment.configuration import Configuration
 from capplan.errors import InputError
 from capplan.placement.solvers import SOLVERS
 from capplan.planning.configure.configuration import configurations, runnable
-from capplan.planning.configure.deployments import (
-    DEFAULT_ROUTER,
-    of_prompts,
-)
+from capplan.planning.configure.deployments import DEFAULT_ROUTER, of_prompts
 from capplan.planning.configure.excluded import Excluded
 from capplan.planning.configure.prefix_caching import (
     with_caching_as_used,

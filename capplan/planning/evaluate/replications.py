@@ -18,6 +18,7 @@ from capplan.planning.evaluate.judgement import (
     answered,
     counts_of,
 )
+from capplan.planning.evaluate.judging import Judging
 from capplan.planning.evaluate.saturation import fleet_saturation
 from capplan.planning.evaluate.settling import Settling, requests_in_system, settle
 from capplan.planning.evaluate.steadiness import Steadiness, sustained_per_s
@@ -67,10 +68,7 @@ def drawn_steadiness(load: Load, deployment: Deployment, slo: Slo) -> Steadiness
 
 
 def given_steadiness(
-    load: Load,
-    deployment: Deployment,
-    slo: Slo | None,
-    simulation: Simulation,
+    load: Load, deployment: Deployment, slo: Slo | None, simulation: Simulation
 ) -> Steadiness:
     """Return the utilisation of a fleet under a trace's own arrivals.
 
@@ -126,8 +124,7 @@ def replicated(
     load: Load,
     judge: Judge,
     deployment: Deployment,
-    metrics: tuple[str, ...],
-    budget_requests: int,
+    how: Judging,
 ) -> Judgement:
     """Return the judgement of a fleet's windows of time; with its utilisation.
 
@@ -135,12 +132,12 @@ def replicated(
     where requests would see the load go down: as long as the longest stay. What is left
     is cut into windows that are longer than the fleet remembers. The first run is that
     of the two starts; others are added, twice as many windows each time, until they
-    decide or ``budget_requests`` are spent on them (a target of 1, which no number of
+    decide or the budget is spent on them (a target of 1, which no number of
     windows decides, takes 200,000). That an SLO is met with little room takes 64
     windows where the budget allows them. Where ``simulated`` raises Interrupted, the
     windows until then are judged; before there are any, it is raised.
     """
-    slo = judge.slo
+    slo, metrics, budget_requests = judge.slo, how.metrics, how.budget_requests
     if any(group.target >= 1 for group in judge.groups):
         budget_requests = min(budget_requests, _NO_MISS_REQUESTS)
 

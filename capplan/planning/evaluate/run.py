@@ -18,12 +18,7 @@ from capplan.planning.evaluate.executors import Interrupted
 from capplan.planning.evaluate.inputs import PlanInputs
 from capplan.planning.evaluate.judged_windows import with_windows
 from capplan.planning.evaluate.judgement import Judge, Judgement
-from capplan.planning.evaluate.judging import (
-    BUDGET_REQUESTS,
-    OF_FEW,
-    THOROUGH,
-    Judging,
-)
+from capplan.planning.evaluate.judging import BUDGET_REQUESTS, OF_FEW, THOROUGH, Judging
 from capplan.planning.evaluate.predictions import predictions_matter
 from capplan.planning.evaluate.replica_hours import ReplicaHours, replica_hours
 from capplan.planning.evaluate.replications import (
@@ -222,8 +217,7 @@ def judged_run(
             if looks and judge.verdict(looks) is False:
                 judgement = judge.judgement(looks, load.warmup_s)
             elif looks:
-                of = simulated, load, judge, deployment, metrics, how.budget_requests
-                judgement = replicated(*of)
+                judgement = replicated(simulated, load, judge, deployment, how)
     else:
         steadiness = given_steadiness(load, deployment, slo, first)
     if judgement is None:
@@ -238,14 +232,7 @@ def judged_run(
         judgement = replace(judgement, unsteady=load.unsteady(judgement.answers))
         totals = replace(first.totals, answers=judgement.answers)
         first = replace(first, totals=totals)
-    return Run(
-        deployment,
-        load.base.source,
-        load.base.notes,
-        slo,
-        first,
-        judgement,
-    )
+    return Run(deployment, load.base.source, load.base.notes, slo, first, judgement)
 
 
 def _misses(load: Load, first: Sample, judge: Judge) -> bool:
@@ -274,11 +261,8 @@ def simulate_deployment(
         if is_streamed(settings):
             how = (settings, of, slo, progress, stopped, on_finished)
             deployment, simulation, warmup_s = streamed(*how)
-            judge, sample = (
-                Judge(slo, simulation.class_names),
-                sample_of(simulation, slo),
-            )
-            judgement = judge.judgement([sample], warmup_s)
+            judge = Judge(slo, simulation.class_names)
+            judgement = judge.judgement([sample_of(simulation, slo)], warmup_s)
             path = str(settings.trace)
             run = Run(deployment, path, (), slo, simulation, judgement)
         else:

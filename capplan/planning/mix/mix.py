@@ -94,11 +94,7 @@ def mix_of(
         if len(sure) > 1:
             found = _Search(inputs, sure, bests[0], candidates, progress).mix()
         if (found is None or not found.offered) and len(sure) < len(kinds):
-            single = min(
-                (row for row in bests if row),
-                key=price_of,
-                default=None,
-            )
+            single = min((row for row in bests if row), key=price_of, default=None)
             among = _Search(inputs, kinds, single, candidates, progress).mix()
             found = among if found is None or among.offered else found
     except Interrupted:
@@ -321,11 +317,7 @@ class _Search:
         return None
 
     def _described(
-        self,
-        known: Mix,
-        fleet: MixFleet,
-        run: Run,
-        proposal: Proposal,
+        self, known: Mix, fleet: MixFleet, run: Run, proposal: Proposal
     ) -> Mix:
         """Return a fleet as the mix that was found."""
         best, judged = self._best, run.judgement

@@ -32,9 +32,7 @@ def bound_of_mix(
     if not drawn:
         return least
     return max(
-        least,
-        _of_sample(inputs, kinds, priced, MIX),
-        key=lambda bound: bound.usd_per_h,
+        least, _of_sample(inputs, kinds, priced, MIX), key=lambda bound: bound.usd_per_h
     )
 
 

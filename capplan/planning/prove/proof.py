@@ -152,10 +152,7 @@ def group_targets(inputs: PlanInputs, sample: int = 0) -> tuple[float, ...]:
 
 
 def sample_bound(
-    inputs: PlanInputs,
-    configuration: Configuration,
-    sample: int,
-    part: Part = WHOLE,
+    inputs: PlanInputs, configuration: Configuration, sample: int, part: Part = WHOLE
 ) -> Bound:
     """Return the lower bound of a configuration's replicas on one sample."""
     if part.mixes:

@@ -27,9 +27,7 @@ _WAVE = 4
 
 
 def disaggregated(
-    inputs: PlanInputs,
-    tried: Sequence[Configuration | Excluded],
-    progress: Progress,
+    inputs: PlanInputs, tried: Sequence[Configuration | Excluded], progress: Progress
 ) -> list[Candidate]:
     """Return the pairs of each GPU type, simulated or pruned.
 

@@ -28,10 +28,7 @@ _COARSE = 0.1
 
 
 def fewest_replicas(
-    run_with: RunWith,
-    at_least: int,
-    max_replicas: int,
-    settled_by: int | None = None,
+    run_with: RunWith, at_least: int, max_replicas: int, settled_by: int | None = None
 ) -> Fewest:
     """Find the fewest replicas of which it is decided that they meet the SLO.
 
@@ -48,10 +45,7 @@ def fewest_replicas(
 
 
 def about_fewest(
-    run_with: RunWith,
-    at_least: int,
-    max_replicas: int,
-    settled_by: int | None = None,
+    run_with: RunWith, at_least: int, max_replicas: int, settled_by: int | None = None
 ) -> Fewest:
     """Find a count that meets the SLO, above one that does not by 10 % at most."""
     search = _OnePool(run_with, max_replicas, settled_by)

@@ -107,10 +107,7 @@ def mean_context_tokens(prompt_tokens: ArrayLike, output_tokens: ArrayLike) -> f
 
 
 def search_tp(
-    options: Sequence[TpOption],
-    *,
-    context_tokens: float,
-    slo_tpot_s: float,
+    options: Sequence[TpOption], *, context_tokens: float, slo_tpot_s: float
 ) -> TpSearch:
     """Return the throughput per GPU of each option, and the best (Aladdin, Eq. 6).
 
