@@ -117,13 +117,6 @@ def list_profiles(folders: Sequence[Path] = ()) -> list[Listed]:
 
     A user's profile may lie anywhere in its folder, under any name that ends in
     ``.yaml`` or ``.yml``; a file in place of a folder is a profile itself.
-
-    Raises
-    ------
-    InputError
-        When a folder is missing or has no profile.
-    ProfileError
-        When a profile is wrong, or two are of the same LLM, GPU type and TP degree.
     """
     return own_profiles(folders) + sorted(
         _by_path(path)

@@ -27,13 +27,7 @@ class Answers(NamedTuple):
 
 
 def scenario_text(answers: Answers, path: Path) -> str:
-    """Return the YAML of a scenario that is written to a path, with comments.
-
-    Raises
-    ------
-    InputError
-        When ``capplan plan`` would refuse one of the answers.
-    """
+    """Return the YAML of a scenario that is written to a path, with comments."""
     given = _traffic(answers.traffic)
     find_llm(answers.llm)
     try:

@@ -12,12 +12,7 @@ from capplan.planning.configure.launch import launch
 from capplan.planning.configure.speculation import SEARCHED, is_searched, with_drafts
 from capplan.planning.evaluate.candidate import Candidate
 from capplan.planning.evaluate.executors import executor
-from capplan.planning.evaluate.inputs import (
-    PlanInputs,
-    Progress,
-    plan_inputs,
-    unseen,
-)
+from capplan.planning.evaluate.inputs import PlanInputs, Progress, plan_inputs, unseen
 from capplan.planning.evaluate.known_runs import KnownRuns
 from capplan.planning.load.worst_windows import NO_WINDOWS
 from capplan.planning.mix.mix import mix_of

@@ -13,13 +13,7 @@ from capplan.fleet.prices import parse_kind
 from capplan.planning.settings.images import ImageSettings
 from capplan.planning.settings.parallel import ENGINE as ENGINE
 from capplan.planning.settings.parallel import ParallelSettings
-from capplan.setting_values import (
-    PathText,
-    day,
-    listed,
-    parts,
-    prices_by_gpu,
-)
+from capplan.setting_values import PathText, day, listed, parts, prices_by_gpu
 from capplan.settings import (
     SettingError,
     Settings,

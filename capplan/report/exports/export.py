@@ -8,12 +8,7 @@ from typing import Any, NamedTuple
 import yaml
 
 from capplan.errors import InputError
-from capplan.report.exports.planned import (
-    RANKS,
-    Planned,
-    PlannedPool,
-    check_repository,
-)
+from capplan.report.exports.planned import RANKS, Planned, PlannedPool, check_repository
 from capplan.shipped import own_version
 
 Document = Mapping[str, Any]
@@ -63,13 +58,7 @@ class Target:
     otherwise: str = ""  # what it does in place of the plan's router
 
     def given(self, planned: Planned, target: str, image: str | None) -> Given:
-        """Return what the target of this name is to write.
-
-        Raises
-        ------
-        InputError
-            When it cannot express the plan, or what was given is no image.
-        """
+        """Return what the target of this name is to write."""
         if image is not None and self.image is None:
             raise InputError(f"--image has no effect on --to {target}")
         if planned.is_disaggregated and not self.has_proxy:

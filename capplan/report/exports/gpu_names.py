@@ -27,13 +27,7 @@ def all_gpu_names() -> dict[str, GpuNames]:
 
 
 def gpu_names(gpu: str) -> GpuNames:
-    """Return the names of a GPU.
-
-    Raises
-    ------
-    InputError
-        When it is not NVIDIA's, or not of the catalog.
-    """
+    """Return the names of a GPU."""
     if gpu not in all_gpu_names():
         raise InputError(
             f"{gpu[:60]!r}: exported deployments are of NVIDIA's GPUs of the catalog; "

@@ -5,12 +5,7 @@ from typing import Any
 
 from capplan.deployment.pools import PREFILL
 from capplan.report.exports.export import Export, Given, Target, nodes_needed
-from capplan.report.exports.planned import (
-    RANKS,
-    TP,
-    Planned,
-    PlannedPool,
-)
+from capplan.report.exports.planned import RANKS, TP, Planned, PlannedPool
 from capplan.report.exports.pods import (
     PORT,
     SHM_NOTE,

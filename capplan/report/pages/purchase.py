@@ -6,11 +6,7 @@ from capplan.planning.plan.purchase import PLANNED_COUNT, CountCost, Purchase
 from capplan.planning.plan.result import Plan
 from capplan.report import sentences
 from capplan.report.charts.svg_bars import Bar, bars
-from capplan.report.columns import (
-    format_list,
-    format_share,
-    format_usd_change,
-)
+from capplan.report.columns import format_list, format_share, format_usd_change
 from capplan.report.fields import fields
 from capplan.report.page import FILES, Fact, Figure, Section, Table
 from capplan.units import format_usd
