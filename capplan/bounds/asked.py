@@ -26,17 +26,10 @@ class Asked(NamedTuple):
     ) -> "Asked":
         """Return checked requests, with times and limits from release.
 
-        Parameters
-        ----------
-        columns
-            Those of :data:`capplan.bounds.bound_check.COLUMNS`, shape (n,) each: limits
-            are infinite where there is none [s]. By default no prefix cache saves
-            tokens, and all are one group. ``handed`` is 1 where other replicas compute
-            the prompt (default 0).
-        attainment
-            Share of the requests that must meet their limits, or of each group.
-        request_s
-            Time before the engine sees a request. [s]
+        Columns are those of :data:`capplan.bounds.bound_check.COLUMNS`, shape (n,):
+        limits are infinite where there is none [s]. By default no prefix cache saves
+        tokens, and all are one group. ``handed`` is 1 where other replicas compute the
+        prompt (default 0). The engine sees a request after ``request_s``.
         """
         none = np.zeros(len(columns["prompt_tokens"]))
         columns = {"cached_tokens": none, "group": none, "handed": none, **columns}

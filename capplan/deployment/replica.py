@@ -114,21 +114,10 @@ def replica(
 ) -> Replica:
     """Return a replica with its KV capacity.
 
-    Parameters
-    ----------
-    llm, gpu, layout
-        LLM, GPU type, and how ranks and experts share the GPUs of a stage.
-    engine
-        Engine settings (default: those of the GPU); KV blocks, their bytes and the
-        bounded groups are replaced, with recurrent states ``block_size`` is raised, as
-        vLLM does, and prefix caching is off where its hits are not modelled.
-    memory
-        What the engine is told to take of each GPU.
-    kv_dtype
-        Dtype of the KV cache.
-    reported_kv_blocks, reported_kv_tokens
-        Capacity reported by an engine, used instead of the estimate; tokens without
-        DCP. [blocks], [tokens]
+    Of the engine settings (default: those of the GPU) KV blocks, their bytes and the
+    bounded groups are replaced, with recurrent states ``block_size`` is raised, as vLLM
+    does, and prefix caching is off where its hits are not modelled. A capacity that an
+    engine reports is used instead of the estimate; tokens without DCP.
     """
     engine = engine or default_engine_settings(gpu)
     _check_split(llm, gpu, layout, engine.decode_context_parallel_size)

@@ -82,16 +82,9 @@ def fit(
 ) -> Fit:
     """Fit decode iterations and iterations with prefill, choosing the form of each.
 
-    Parameters
-    ----------
-    points
-        Measured iterations; prefill and decode are required, mixed is optional.
-    form, decode_form, fused_form
-        Form to use for both, where both have it, or for one of them; chosen by
-        cross-validation when None.
-    expert_rate
-        Initial saturation rate of a mixture of experts,
-        ``-log(1 - experts per token / experts)``.
+    Mixed points are optional. A form that is not given, for both or for one, is chosen
+    by cross-validation. ``expert_rate`` is the initial saturation rate of a mixture of
+    experts, ``-log(1 - experts per token / experts)``.
     """
     _check_form(form, {**DECODE_FORMS, **FUSED_FORMS})
     _check_form(decode_form, DECODE_FORMS)

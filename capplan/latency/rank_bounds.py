@@ -57,14 +57,8 @@ def as_one(tables: RankTables, max_batch: int, max_tokens: int) -> LatencyTables
 
     Of drafts that requests verify, the shared parts are those of one token each.
 
-    They are those of one engine with the seats, the budget and the KV of all.
-
-    Parameters
-    ----------
-    tables
-        Of the ranks.
-    max_batch, max_tokens
-        Seats and token budget of a rank.
+    They are those of one engine with the seats, the budget and the KV of all; a rank
+    has ``max_batch`` seats and a budget of ``max_tokens``.
     """
     rank, ranks = tables.rank, tables.ranks
     experts_s, exchange_s = _least_of_all(tables)

@@ -52,13 +52,8 @@ class RankTables(NamedTuple):
     ) -> float:
         """Return the time of one iteration of all ranks. [s]
 
-        Parameters
-        ----------
-        work
-            Of each rank.
-        graph_sizes
-            Tokens of the CUDA graphs, ascending; without any nothing is padded.
-            [tokens]
+        ``graph_sizes`` are those of the CUDA graphs, ascending; without any nothing is
+        padded. [tokens]
         """
         if len(work) != self.ranks:
             raise ValueError(f"work is of {len(work)} ranks; expected {self.ranks}")
