@@ -237,17 +237,11 @@ def _promising(
     done: list[Candidate],
 ) -> tuple[list[Prospect], list[tuple[Prospect, str]]]:
     """Return the prospects that may win, and the others with the reason."""
-    left: list[Prospect] = []
-    left_out: list[tuple[Prospect, str]] = []
     limit = most_to_win if inputs.best_only else most_to_compete
-    for prospect in prospects:
-        prospect = replace(prospect, max_replicas=limit(prospect, done))
-        reason = cannot_win(prospect, before + done)
-        if reason is None:
-            left.append(prospect)
-        else:
-            left_out.append((prospect, reason))
-    return left, left_out
+    limited = [replace(each, max_replicas=limit(each, done)) for each in prospects]
+    told = [(each, cannot_win(each, before + done)) for each in limited]
+    left = [each for each, reason in told if reason is None]
+    return left, [(each, reason) for each, reason in told if reason is not None]
 
 
 def _with_close(candidate: Candidate, count: int | None) -> Candidate:

@@ -140,7 +140,15 @@ class Plan(Shown):
     drafts_worth: DraftsWorth | None = part(drafts_of)  # None: no drafts
     risk: Risk | None = part(_risk)  # of draws around the best; None: not asked for
     n_plus_k: SpareNodes | None = part(_spares)  # None: not asked for
-    placement: PeakHeartbeat | None = part(placement_of)  # None without a solver
+    # None without a solver
+    placement: PeakHeartbeat | None = part(placement_of, said="placement")
+
+    @property
+    def said(self) -> list[tuple[str, str]]:
+        """Labels and sentences of the parts that say themselves."""
+        labels = {each.name: each.metadata.get("said") for each in fields(self)}
+        parts = [(label, getattr(self, name)) for name, label in labels.items()]
+        return [(label, str(part)) for label, part in parts if label and part]
 
 
 def in_full(told: Told) -> Plan:

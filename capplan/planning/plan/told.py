@@ -60,6 +60,10 @@ class Told(NamedTuple):
         return not self.plan.interrupted and not self.best.pools
 
 
-def part(of: Callable[[Told], Any], default: Any = None) -> Any:
-    """Return a field of a plan that a function makes where there is a best."""
-    return field(default=default, metadata={"of": of})
+def part(of: Callable[[Told], Any], default: Any = None, said: str = "") -> Any:
+    """Return a field of a plan that a function makes where there is a best.
+
+    ``said`` is the label under which the page says its ``str``; else the page has a
+    section or a fact of its own for it.
+    """
+    return field(default=default, metadata={"of": of, "said": said})

@@ -289,7 +289,7 @@ def _of_best(plan: Plan, best: Candidate, run: Run) -> list[Section]:
         ("lower bound", sentences.lower_bound(best)),
         ("bound by", "" if best.bound is None else best.bound.note),
         *((f"{pool.role} bound by", pool.bound.note) for pool in best.pools),
-        ("placement", said_of(plan.placement, str)),
+        *plan.said,
     ]
     if fewest is not None and fewest.gpu_count != best.gpu_count:
         facts.append(("fewest GPUs", _priced(fewest)))

@@ -7,7 +7,7 @@ from capplan.planning.plan.plan import plan
 from capplan.planning.plan.result import Plan, in_full
 from capplan.planning.plan.told import Told, part
 from capplan.planning.settings.plan import PlanSettings
-from capplan.report.pages.plan import plan_values
+from capplan.report.pages.plan import plan_page, plan_values
 
 SETTINGS = {
     "workload": "synthetic:prompt=500,output=50,n=1000",
@@ -24,7 +24,8 @@ class WithHeadroom(Plan):
     """A plan with a part that is declared in one line, and rests on another."""
 
     headroom: float | None = part(
-        lambda told: told.plan.replica_load.rate_per_s * told.run.replica_count
+        lambda told: told.plan.replica_load.rate_per_s * told.run.replica_count,
+        said="sustained in all",
     )
 
 
@@ -37,11 +38,13 @@ def made():
     return in_full(Told(inputs, tried, WithHeadroom(**bare), unseen, with_load=True))
 
 
-def test_a_part_is_made_of_those_before_it_and_is_a_key_of_the_plans_json(made):
+def test_a_part_is_made_of_those_before_it_is_a_key_of_the_json_and_a_fact(made):
     values = plan_values(made)
 
     assert made.headroom == made.replica_load.rate_per_s * made.best.replica_count
     assert values["headroom"] == made.headroom
+    facts = [fact for each in plan_page(made).sections for fact in each.known_facts]
+    assert ("sustained in all", str(made.headroom)) in facts
     assert values["certificate"]["document_digest"]
 
 
