@@ -45,12 +45,7 @@ def what_if_command(
     plans one by one. Exit code 3: none is feasible; 130: Ctrl-C, which answers with
     the plans known so far.
     """
-    lists = {
-        "rate": rate,
-        "attainment": attainment,
-        "slo-scale": slo_scale,
-        "llm": llm,
-    }
+    lists = {"rate": rate, "attainment": attainment, "slo-scale": slo_scale, "llm": llm}
     settings = settings_of_source(WhatIfSettings, source, flags)
     given = {name: text for name, text in lists.items() if text is not None}
     varied = {**settings.vary, **given}

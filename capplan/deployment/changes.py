@@ -139,10 +139,7 @@ def rolling_update(
     for first in range(0, replica_count, absence.count):
         count = min(absence.count, replica_count - first)
         back_s = at_s + absence.duration_s
-        changes += [
-            Change(at_s, "renew", count),
-            Change(back_s, "up", count),
-        ]
+        changes += [Change(at_s, "renew", count), Change(back_s, "up", count)]
         at_s = back_s
     return tuple(changes)
 

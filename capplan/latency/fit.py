@@ -192,8 +192,7 @@ def _mark(scores: list[FormScore], forced: bool) -> list[FormScore]:
     best = min(row.score for row in scores)
     enough = best * 1.1 + _NOISE
     chosen = min(
-        (row for row in scores if row.score <= enough),
-        key=lambda row: row.coefficients,
+        (row for row in scores if row.score <= enough), key=lambda row: row.coefficients
     )
 
     def reason(row: FormScore) -> str:

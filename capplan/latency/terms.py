@@ -59,7 +59,7 @@ class DecodeTerms(_Terms):
     batch_context_s: list[Coefficient] = []
 
     PAIRS: ClassVar[dict[str, tuple[str, ...]]] = {
-        "batch": ("batch_s", "batch_context_s"),
+        "batch": ("batch_s", "batch_context_s")
     }
 
     def base_s(self, batch: np.ndarray) -> np.ndarray:

@@ -73,10 +73,7 @@ def _of_other_families(
 
 
 def _chosen(
-    profile: Profile,
-    kind: tuple,
-    wanted: EngineName | None,
-    path: Path | None,
+    profile: Profile, kind: tuple, wanted: EngineName | None, path: Path | None
 ) -> EngineTime | None:
     """Return the profile's own time, or that of the row that fits best."""
     own = profile.engine_time

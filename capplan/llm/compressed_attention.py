@@ -122,11 +122,7 @@ class CompressedAttention:
         repeats = self._repeats
         windows = -(-self.layers // repeats)
         dense = -(-self.dense_layers // repeats)
-        return (
-            *(_WINDOW_TOKENS,) * windows,
-            _FEW_TOKENS,
-            *(_MANY_TOKENS,) * dense,
-        )
+        return (*(_WINDOW_TOKENS,) * windows, _FEW_TOKENS, *(_MANY_TOKENS,) * dense)
 
     @property
     def request_blocks(self) -> int:

@@ -197,11 +197,7 @@ def _problem(
     # Replicas are counted from 0: those that hold requests exist, and all before them.
     given.setdefault("replica_count", int(columns["replica"].max()) + 1)
     return PlacementProblem(
-        template,
-        names=tuple(names),
-        source=str(path),
-        **columns,
-        **given,
+        template, names=tuple(names), source=str(path), **columns, **given
     )
 
 

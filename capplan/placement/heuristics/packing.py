@@ -14,8 +14,7 @@ from capplan.routing import squared_capacity_norm
 def capacity_norm(state: OpenReplicas) -> np.ndarray:
     """Return the squared capacity norm of each open replica, shape (count,)."""
     return squared_capacity_norm(
-        state.batch[: state.count],
-        state.context[: state.count] * (1 / UNITS_PER_TOKEN),
+        state.batch[: state.count], state.context[: state.count] * (1 / UNITS_PER_TOKEN)
     )
 
 

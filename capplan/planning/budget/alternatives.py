@@ -53,12 +53,7 @@ def _billed(name: str, bills: Sequence[MonthBill], prices: NodePrices) -> Altern
         assumed & set(bill.usd_by_commitment) for bill in bills
     )
     return Alternative(
-        name,
-        sum(usd),
-        usd[0],
-        usd[-1],
-        bills[-1].usd_owed,
-        is_estimated=doubtful,
+        name, sum(usd), usd[0], usd[-1], bills[-1].usd_owed, is_estimated=doubtful
     )
 
 

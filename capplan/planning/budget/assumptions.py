@@ -30,12 +30,7 @@ def _traffic(budget: Budget) -> list[Assumption]:
     window = format_duration(curve.window_s)
     text = f"busiest {window} of each hour, at which the SLO is attained by itself"
     rows = [
-        Assumption(
-            "hours",
-            curve.source,
-            text,
-            ASSUMED if curve.is_typical else GIVEN,
-        ),
+        Assumption("hours", curve.source, text, ASSUMED if curve.is_typical else GIVEN),
         Assumption(
             "growth",
             settings.growth,

@@ -84,8 +84,7 @@ class BudgetSettings(
         "Nodes as each hour needs them, or always as many as the month's peak.",
     )
     commit: Annotated[
-        tuple[Annotated[str, validated_with(parse_commit)], ...],
-        BeforeValidator(parts),
+        tuple[Annotated[str, validated_with(parse_commit)], ...], BeforeValidator(parts)
     ] = setting(
         (),
         BUDGET,

@@ -78,11 +78,7 @@ SYSTEMS = {
         "fastserve",
         "FastServe's artifact: 16 seats, max_num_batched_tokens as max_model_len, "
         "56 GB of swap space",
-        {
-            "max_num_batched_tokens": ROOM,
-            "max_num_seqs": 16,
-            "host_kv_gib": 52.0,
-        },
+        {"max_num_batched_tokens": ROOM, "max_num_seqs": 16, "host_kv_gib": 52.0},
     ),
     "accelgen": System("accelgen", "AccelGen, section 6.1: S_pf 768, gamma 0.75 s"),
     "alise": System(

@@ -27,11 +27,6 @@ def with_adapters(
     An adapter is loaded from host memory over each GPU's link, and read into host
     memory as weights are at a cold start. In an iteration its matrices are read once;
     where iteration times are given, they have that.
-
-    Raises
-    ------
-    InputError
-        When vLLM refuses the settings, or the LLM's adapters are not modelled.
     """
     if not settings.enable_lora:
         return engine

@@ -61,10 +61,7 @@ from capplan.planning.money.gpu_choices import (
     unfit,
 )
 from capplan.planning.settings.asked import Asked, asked
-from capplan.planning.settings.groups import (
-    ConfigurationSettings,
-    folders,
-)
+from capplan.planning.settings.groups import ConfigurationSettings, folders
 from capplan.planning.settings.parallel import ParallelSettings
 from capplan.units import parse_usd_per_h
 
@@ -152,10 +149,7 @@ def _degrees(
 
 
 def _layouts(
-    settings: Asked,
-    llm: Architecture,
-    gpu: Gpu,
-    market: Market | None,
+    settings: Asked, llm: Architecture, gpu: Gpu, market: Market | None
 ) -> Iterator[Configuration | Excluded]:
     """Yield the configurations of ranks that step together, and of EP."""
     if missing := no_profile(settings, llm, gpu.name):
@@ -275,13 +269,7 @@ def _engine(
     profile: Profile | None,
     stages: int,
 ) -> tuple[EngineSettings, float]:
-    """Return the engine of a replica without its blocks, and its share of memory.
-
-    Raises
-    ------
-    DoesNotFitError
-        When TP or LLM do not allow the DCP degree.
-    """
+    """Return the engine of a replica without its blocks, and its share of memory."""
     chunk_tokens = settings.max_num_batched_tokens
     defaults = engine_of(settings).defaults(gpu, llm, tp, chunk_tokens)
     engine = with_defaults(defaults.settings, _engine_settings(settings, profile))
@@ -347,10 +335,7 @@ def _configuration(
 
 
 def _built(
-    settings: Asked,
-    engine: EngineSettings,
-    profile: Profile | None,
-    **known: Any,
+    settings: Asked, engine: EngineSettings, profile: Profile | None, **known: Any
 ) -> Configuration:
     """Return the configuration of an engine, with its iteration times."""
     fitted, asked = known.get("replica"), settings.kv_cache_dtype

@@ -18,19 +18,11 @@ _DCP = "decode_context_parallel_size"
 
 
 def sharing_kv(
-    engine: EngineSettings,
-    settings: Asked,
-    llm: Architecture | None,
-    tp: int,
+    engine: EngineSettings, settings: Asked, llm: Architecture | None, tp: int
 ) -> EngineSettings:
     """Return an engine with the DCP degree of the settings.
 
     Its blocks then hold so many times the tokens; the rest follows from that.
-
-    Raises
-    ------
-    InputError
-        When TP, LLM or other features do not allow the degree.
     """
     dcp = settings.decode_context_parallel_size
     if dcp is None or dcp == 1:
@@ -39,9 +31,7 @@ def sharing_kv(
         refuse_conflicts({"dcp": f"{_DCP} {dcp}", "other engine": f"--engine {name}"})
     check_dcp(llm, tp, dcp)
     engine = replace(
-        engine,
-        decode_context_parallel_size=dcp,
-        block_size=dcp * engine.block_size,
+        engine, decode_context_parallel_size=dcp, block_size=dcp * engine.block_size
     )
     refuse_conflicts(features_of_engine(engine))
     return engine

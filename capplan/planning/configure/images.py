@@ -29,13 +29,7 @@ def with_images(
     gpu: Gpu | None,
     tp: int,
 ) -> EngineSettings:
-    """Return an engine that takes the images of the settings.
-
-    Raises
-    ------
-    InputError
-        When the LLM has no vision encoder, or its time is not known.
-    """
+    """Return an engine that takes the images of the settings."""
     limit = parse_image_limit(settings.limit_mm_per_prompt)
     if limit == 0:
         return engine

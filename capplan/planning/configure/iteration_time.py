@@ -14,9 +14,7 @@ from capplan.llm.architecture import Architecture
 from capplan.llm.catalog import twins
 from capplan.llm.dtypes import KV_BYTES
 from capplan.planning.settings.asked import Asked
-from capplan.planning.settings.groups import (
-    folders,
-)
+from capplan.planning.settings.groups import folders
 
 MEDIAN = 0.5
 """Quantile of the engines' times that a plan takes by default."""

@@ -185,10 +185,7 @@ def launch(
 
 
 def _start(
-    configuration: Configuration,
-    settings: Asked,
-    hand_off: str,
-    serve_flags: Options,
+    configuration: Configuration, settings: Asked, hand_off: str, serve_flags: Options
 ) -> Start:
     """Return what the command of a configuration is made of."""
     engine, replica = configuration.engine, configuration.replica

@@ -186,10 +186,7 @@ def timed_ranks(
 
 
 def rank_tables_of(
-    settings: Asked,
-    profile: RankProfile,
-    engine: EngineSettings,
-    kv_dtype: str,
+    settings: Asked, profile: RankProfile, engine: EngineSettings, kv_dtype: str
 ) -> RankTables:
     """Return the parts of the iteration times of an engine's ranks."""
     made = profile.rank_tables(
@@ -222,13 +219,7 @@ def configured(
     fitted: Replica,
     price: Price | None,
 ) -> Configuration:
-    """Return the configuration of a layout; that of one rank is a TP group's.
-
-    Raises
-    ------
-    InputError
-        When the scheduler or the router knows no ranks.
-    """
+    """Return the configuration of a layout; that of one rank is a TP group's."""
     engine = with_ranks(fitted.engine, settings, layout)
     tables = rank_tables_of(settings, profile, engine, fitted.kv_dtype)
     has_ranks = layout.dp > 1

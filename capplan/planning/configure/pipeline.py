@@ -31,13 +31,6 @@ def in_stages(
     """Return an engine with a pipeline of so many stages.
 
     Without LLM and GPU the stages are equal and a hop takes no time.
-
-    Raises
-    ------
-    InputError
-        When the LLM has too few layers.
-    DoesNotFitError
-        When the GPUs of a stage would be on two nodes, or no network is known.
     """
     if stages == 1:
         return engine

@@ -122,9 +122,7 @@ def widest_of_replica(
     return together, as_one(ranks, seats, tokens)
 
 
-def widest_alone(
-    configuration: Configuration,
-) -> tuple[EngineSettings, LatencyTables]:
+def widest_alone(configuration: Configuration) -> tuple[EngineSettings, LatencyTables]:
     """Return settings and tables that bound the iterations of a request's own engine.
 
     Of ranks that step together it is one of them, beside which the others idle.

@@ -141,9 +141,7 @@ def _synthetic(
 
 
 def acceptance_of(
-    config: SpeculativeConfig,
-    given: tuple[float, ...] | None,
-    llm: Architecture | None,
+    config: SpeculativeConfig, given: tuple[float, ...] | None, llm: Architecture | None
 ) -> tuple[tuple[float, ...], Acceptance | None]:
     """Return the rates of all drafts, and the table that they are of, if one."""
     drafts = config.drafts or SEARCHED[-1]

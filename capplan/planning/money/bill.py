@@ -152,11 +152,7 @@ class MonthBill:
 
 
 def month_bill(
-    month: int,
-    hours: Hours,
-    held: Sequence[Held],
-    rent: Rent,
-    usd_beside: float = 0.0,
+    month: int, hours: Hours, held: Sequence[Held], rent: Rent, usd_beside: float = 0.0
 ) -> MonthBill:
     """Return the bill of a month, with what nodes of other sizes cost beside. [$]
 

@@ -82,10 +82,7 @@ def beyond_peak_of(told: Told) -> BeyondPeak | None:
     with suppress(Interrupted, HostFullError), collected_warnings():
         load = at_rate(read, settings, slo, run.configuration, rate_per_s, count)
         more = judged_run(
-            load,
-            slo,
-            run.deployment,
-            inputs.judging(metrics=(), first_only=True),
+            load, slo, run.deployment, inputs.judging(metrics=(), first_only=True)
         )
         judgement = more.judgement
         assert judgement.attainment is not None

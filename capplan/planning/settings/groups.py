@@ -372,10 +372,7 @@ class OutputSettings(Settings):
     """Where files are written."""
 
     out: PathText | None = setting(
-        None,
-        OUTPUT,
-        "DIR",
-        "Folder for the JSON, CSV, HTML and Markdown files.",
+        None, OUTPUT, "DIR", "Folder for the JSON, CSV, HTML and Markdown files."
     )
 
 

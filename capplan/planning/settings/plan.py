@@ -227,11 +227,7 @@ class OffersSettings(MarketSettings, GpuFileSettings):
 
 
 class SearchSettings(
-    OutputSettings,
-    PriceSettings,
-    ConfigurationSettings,
-    LimitSettings,
-    RequestSettings,
+    OutputSettings, PriceSettings, ConfigurationSettings, LimitSettings, RequestSettings
 ):
     """Settings of the comparison of TP degrees at a full batch."""
 

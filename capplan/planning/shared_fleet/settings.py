@@ -72,8 +72,7 @@ class SharedFleetSettings(OutputSettings, RepairSettings, GpuFileSettings):
         repeated=True,
     )
     shift: Annotated[
-        dict[str, Annotated[str, validated_with(whole_hours)]],
-        BeforeValidator(_shifts),
+        dict[str, Annotated[str, validated_with(whole_hours)]], BeforeValidator(_shifts)
     ] = setting(
         {},
         WORKLOAD,

@@ -31,8 +31,7 @@ SCENARIOS = fields("budget_scenario")
 FLEETS = fields("budget_fleet")
 WAYS = fields("budget_way")
 ASSUMPTIONS = fields(
-    "budget_assumption",
-    value=lambda row: row.value + "*" * (row.how == "assumed"),
+    "budget_assumption", value=lambda row: row.value + "*" * (row.how == "assumed")
 )
 HOURS = fields("budget_hour")
 

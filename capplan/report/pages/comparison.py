@@ -226,10 +226,7 @@ def facts(comparison: Comparison) -> list[Fact]:
             if comparison.asked_by is None
             else f"{comparison.asked_by}, {sentences.lengths(*lengths)}",
         ),
-        (
-            "within",
-            f"{comparison.slo_text}; asked {comparison.attainment_text}",
-        ),
+        ("within", f"{comparison.slo_text}; asked {comparison.attainment_text}"),
         (
             "GPUs, $",
             "the fewest of each system with its published seats and token budget"

@@ -34,10 +34,7 @@ def mix_sections(mix: Mix) -> list[Section]:
         ),
         _capacities(mix),
         *(
-            Section(
-                f"Start each replica of {pool.name} with",
-                command=pool.launch.line,
-            )
+            Section(f"Start each replica of {pool.name} with", command=pool.launch.line)
             for pool in mix.pools
             if pool.launch is not None
         ),

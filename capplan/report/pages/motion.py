@@ -54,11 +54,7 @@ def pool_rows(run: Run) -> list[PoolRow]:
 def motion_section(run: Run) -> Section:
     """Return what moves between replicas, and which come and go."""
     rows = pool_rows(run) if len(run.deployment.pools) > 1 else []
-    facts = [
-        *_hand_off(run),
-        ("migrations", _migrations(run)),
-        *_replicas(run),
-    ]
+    facts = [*_hand_off(run), ("migrations", _migrations(run)), *_replicas(run)]
     return Section("Between replicas", facts=facts, tables=[Table(_COLUMNS, rows)])
 
 
