@@ -16,16 +16,9 @@ def standing_s(
 ) -> float:
     """Return a lower bound on the time of all replicas. [s]
 
-    Parameters
-    ----------
-    index, work_s
-        Window of each request, and its work, shape (n,).
-    length_s
-        Of the windows, which follow one another.
-    ahead
-        Whole windows before its own in which what a window needs is paid.
-    droppable
-        Requests that may be left out, whichever.
+    ``index`` is the window of each request, of windows of ``length_s`` that follow one
+    another, and ``work_s`` its work, shape (n,). What a window needs is paid in
+    ``ahead`` whole windows before it; ``droppable`` requests may be left out.
 
     Examples
     --------

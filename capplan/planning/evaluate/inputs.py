@@ -180,13 +180,7 @@ def prefilling(
 
 
 def _of_prefill_tp(settings: PlanSettings) -> list[Configuration]:
-    """Return the configurations of the degree that the user gave; none: not given.
-
-    Raises
-    ------
-    InputError
-        When it fits no GPU.
-    """
+    """Return the configurations of the degree that the user gave; none: not given."""
     if settings.prefill_tp is None:
         return []
     return runnable(list(configurations(of_prompts(settings))))

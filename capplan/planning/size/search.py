@@ -118,10 +118,6 @@ def search_tp(
     third bound; and what binds is told by the smaller batch, so a step in the iteration
     time cannot choose a batch that breaks the SLO. ``context_tokens`` is as of
     :func:`mean_context_tokens`; ``slo_tpot_s`` may be infinite [s].
-
-    References
-    ----------
-    Aladdin, section 4.1, Eq. 5 and 6.
     """
     if not options:
         raise InputError("no GPU and TP degree to compare; expected at least one")
