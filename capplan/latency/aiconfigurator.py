@@ -9,6 +9,7 @@ kernels of SGLang. DeepSeek's attention in vLLM is taken as measured whole: the 
 its parts is up to eight times as long at long contexts.
 """
 
+from collections.abc import Callable
 from itertools import product
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl
@@ -20,12 +21,12 @@ from capplan.errors import InputError
 from capplan.latency.fitted_profile import Identity
 from capplan.latency.measurements import Points, points_from_rows
 
-BATCHES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
-CONTEXTS = (128, 512, 1024, 2048, 4096, 8192)
-TOKENS = (128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 4096, 8192, 16384)
-PREFIXES = (0, 2048, 8192)
-CHUNKS = (128, 512, 2048, 8192)
-BESIDE = (1, 8, 32, 128, 512)
+_BATCHES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+_CONTEXTS = (128, 512, 1024, 2048, 4096, 8192)
+_TOKENS = (128, 192, 256, 384, 512, 768, 1024, 1536, 2048, 4096, 8192, 16384)
+_PREFIXES = (0, 2048, 8192)
+_CHUNKS = (128, 512, 2048, 8192)
+_BESIDE = (1, 8, 32, 128, 512)
 
 _UNDERCUT = 0.8
 """A larger iteration may take this share of the time of a smaller one: matrix products
@@ -109,23 +110,40 @@ def read_kernels(source: Source, tp: int, kv_tokens: int | None = None) -> Point
             "TP alone"
         )
     handle = _engine(source, tp)
-    rows: list[tuple[str, float, float, float, float]] = []
     try:
-        for batch, context in product(BATCHES, CONTEXTS):
-            # The package counts the context before the new token.
-            time_ms = handle.predict_decode_latency(batch, context - 1, 2)
-            rows.append(("decode", batch, batch, context, time_ms / 1e3))
-        for tokens, prefix in product(TOKENS, PREFIXES):
-            time_ms = handle.predict_prefill_latency(1, tokens + prefix, prefix)
-            rows.append(("prefill", 1, tokens, prefix, time_ms / 1e3))
-        for chunk, batch, context in product(CHUNKS, BESIDE, CONTEXTS):
-            time_ms = _mixed_ms(handle, chunk, batch, context)
-            rows.append(("mixed", batch, chunk + batch, context, time_ms / 1e3))
+        points = swept(
+            lambda b, context: handle.predict_decode_latency(b, context, 2) / 1e3,
+            lambda n, prefix: (
+                handle.predict_prefill_latency(1, n + prefix, prefix) / 1e3
+            ),
+            lambda chunk, b, context: _mixed_ms(handle, chunk, b, context) / 1e3,
+        )
     except (RuntimeError, ValueError) as error:
         raise InputError(f"aiconfigurator-core: {error}") from error
-    points = points_from_rows(rows)
-    points = points.where(~cold(points))
     return points.where(points.kv_tokens <= kv_tokens) if kv_tokens else points
+
+
+def swept(
+    decode_s: Callable[[int, int], float],
+    prefill_s: Callable[[int, int], float],
+    mixed_s: Callable[[int, int, int], float],
+) -> Points:
+    """Return the iterations that are asked for, but those that were measured cold.
+
+    By batch and context, by tokens and prefix, by chunk, batch and context; contexts
+    are before the new token, as the package counts them.
+    """
+    rows: list[tuple[str, float, float, float, float]] = []
+    for batch, context in product(_BATCHES, _CONTEXTS):
+        time_s = decode_s(batch, context - 1)
+        rows.append(("decode", batch, batch, context, time_s))
+    for tokens, prefix in product(_TOKENS, _PREFIXES):
+        rows.append(("prefill", 1, tokens, prefix, prefill_s(tokens, prefix)))
+    for chunk, batch, context in product(_CHUNKS, _BESIDE, _CONTEXTS):
+        time_s = mixed_s(chunk, batch, context - 1)
+        rows.append(("mixed", batch, chunk + batch, context, time_s))
+    points = points_from_rows(rows)
+    return points.where(~cold(points))
 
 
 def cold(points: Points) -> np.ndarray:
@@ -166,10 +184,10 @@ def _mixed_ms(handle: Any, chunk: int, batch: int, context: int) -> float:
     that of decode: the time by which a decode grows with the context takes its place.
     """
     _, shared_ms, chunk_ms, _ = handle.mixed_step_breakdown(chunk, batch, chunk, 1)
-    *_, decode_ms = handle.mixed_step_breakdown(chunk, batch, context - 1, 2)
+    *_, decode_ms = handle.mixed_step_breakdown(chunk, batch, context, 2)
     if decode_ms == 0:
         least_ms = handle.predict_decode_latency(batch, 1, 2)
-        decode_ms = handle.predict_decode_latency(batch, context - 1, 2) - least_ms
+        decode_ms = handle.predict_decode_latency(batch, context, 2) - least_ms
     return shared_ms + chunk_ms + max(decode_ms, 0.0)
 
 

@@ -19,19 +19,13 @@ from capplan.engines.catalog import ENGINES
 from capplan.errors import InputError
 from capplan.fleet.catalog import gpu as find_gpu
 from capplan.latency.aiconfigurator import (
-    BATCHES,
-    BESIDE,
-    CHUNKS,
-    CONTEXTS,
-    PREFIXES,
-    TOKENS,
     Source,
     check_package,
-    cold,
     kernel_dtypes,
     no_kernels,
+    swept,
 )
-from capplan.latency.measurements import Points, points_from_rows
+from capplan.latency.measurements import Points
 from capplan.llm.layout import Layout
 
 EXCHANGES = {
@@ -151,23 +145,12 @@ def _part(
 
 def _alone(engine: Any) -> Points:
     """Return iterations of a rank without the parts that ranks share."""
-    rows: list[tuple[str, float, float, float, float]] = []
-    for batch in BATCHES:
-        for context in CONTEXTS:
-            # The package counts the context before the new token.
-            ops = _decode_ops(engine, batch, context - 1)
-            rows.append(("decode", batch, batch, context, _seconds(ops, _is_alone)))
-    for tokens in TOKENS:
-        for prefix in PREFIXES:
-            ops = _prefill_ops(engine, tokens, prefix)
-            rows.append(("prefill", 1, tokens, prefix, _seconds(ops, _is_alone)))
-    for chunk in CHUNKS:
-        for batch in BESIDE:
-            for context in CONTEXTS:
-                time_s = _mixed_alone_s(engine, chunk, batch, context)
-                rows.append(("mixed", batch, chunk + batch, context, time_s))
-    points = points_from_rows(rows)
-    return points.where(~cold(points) & ~_eased(points))
+    points = swept(
+        lambda b, context: _seconds(_decode_ops(engine, b, context), _is_alone),
+        lambda n, prefix: _seconds(_prefill_ops(engine, n, prefix), _is_alone),
+        lambda chunk, b, context: _mixed_alone_s(engine, chunk, b, context),
+    )
+    return points.where(~_eased(points))
 
 
 def _eased(points: Points) -> np.ndarray:
@@ -188,10 +171,10 @@ def _mixed_alone_s(engine: Any, chunk: int, batch: int, context: int) -> float:
     products is counted among these, without what the context adds to a decode.
     """
     shared, of_chunk, _ = engine.mixed_step_breakdown_per_op(chunk, batch, chunk, 1)
-    *_, of_decode = engine.mixed_step_breakdown_per_op(chunk, batch, context - 1, 2)
+    *_, of_decode = engine.mixed_step_breakdown_per_op(chunk, batch, context, 2)
     decode_s = _seconds(of_decode, _is_alone)
     if decode_s == 0:
-        decode_s = _seconds(_decode_ops(engine, batch, context - 1), _is_alone)
+        decode_s = _seconds(_decode_ops(engine, batch, context), _is_alone)
         decode_s -= _seconds(_decode_ops(engine, batch, 1), _is_alone)
     both_s = _seconds(shared, _is_alone) + _seconds(of_chunk, _is_alone)
     return both_s + max(decode_s, 0.0)

@@ -16,7 +16,6 @@ from capplan.report.pages.profiles import (
     decodes_table,
     errors_table,
     format_error,
-    part_errors,
 )
 
 if TYPE_CHECKING:
@@ -73,7 +72,8 @@ def fit_page(fitted: Fitted) -> Page:
 def rank_fit_page(fitted: RanksFit) -> Page:
     """Return the forms tried for what a rank does alone, and all parts' errors."""
     profile = fitted.profile
-    tables = [forms_table(fitted.fit), decodes_table(profile), part_errors(profile)]
+    errors = errors_table(profile, "errors of each part")
+    tables = [forms_table(fitted.fit), decodes_table(profile), errors]
     return Page(
         "fit",
         profile.name,

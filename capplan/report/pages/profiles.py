@@ -155,40 +155,28 @@ ERRORS = (
     column("mean_abs", "mean error", format_error),
     column("max_abs", "worst", format_error),
     column("held_out_mean_abs", "mean, held out", format_error),
-    column("held_out_max_abs"),
-    column("sigma"),
 )
-
-
 _OF = column("of", "of", justify="left")
 
 
 def errors_table(
     profile: Profile, title: str = "", of: Mapping[str, str] | None = None
 ) -> Table:
-    """Return a profile's errors, a row per phase; ``of`` says what they are of."""
+    """Return a profile's errors, a row per phase or part.
+
+    ``of`` says what those of the phases are of.
+    """
+    kind, worst = next(iter(profile.ERRORS_OF)), "held_out_max_abs"
     rows = [
-        {"phase": phase, "of": (of or {}).get(phase, ""), **record.model_dump()}
-        for phase, record in profile.errors.items()
+        {kind: name, "of": (of or {}).get(name, ""), **record.model_dump()}
+        for name, record in profile.errors.items()
     ]
     columns = ERRORS if of is None else (ERRORS[0], _OF, *ERRORS[1:])
-    return Table(columns, rows, title=title)
-
-
-_PART_ERRORS = (
-    column("part", "part", justify="left"),
-    *ERRORS[1:5],
-    column("held_out_max_abs", "worst, held out", format_error),
-    column("sigma"),
-)
-
-
-def part_errors(profile: RankProfile) -> Table:
-    """Return the errors of each part, a row each."""
-    rows = [
-        {"part": part, **record.model_dump()} for part, record in profile.errors.items()
-    ]
-    return Table(_PART_ERRORS, rows, title="errors of each part")
+    last = column(worst)
+    if kind == "part":
+        columns = (column("part", "part", justify="left"), *ERRORS[1:])
+        last = column(worst, "worst, held out", format_error)
+    return Table((*columns, last, column("sigma")), rows, title=title)
 
 
 _DECODES = (
@@ -228,7 +216,7 @@ def profile_page(profile: Profile, points: Points | None = None) -> Page:
     Of ranks it has decodes part by part in place of curves.
     """
     if isinstance(profile, RankProfile):
-        tables = [decodes_table(profile), part_errors(profile)]
+        tables = [decodes_table(profile), errors_table(profile, "errors of each part")]
         return Page(
             "profile",
             profile.name,
