@@ -5,8 +5,7 @@ import math
 from capplan.report.exports.export import Export, Given, Target
 from capplan.report.exports.gpu_names import gpu_names
 from capplan.report.exports.pods import IMAGE, PORT, drain_s, grace_s
-
-_PERIOD_S = 10
+from capplan.report.exports.template import filled
 
 
 def _write(given: Given) -> Export:
@@ -18,40 +17,19 @@ def _write(given: Given) -> Export:
     )
     hosts = math.ceil(pool.replica_count / per_host)
     words = [_plain(word) for word in pool.launch.words]
-    services = {}
-    for index in range(per_host):
-        first = index * pool.gpus
-        services[f"vllm-{index}"] = {
-            "image": given.image,
-            "entrypoint": words[:2],
-            "command": words[2:],
-            "ports": [f"{PORT + index}:{PORT}"],
-            "ipc": "host",
-            "environment": {"HF_TOKEN": "${HF_TOKEN:-}"},
-            "volumes": ["hf-cache:/root/.cache/huggingface"],
-            "restart": "unless-stopped",
-            "stop_grace_period": f"{grace_s(planned)}s",
-            "healthcheck": {
-                "test": ["CMD", "curl", "-f", f"http://localhost:{PORT}/health"],
-                "start_period": f"{math.ceil(pool.cold_start_s)}s",
-                "interval": f"{_PERIOD_S}s",
-            },
-            "deploy": {
-                "resources": {
-                    "reservations": {
-                        "devices": [
-                            {
-                                "driver": "nvidia",
-                                "device_ids": [
-                                    str(first + gpu) for gpu in range(pool.gpus)
-                                ],
-                                "capabilities": ["gpu"],
-                            }
-                        ]
-                    }
-                }
-            },
-        }
+    services = {
+        f"vllm-{index}": filled(
+            "compose",
+            image=given.image,
+            entrypoint=words[:2],
+            command=words[2:],
+            ports=f"{PORT + index}:{PORT}",
+            grace=f"{grace_s(planned)}s",
+            start_period=f"{math.ceil(pool.cold_start_s)}s",
+            device_ids=[str(index * pool.gpus + gpu) for gpu in range(pool.gpus)],
+        )
+        for index in range(per_host)
+    }
     document = {
         "name": planned.name,
         "services": services,

@@ -11,12 +11,8 @@ from capplan.report.exports.export import (
     nodes_needed,
 )
 from capplan.report.exports.planned import Planned, PlannedPool
-from capplan.report.exports.pods import (
-    gpu_resources,
-    grace_s,
-    node_selector,
-    unverified,
-)
+from capplan.report.exports.pods import grace_s, pod_values, unverified
+from capplan.report.exports.template import filled
 
 IMAGE = "nvcr.io/nvidia/ai-dynamo/vllm-runtime:1.6.1"
 """That of Dynamo's own templates, of this release."""
@@ -35,17 +31,19 @@ def _write(given: Given) -> Export:
     frontend = ["-m", "dynamo.frontend"]
     if given.router is not None:
         frontend += ["--router-mode", given.router]
-    main = _container(image, ["python3"], frontend)
-    components = [
-        _component("Frontend", "frontend", 1, {"containers": [main]}),
-        *(_worker(planned, pool, image) for pool in planned.pools),
-    ]
-    document = {
-        "apiVersion": "nvidia.com/v1beta1",
-        "kind": "DynamoGraphDeployment",
-        "metadata": {"name": planned.name},
-        "spec": {"components": components},
-    }
+    front = filled(
+        "dynamo_component",
+        name="Frontend",
+        kind="frontend",
+        replicas=1,
+        image=image,
+        command=["python3"],
+        args=frontend,
+        around={},
+        limits={},
+    )
+    workers = [_worker(planned, pool, image) for pool in planned.pools]
+    document = filled("dynamo", name=planned.name, components=[front, *workers])
     return Export(
         {"dynamo.yaml": [document]},
         lacks=(
@@ -71,37 +69,19 @@ def _worker(planned: Planned, pool: PlannedPool, image: str) -> dict[str, Any]:
     flags = pool.launch.without(API_SERVERS).words[3:]
     mode = ["--disaggregation-mode", pool.role] if pool.role else []
     words = ["--model", pool.launch.checkpoint, *flags, *mode]
-    main = _container(image, ["python3", "-m", "dynamo.vllm"], words)
-    main["resources"] = gpu_resources(pool.gpus)
-    pod = {
-        "terminationGracePeriodSeconds": grace_s(planned),
-        **node_selector(pool),
-        "containers": [main],
-    }
+    values = pod_values(planned, pool, image)
+    around = {"terminationGracePeriodSeconds": grace_s(planned), **values["selector"]}
     kind = pool.role or "worker"
-    return _component(kind, kind, pool.replica_count, pod)
-
-
-def _container(image: str, command: list[str], args: list[str]) -> dict[str, Any]:
-    secret = {"secretRef": {"name": "hf-token-secret"}}
-    return {
-        "name": "main",
-        "image": image,
-        "command": command,
-        "args": args,
-        "envFrom": [secret],
-    }
-
-
-def _component(
-    name: str, kind: str, replicas: int, pod: dict[str, Any]
-) -> dict[str, Any]:
-    return {
-        "name": name,
-        "type": kind,
-        "replicas": replicas,
-        "podTemplate": {"spec": pod},
-    }
+    return filled(
+        "dynamo_component",
+        name=kind,
+        kind=kind,
+        command=["python3", "-m", "dynamo.vllm"],
+        args=words,
+        around=around,
+        limits={"resources": filled("resources", **values)},
+        **values,
+    )
 
 
 TARGET = Target(

@@ -5,16 +5,9 @@ from typing import Any
 
 from capplan.report.exports.export import Export, Given, Target, nodes_needed
 from capplan.report.exports.planned import Planned, PlannedPool
-from capplan.report.exports.pods import (
-    gpu_resources,
-    grace_s,
-    lifecycle,
-    nixl_host,
-    node_selector,
-    startup_probe,
-    unverified,
-)
+from capplan.report.exports.pods import pod_values, unverified
 from capplan.report.exports.scaling import in_flight_query, no_target
+from capplan.report.exports.template import filled
 
 _PROMETHEUS = "http://prometheus-operated.monitoring.svc:9090"
 
@@ -23,30 +16,28 @@ def _write(given: Given) -> Export:
     """Return the service; of one pool KEDA scales it by the requests in flight."""
     planned, image, pool = given.planned, given.image, given.planned.pool
     target = planned.target_in_flight
-    spec: dict[str, Any] = {
-        "model": {"uri": f"hf://{planned.checkpoint}", "name": planned.checkpoint}
-    }
-    if target is None:
-        spec["replicas"] = pool.replica_count
-    else:
-        spec["scaling"] = {
+    scales, prefill = target is not None, planned.pools[0]
+    scaling: dict[str, Any] = {"replicas": pool.replica_count}
+    if target is not None:
+        scaling = {
             "minReplicas": pool.replica_count,
             "maxReplicas": planned.most_replicas,
             "keda": {"triggers": [_trigger(planned, target)]},
         }
-    spec |= _of_pool(planned, pool, image)
-    spec["router"] = {"route": {}, "gateway": {}, "scheduler": {}}
+        scaling = {"scaling": scaling}
+    other: dict[str, Any] = {}
     if planned.is_disaggregated:
-        prefill = planned.pools[0]
         of = _of_pool(planned, prefill, image)
-        spec["prefill"] = {"replicas": prefill.replica_count, **of}
-    document = {
-        "apiVersion": "serving.kserve.io/v1alpha2",
-        "kind": "LLMInferenceService",
-        "metadata": {"name": planned.name},
-        "spec": spec,
-    }
-    scales = target is not None
+        other = {"prefill": {"replicas": prefill.replica_count, **of}}
+    document = filled(
+        "kserve",
+        name=planned.name,
+        uri=f"hf://{planned.checkpoint}",
+        checkpoint=planned.checkpoint,
+        scaling=scaling,
+        pool=_of_pool(planned, pool, image),
+        prefill=other,
+    )
     return Export(
         {"kserve.yaml": [document]},
         lacks=(*given.lacks, *no_target(planned)),
@@ -66,15 +57,12 @@ def _write(given: Given) -> Export:
 
 def _trigger(planned: Planned, target: float) -> dict[str, Any]:
     pods = in_flight_query(f'model_name="{planned.checkpoint}"')
-    return {
-        "type": "prometheus",
-        "metricType": "AverageValue",
-        "metadata": {
-            "serverAddress": _PROMETHEUS,
-            "query": pods,
-            "threshold": f"{target:.6g}",
-        },
-    }
+    return filled(
+        "kserve_trigger",
+        prometheus=_PROMETHEUS,
+        query=pods,
+        threshold=f"{target:.6g}",
+    )
 
 
 def _of_pool(planned: Planned, pool: PlannedPool, image: str) -> dict[str, Any]:
@@ -82,26 +70,12 @@ def _of_pool(planned: Planned, pool: PlannedPool, image: str) -> dict[str, Any]:
 
     Ranks on one node are flags of its one pod: KServe's own are of workers beside it.
     """
-    flags = shlex.join(pool.launch.words[3:])
-    main = {
-        "name": "main",
-        **({"image": image} if image else {}),
-        "env": [
-            {"name": "VLLM_ADDITIONAL_ARGS", "value": flags},
-            *(nixl_host() if pool.role else ()),
-        ],
-        "resources": gpu_resources(pool.gpus),
-        "lifecycle": lifecycle(planned),
-        "startupProbe": startup_probe(pool),
-    }
-    return {
-        "parallelism": {"tensor": pool.tp},
-        "template": {
-            "terminationGracePeriodSeconds": grace_s(planned),
-            **node_selector(pool),
-            "containers": [main],
-        },
-    }
+    return filled(
+        "kserve_pool",
+        own_image={"image": image} if image else {},
+        flags=shlex.join(pool.launch.words[3:]),
+        **pod_values(planned, pool, image),
+    )
 
 
 TARGET = Target(

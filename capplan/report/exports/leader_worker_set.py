@@ -1,10 +1,13 @@
 """LeaderWorkerSet: replicas that may span nodes."""
 
+from typing import Any
+
 from capplan.errors import InputError
 from capplan.planning.configure.launch import Launch
 from capplan.report.exports.export import Export, Given, Target, node_needs
-from capplan.report.exports.kubernetes import RANDOM, behind_service, service
-from capplan.report.exports.pods import IMAGE, container, pod, served
+from capplan.report.exports.kubernetes import RANDOM, behind_service
+from capplan.report.exports.pods import IMAGE, pod_values, words_of
+from capplan.report.exports.template import filled
 
 _LEADER = {"leaderworkerset.sigs.k8s.io/worker-index": "0"}
 """Label of the pod that answers requests."""
@@ -28,28 +31,24 @@ def _write(given: Given) -> Export:
     launch = pool.launch
     if size > 1:
         launch = launch.across(*_FOUND)
-    per_node = pool.gpus // size
-    leader = served(container(planned, launch, image, per_node), pool)
-    silent = Launch((*launch.words, "--headless"))
-    worker = container(planned, silent, image, per_node)
     labels = {"app.kubernetes.io/name": name}
-    template = {"metadata": {"labels": labels}, "spec": pod(planned, pool, leader)}
-    groups = {"size": size, "restartPolicy": "RecreateGroupOnPodRestart"}
+    values = pod_values(planned, pool, image, "http")
+    values["gpus"] = str(pool.gpus // size)
+
+    def template(kind: str, command: Launch) -> dict[str, Any]:
+        main = filled(kind, **values, **words_of(command))
+        pod = filled("pod", main=main, **values)
+        return {"metadata": {"labels": labels}, "spec": pod}
+
+    leader = template("served", launch)
+    templates = {"workerTemplate": leader}
     if size > 1:
-        groups["leaderTemplate"] = template
-        groups["workerTemplate"] = {
-            "metadata": {"labels": labels},
-            "spec": pod(planned, pool, worker),
-        }
-    else:
-        groups["workerTemplate"] = template
-    workload = {
-        "apiVersion": "leaderworkerset.x-k8s.io/v1",
-        "kind": "LeaderWorkerSet",
-        "metadata": {"name": name},
-        "spec": {"replicas": pool.replica_count, "leaderWorkerTemplate": groups},
-    }
-    before = service(f"{name}-http", {**labels, **_LEADER})
+        silent = template("container", Launch((*launch.words, "--headless")))
+        templates = {"leaderTemplate": leader, "workerTemplate": silent}
+    workload = filled(
+        "leader_worker_set", name=name, size=size, templates=templates, **values
+    )
+    before = filled("service", name=f"{name}-http", pods={**labels, **_LEADER})
     needs = ("the controller of LeaderWorkerSet", node_needs(pool))
     return behind_service(given, "lws.yaml", workload, before, needs)
 

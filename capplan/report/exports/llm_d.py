@@ -6,21 +6,9 @@ from typing import Any
 from capplan.deployment.pools import PREFILL
 from capplan.report.exports.export import Export, Given, Target, nodes_needed
 from capplan.report.exports.planned import RANKS, TP, Planned, PlannedPool
-from capplan.report.exports.pods import (
-    PORT,
-    SHM_NOTE,
-    gpu_resources,
-    grace_s,
-    lifecycle,
-    nixl_host,
-    node_selector,
-    probe,
-    shared_memory,
-    shared_memory_mount,
-    startup_probe,
-    unverified,
-)
+from capplan.report.exports.pods import PORT, SHM_NOTE, pod_values, unverified
 from capplan.report.exports.scaling import no_target
+from capplan.report.exports.template import filled
 
 IMAGE = "ghcr.io/llm-d/llm-d-cuda:v0.4.0"
 CHART = "v0.4.12"
@@ -34,34 +22,23 @@ def _write(given: Given) -> Export:
     """Return the values of a release: a decode pool, and a prefill pool if there is."""
     planned, image, pool = given.planned, given.image, given.planned.pool
     label = planned.name
-    values: dict[str, Any] = {
-        "multinode": False,
-        "modelArtifacts": {
-            "name": planned.checkpoint,
-            "uri": f"hf://{planned.checkpoint}",
-            "authSecretName": "hf-token",
-            "labels": {
-                "llm-d.ai/inferenceServing": "true",
-                "llm-d.ai/model": label,
-            },
-        },
-        "accelerator": {"type": "nvidia"},
-        "routing": {
-            "servicePort": PORT,
-            "proxy": {
-                "enabled": planned.is_disaggregated,
-                "targetPort": _BEHIND_PROXY,
-                "secure": False,
-            },
-        },
-        "decode": _of_pool(planned, pool, image),
-        "prefill": {"create": False},
-    }
+    size = {}
     if pool.weight_bytes is not None:
-        gib = math.ceil(_ROOM * pool.weight_bytes / 2**30)
-        values["modelArtifacts"]["size"] = f"{gib}Gi"
+        size = {"size": f"{math.ceil(_ROOM * pool.weight_bytes / 2**30)}Gi"}
+    prefill: dict[str, Any] = {"create": False}
     if planned.is_disaggregated:
-        values["prefill"] = _of_pool(planned, planned.pools[0], image)
+        prefill = _of_pool(planned, planned.pools[0], image)
+    values = filled(
+        "llm_d",
+        name=label,
+        checkpoint=planned.checkpoint,
+        uri=f"hf://{planned.checkpoint}",
+        size=size,
+        is_disaggregated=planned.is_disaggregated,
+        behind_proxy=_BEHIND_PROXY,
+        decode=_of_pool(planned, pool, image),
+        prefill=prefill,
+    )
     target = planned.target_in_flight
     scaling = (
         no_target(planned)
@@ -93,35 +70,10 @@ def _of_pool(planned: Planned, pool: PlannedPool, image: str) -> dict[str, Any]:
     """Return the values of a pool; the chart gives checkpoint, port, TP and ranks."""
     behind = planned.is_disaggregated and pool.role != PREFILL
     port = _BEHIND_PROXY if behind else PORT
-    at_port = probe(port=port)
     flags = pool.launch.without(TP, RANKS)
     ranks = {"data": pool.ranks, "dataLocal": pool.ranks} if pool.ranks > 1 else {}
-    return {
-        "create": True,
-        "replicas": pool.replica_count,
-        "parallelism": {"tensor": pool.tp, **ranks},
-        **node_selector(pool),
-        "terminationGracePeriodSeconds": grace_s(planned),
-        "volumes": [shared_memory()],
-        "containers": [
-            {
-                "name": "vllm",
-                "image": image,
-                "modelCommand": "vllmServe",
-                "args": list(flags.words[3:]),
-                "env": nixl_host() if pool.role else [],
-                "ports": [{"name": "metrics", "containerPort": port}],
-                "resources": gpu_resources(pool.gpus),
-                "mountModelVolume": True,
-                "volumeMounts": [shared_memory_mount()],
-                "extraConfig": {
-                    "lifecycle": lifecycle(planned),
-                    "startupProbe": startup_probe(pool, **at_port),
-                    "readinessProbe": {**at_port, "periodSeconds": 5},
-                },
-            }
-        ],
-    }
+    values = pod_values(planned, pool, image, port)
+    return filled("llm_d_pool", ranks=ranks, args=list(flags.words[3:]), **values)
 
 
 TARGET = Target(

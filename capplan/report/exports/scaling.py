@@ -4,6 +4,7 @@ from typing import Any
 
 from capplan.engines.vllm import RUNNING, WAITING
 from capplan.report.exports.planned import Planned
+from capplan.report.exports.template import filled
 from capplan.simulator.autoscalers.hpa import RULES
 
 METRIC = "vllm_requests_in_flight"
@@ -20,7 +21,6 @@ def autoscaler(planned: Planned, workload: dict[str, Any]) -> list[dict[str, Any
     target = planned.target_in_flight
     if target is None:
         return []
-    name = workload["metadata"]["name"]
     default = {key: knob.default for key, knob in RULES.settings.items()}
 
     def policies(way: str) -> list[dict[str, Any]]:
@@ -32,58 +32,37 @@ def autoscaler(planned: Planned, workload: dict[str, Any]) -> list[dict[str, Any
             if default[key] > 0
         ]
 
-    metric = {
-        "metric": {"name": METRIC},
-        "target": {"type": "AverageValue", "averageValue": quantity(target)},
-    }
-    spec = {
-        "scaleTargetRef": {
-            "apiVersion": workload["apiVersion"],
-            "kind": workload["kind"],
-            "name": name,
-        },
-        "minReplicas": planned.pool.replica_count,
-        "maxReplicas": planned.most_replicas,
-        "metrics": [{"type": "Pods", "pods": metric}],
-        "behavior": {
-            f"scale{way.capitalize()}": {
-                "stabilizationWindowSeconds": int(default[f"{way}_window"]),
-                "policies": policies(way),
-            }
-            for way in ("up", "down")
-        },
+    behavior = {
+        f"scale{way.capitalize()}": {
+            "stabilizationWindowSeconds": int(default[f"{way}_window"]),
+            "policies": policies(way),
+        }
+        for way in ("up", "down")
     }
     return [
-        {
-            "apiVersion": "autoscaling/v2",
-            "kind": "HorizontalPodAutoscaler",
-            "metadata": {"name": name},
-            "spec": spec,
-        }
+        filled(
+            "autoscaler",
+            name=workload["metadata"]["name"],
+            api=workload["apiVersion"],
+            kind=workload["kind"],
+            least=planned.pool.replica_count,
+            most=planned.most_replicas,
+            metric=METRIC,
+            target=quantity(target),
+            behavior=behavior,
+        )
     ]
 
 
 def adapter() -> dict[str, Any]:
     """Return values of the chart prometheus-adapter, which give pods the metric."""
     of = "{<<.LabelMatchers>>}"
-    return {
-        "rules": {
-            "custom": [
-                {
-                    "seriesQuery": f'{RUNNING}{{namespace!="",pod!=""}}',
-                    "resources": {
-                        "overrides": {
-                            "namespace": {"resource": "namespace"},
-                            "pod": {"resource": "pod"},
-                        }
-                    },
-                    "name": {"as": METRIC},
-                    "metricsQuery": f"sum({RUNNING}{of} + {WAITING}{of}) "
-                    "by (<<.GroupBy>>)",
-                }
-            ]
-        }
-    }
+    return filled(
+        "adapter",
+        metric=METRIC,
+        series=f'{RUNNING}{{namespace!="",pod!=""}}',
+        query=f"sum({RUNNING}{of} + {WAITING}{of}) by (<<.GroupBy>>)",
+    )
 
 
 def in_flight_query(selector: str) -> str:
