@@ -45,7 +45,10 @@ GPUS = {
     "mi355x": "MI355X",
     **{
         name: find_gpu(name).name
-        for name in ("h100_sxm", "h200_sxm", "b200_sxm", "b300_sxm", "gb200", "gb300")
+        for name in (
+            *("h100_sxm", "h200_sxm", "b200_sxm", "b300_sxm", "gb200", "gb300"),
+            *("a100_sxm", "l40s", "rtx_pro_6000_server"),
+        )
     },
 }
 
