@@ -21,11 +21,7 @@ from capplan.planning.money.quota import over_quota
 from capplan.planning.settings.groups import BUDGETS
 from capplan.planning.size.cautions import extrapolations
 from capplan.planning.size.counts import Fewest, RunWith, attained
-from capplan.planning.size.fewest_replicas import (
-    about_fewest,
-    binding_limit,
-    fewest_replicas,
-)
+from capplan.planning.size.fewest_replicas import binding_limit, fewest_replicas
 from capplan.planning.size.insisted import with_run
 from capplan.planning.size.prospects import MOST_REPLICAS, Prospect
 from capplan.planning.size.shape import Shape
@@ -101,7 +97,7 @@ def _first(inputs: PlanInputs, prospect: Prospect, run_with: RunWith) -> Fewest:
     if within.run is not None or within.interrupted or inputs.best_only:
         return within
     begin = max(at_least, max_replicas + 1)
-    above = about_fewest(run_with, begin, MOST_REPLICAS, settled_by)
+    above = fewest_replicas(run_with, begin, MOST_REPLICAS, settled_by, coarse=True)
     return replace(above, runs=(*within.runs, *above.runs), close=within.close)
 
 
@@ -295,7 +291,7 @@ def _cautious(inputs: PlanInputs, shape: Shape, run: Run) -> dict[str, Any]:
     most = min(MOST_REPLICAS, max(16, math.ceil(4 * count / share)))
     pool = replace(shape.pools[0], configuration=slower)
     run_with = partial(replace(shape, pools=(pool,)).run, inputs)
-    found = about_fewest(run_with, count, most)
+    found = fewest_replicas(run_with, count, most, coarse=True)
     if found.run is None:
         return {"cautious_fails": not found.interrupted}
     return {"cautious_count": found.run.replica_count}

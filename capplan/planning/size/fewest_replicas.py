@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -28,7 +29,12 @@ _COARSE = 0.1
 
 
 def fewest_replicas(
-    run_with: RunWith, at_least: int, max_replicas: int, settled_by: int | None = None
+    run_with: RunWith,
+    at_least: int,
+    max_replicas: int,
+    settled_by: int | None = None,
+    *,
+    coarse: bool = False,
 ) -> Fewest:
     """Find the fewest replicas of which it is decided that they meet the SLO.
 
@@ -38,18 +44,12 @@ def fewest_replicas(
     five, some between. Gives up at ``max_replicas``, where more replicas change nothing
     (a router that fills replicas leaves the new ones idle), or where ``settled_by``
     replicas and more do not settle. A target of 1, which no sample decides, takes the
-    fewest without a miss.
+    fewest without a miss. ``coarse`` takes any count that is above one which does not
+    meet the SLO by 10 % at most.
     """
     search = _OnePool(run_with, max_replicas, settled_by)
-    return search.answer(lambda: search.fewest(at_least))
-
-
-def about_fewest(
-    run_with: RunWith, at_least: int, max_replicas: int, settled_by: int | None = None
-) -> Fewest:
-    """Find a count that meets the SLO, above one that does not by 10 % at most."""
-    search = _OnePool(run_with, max_replicas, settled_by)
-    return search.answer(lambda: search.about(at_least))
+    find = search.about if coarse else search.fewest
+    return search.answer(lambda: find(at_least))
 
 
 class _OnePool(Search):
@@ -92,9 +92,8 @@ class _OnePool(Search):
         count = self._first(at_least, _COARSE)
         if count is None:
             return self.found(*self._undecided())
-        run = self.runs[count,]
-        decided = run.judgement.meets is True
-        return Fewest(run, self.ordered(), decided, coarse=True)
+        decided = self.runs[count,].judgement.meets is True
+        return replace(self.found((count,), decided, ()), coarse=True)
 
     def is_hopeless(self, before: Counts | None, counts: Counts) -> bool:
         """Return whether more than a count, which misses the SLO, are of no use."""

@@ -8,11 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capplan.errors import HostFullError
-from capplan.planning.size.fewest_replicas import (
-    about_fewest,
-    binding_limit,
-    fewest_replicas,
-)
+from capplan.planning.size.fewest_replicas import binding_limit, fewest_replicas
 
 
 class Judged(SimpleNamespace):
@@ -247,7 +243,7 @@ def test_a_count_found_coarsely_is_within_a_tenth(needed):
     def run_with(count):
         return run(count, 1.0 if count >= needed else 0.5)
 
-    fewest = about_fewest(lambda counts: run_with(*counts), 1, 4096)
+    fewest = fewest_of(run_with, 1, 4096, coarse=True)
 
     assert fewest.coarse
     assert needed <= fewest.run.replica_count <= max(1.1 * needed, needed + 1)
