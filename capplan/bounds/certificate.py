@@ -228,12 +228,14 @@ def _check_candidates(document: Mapping[str, Any]) -> list[str]:
         ),
         "slo_attainment": block["simulated"]["passing"],
     }
-    prices = [pool["price"] for pool in _shown(best) if pool.get("price")]
-    if len(prices) == len(pools):
-        proven["usd_per_h"] = usd_per_h(pools, prices)
     # What a reader sees of the best candidate, in all places, is what was proven.
     for key, candidate in copies.items():
         reasons += check_proven(key, candidate, proven)
+        for priced in (best, candidate):  # at its own prices, and at those of the best
+            prices: list[Any] = [pool.get("price") for pool in _shown(priced)]
+            if None not in prices:
+                usd = {"usd_per_h": usd_per_h(pools, prices)}
+                reasons += check_proven(key, candidate, usd)
         rows = zip(_shown(candidate), pools, strict=True)
         for number, (row, pool) in enumerate(rows):
             names = ("role", "gpu", "tp", "replica_count")
@@ -242,7 +244,7 @@ def _check_candidates(document: Mapping[str, Any]) -> list[str]:
                 wanted["lower_bound_replica_count"] = pool["bound"]["replica_count"]
             where = key if row is candidate else f"{key}.pools[{number}]"
             reasons += check_proven(where, row, wanted)
-    return reasons
+    return [*dict.fromkeys(reasons)]
 
 
 def _shown(candidate: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
