@@ -351,6 +351,13 @@ def _cheaper(document):
     document["best"]["usd_per_h"] -= 1
 
 
+def _other_prices(document):
+    """Double what the pools of a copy of the best ask, and not its bill."""
+    for pool in document["best_disaggregated"]["pools"]:
+        for ask in (pool["price"], *pool["price"]["asked"]):
+            ask["usd_per_gpu_h"] *= 2
+
+
 def _passing(document):
     document["certificate"]["simulated"]["passing"] = 0.9999
     for row in (document["best"], document["best_disaggregated"]):
@@ -362,7 +369,10 @@ def _passing(document):
 
 @pytest.mark.parametrize(
     "change",
-    [_fewer, _bound, _certified_bound, _role, _without_proof, _cheaper, _passing],
+    [
+        *(_fewer, _bound, _certified_bound, _role, _without_proof),
+        *(_cheaper, _other_prices, _passing),
+    ],
 )
 def test_a_forged_certificate_of_two_pools_is_refused(document, change):
     assert check_document(forged(document, change), reproduce) != []
