@@ -6,6 +6,7 @@ from pathlib import Path
 
 from importlinter.cli import lint_imports
 
+from capplan.engines.catalog import ENGINES, VLLM
 from capplan.report.questions import QUESTIONS
 
 PACKAGE = Path(__file__).parent.parent / "capplan"
@@ -65,6 +66,20 @@ def test_every_module_is_reached_from_a_command_or_from_the_package():
             waiting.append(name.rpartition(".")[0])
 
     assert set(modules) == reached
+
+
+def test_what_the_name_of_an_engine_means_stands_in_its_own_file():
+    others = {row.name for row in ENGINES.values()} - {VLLM.name}
+    naming = set()
+    for name, path in sources().items():
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Constant) and node.value in others:
+                naming.add(name.removeprefix("capplan."))
+
+    # Its scheduler's name, published systems, and formats of its own.
+    beside = {"simulator.schedulers", "planning.compare.systems"}
+    beside |= {"latency.aiconfigurator", "calibration.load_formats"}
+    assert naming - beside == {f"engines.{name}" for name in others}
 
 
 def test_no_function_is_too_long():

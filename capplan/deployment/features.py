@@ -2,8 +2,9 @@
 
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.policy import VLLM_V1
+from capplan.engines.catalog import ENGINES
 
-WITH_RANKS = ("vllm-v1", "sglang", "trtllm")
+WITH_RANKS = tuple(row.scheduler for row in ENGINES.values())
 """Schedulers whose engines have ranks that step together."""
 WITH_MOVES = ("vllm-v1", "vllm-v1-priority")
 """Schedulers whose running requests can be moved."""

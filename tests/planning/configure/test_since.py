@@ -51,3 +51,13 @@ def test_a_method_of_drafts_is_refused_of_releases_before_its_first(method):
                 llm="DeepSeek-R1", gpu="H200", tp=8, engine="vllm@0.8.0", **given
             )
         )
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_release_candidate_counts_as_its_release():
+    settings = PlanSettings(llm="Llama-3.1-8B", gpu="H100", tp=1, engine="vllm@0.13rc1")
+
+    (found,) = configurations(settings)
+    (older,) = configurations(settings.model_copy(update={"engine": "vllm@0.13"}))
+
+    assert found.engine == older.engine
