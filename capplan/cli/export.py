@@ -58,7 +58,7 @@ def export_command(
     from capplan.errors import warn
     from capplan.files import check_folder, write_texts
     from capplan.report.exports import exported
-    from capplan.report.pages.exported import exported_page, no_export_page
+    from capplan.report.pages.exported import exported_page
 
     if out is not None:
         check_folder(out)
@@ -68,12 +68,12 @@ def export_command(
     )
     if isinstance(found, str):
         say(f"{plan}: {found}")
-        show(no_export_page(plan, to, found), told=lambda: ())
+        show(exported_page(plan, to, found), told=lambda: ())
         return INFEASIBLE
     texts, export = found
     for line in export.lacks:
         warn(f"not in {to}: {line}")
-    page = exported_page(plan, to, texts, export)
+    page = exported_page(plan, to, found)
     if out is None:
         first, *others = texts
         for name in others:

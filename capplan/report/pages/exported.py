@@ -1,12 +1,11 @@
 """The page of an export: its files, and what is to be known of them."""
 
 from collections.abc import Mapping
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from capplan.report.columns import column
 from capplan.report.exports.export import Export
+from capplan.report.fields import fields
 from capplan.report.page import Page, Section, Table
 
 _NOTES = {
@@ -18,52 +17,27 @@ _NOTES = {
 
 
 def exported_page(
-    path: Path, target: str, texts: Mapping[str, str], export: Export
+    path: Path, target: str, found: str | tuple[Mapping[str, str], Export]
 ) -> Page:
-    """Return the page of a plan's deployment."""
-    rows = [
-        {"what": name, "text": text}
-        for name in _NOTES
-        for text in getattr(export, name)
-    ]
-    table = Table([column("what"), column("text")], rows)
-    notes = {name: getattr(export, name) for name in _NOTES}
+    """Return the page of a plan's deployment, or of why it has none."""
+    texts: Mapping[str, str] = {}
+    notes: dict[str, Any] = {}
+    if isinstance(found, str):
+        status = headline = found
+        rows, sections = [("status", found)], [Section(notes=[found])]
+    else:
+        texts, export = found
+        status, headline = "exported", f"{target}: {', '.join(texts)}"
+        notes = {name: getattr(export, name) for name in _NOTES}
+        rows = [(name, text) for name, lines in notes.items() for text in lines]
+        sections = [Section(_NOTES[name], notes=list(notes[name])) for name in notes]
+    values = {"schema": "capplan.export/1", "target": target, "status": status}
     return Page(
         "export",
-        f"{target}: {', '.join(texts)}",
+        headline,
         str(path),
-        sections=[
-            Section(title, notes=list(getattr(export, name)))
-            for name, title in _NOTES.items()
-        ],
-        values=partial(_values, target, "exported", texts=texts, **notes),
-        csv={"export.csv": table},
+        sections,
+        values=lambda: {**values, "files": dict(texts), **notes},
+        csv={"export.csv": Table(fields("export"), rows)},
+        is_failure=isinstance(found, str),
     )
-
-
-def no_export_page(path: Path, target: str, reason: str) -> Page:
-    """Return that a plan has no deployment, and why."""
-    table = Table(
-        [column("what"), column("text")], [{"what": "status", "text": reason}]
-    )
-    return Page(
-        "export",
-        reason,
-        str(path),
-        sections=[Section(notes=[reason])],
-        values=partial(_values, target, reason, texts={}),
-        csv={"export.csv": table},
-        is_failure=True,
-    )
-
-
-def _values(
-    target: str, status: str, texts: Mapping[str, str], **notes: Any
-) -> dict[str, Any]:
-    return {
-        "schema": "capplan.export/1",
-        "target": target,
-        "status": status,
-        "files": dict(texts),
-        **notes,
-    }
