@@ -23,22 +23,25 @@ from capplan.report.columns import (
     format_count,
     format_fine_usd,
     format_interval,
+    format_ms,
     format_share,
     record,
     starred,
 )
-from capplan.units import format_duration, format_usd
+from capplan.units import format_bytes, format_duration, format_usd
 
 FILE = Path(__file__).with_name("fields.csv")
 
 FORMS: Mapping[str, Callable[[Any], str]] = {
     "": str,
+    "bytes": format_bytes,
     "cents": format_cents,
     "count": format_count,
     "count*": lambda value: f"{format_count(value)}*",
     "duration": format_duration,
     "fine_usd": format_fine_usd,
     "interval": format_interval,
+    "ms": format_ms,
     "pays_from": lambda share: format_share(share) if share <= 1 else "never",
     "share": format_share,
     "usd": format_usd,

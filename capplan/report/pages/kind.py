@@ -1,11 +1,12 @@
-"""A kind of names that settings take, with the columns that most lists have."""
+"""A kind of names that settings take, and the columns of most lists."""
 
 import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from capplan.report.columns import Column, column
+from capplan.report.columns import Column
+from capplan.report.fields import fields
 
 
 @dataclass(frozen=True)
@@ -19,8 +20,8 @@ class Kind:
     columns: tuple[Column, ...]
 
 
-NAME = column("name", "name", justify="left")
-WHAT = column("what", "what", justify="left", is_wide=True)
+NAMED = fields("list_named")
+"""Columns that most lists have."""
 
 
 def summary(text: str | None) -> str:

@@ -10,13 +10,12 @@ from capplan.llm.architecture import Architecture
 from capplan.llm.catalog import listed_names, llm, published
 from capplan.planning.compare.systems import SYSTEMS
 from capplan.report import exports
-from capplan.report.columns import column, format_count
+from capplan.report.fields import fields
 from capplan.report.page import Page, Section, Table
-from capplan.report.pages.kind import NAME, WHAT, Kind, summary
+from capplan.report.pages.kind import NAMED, Kind, summary
 from capplan.report.pages.kinds_of_hardware import HARDWARE
 from capplan.report.pages.kinds_of_policies import POLICIES, policy_kind
 from capplan.shipped import shipped
-from capplan.units import format_bytes
 from capplan.workload import arrivals, predictors, readers
 from capplan.workload.catalog import read_provenance, shipped_workload_names
 
@@ -46,17 +45,6 @@ def _billions(count: float) -> str:
     return f"{count / 1e9:.3g} B"
 
 
-_LLM_COLUMNS = (
-    NAME,
-    column("parameter_count", "parameters", _billions),
-    column("active_parameter_count", "active", _billions),
-    column("weight_dtype", "weights", justify="left"),
-    column("weight_bytes", "take", format_bytes),
-    column("max_positions", "longest context", format_count),
-    column("checkpoint", "on Hugging Face", justify="left", leaves=1),
-)
-
-
 def _workloads() -> list[dict[str, Any]]:
     rows = []
     for name in shipped_workload_names():
@@ -71,15 +59,6 @@ def _workloads() -> list[dict[str, Any]]:
             }
         )
     return rows
-
-
-_WORKLOAD_COLUMNS = (
-    NAME,
-    column("request_count", "requests", format_count),
-    column("columns"),
-    WHAT,
-    column("licence"),
-)
 
 
 def _predictors() -> list[dict[str, Any]]:
@@ -123,22 +102,25 @@ def _engines() -> list[dict[str, Any]]:
     return [{"name": name, "what": row.title} for name, row in ENGINES.items()]
 
 
-_WITH_SETTINGS = (NAME, WHAT, column("settings", "settings", justify="left"))
-_OF_SYSTEMS = (NAME, column("scheduler", "scheduler", justify="left"), WHAT)
+_WITH_SETTINGS = fields("list_settings")
 
 KINDS: Mapping[str, Kind] = {
-    "llms": Kind("--llm", "LLMs of the catalog", listed_names, _llms, _LLM_COLUMNS),
+    "llms": Kind(
+        "--llm",
+        "LLMs of the catalog",
+        listed_names,
+        _llms,
+        fields("list_llms", billions=_billions),
+    ),
     **HARDWARE,
     "workloads": Kind(
         "--workload",
         "shipped workloads",
         shipped_workload_names,
         _workloads,
-        _WORKLOAD_COLUMNS,
+        fields("list_workloads"),
     ),
-    "formats": Kind(
-        "--reader", "formats of traces", readers.READERS, _formats, (NAME, WHAT)
-    ),
+    "formats": Kind("--reader", "formats of traces", readers.READERS, _formats, NAMED),
     "arrivals": Kind(
         "--arrivals", "arrival processes", arrivals.ARRIVALS, _arrivals, _WITH_SETTINGS
     ),
@@ -150,11 +132,15 @@ KINDS: Mapping[str, Kind] = {
         _WITH_SETTINGS,
     ),
     "engines": Kind(
-        "--engine", "engines whose times were measured", ENGINES, _engines, (NAME, WHAT)
+        "--engine", "engines whose times were measured", ENGINES, _engines, NAMED
     ),
     **POLICIES,
     "systems": Kind(
-        "--systems", "published serving systems", SYSTEMS, _systems, _OF_SYSTEMS
+        "--systems",
+        "published serving systems",
+        SYSTEMS,
+        _systems,
+        fields("list_systems"),
     ),
     "targets": policy_kind(
         "--to", "targets of capplan export", exports, exports.TARGETS
@@ -201,13 +187,7 @@ def kinds_page() -> Page:
         }
         for kind, found in KINDS.items()
     ]
-    columns = (
-        column("kind", "kind", justify="left"),
-        column("flag", "for", justify="left"),
-        column("count", "names"),
-        WHAT,
-    )
-    table = Table(columns, rows, is_whole=True)
+    table = Table(fields("list_kinds"), rows, is_whole=True)
     return Page(
         "kinds",
         f"{len(rows)} kinds of names",

@@ -7,9 +7,9 @@ from capplan.fleet.catalog import gpu, gpu_names
 from capplan.fleet.nodes import nodes
 from capplan.fleet.offer import KINDS as WAYS
 from capplan.fleet.prices import catalog_offers
-from capplan.report.columns import Column, column, format_count
-from capplan.report.pages.kind import NAME, WHAT, Kind
-from capplan.units import format_bytes, format_usd
+from capplan.report.columns import format_count
+from capplan.report.fields import fields
+from capplan.report.pages.kind import NAMED, Kind
 
 
 def _tera(rate: float) -> str:
@@ -19,23 +19,6 @@ def _tera(rate: float) -> str:
 def _gpus() -> list[dict[str, Any]]:
     rows = (gpu(name) for name in gpu_names())
     return [{**vars(row), "vendor": row.vendor} for row in rows]
-
-
-_GPU_COLUMNS = (
-    NAME,
-    column("vendor", leaves=1),
-    column("architecture", "architecture", justify="left"),
-    column("memory_bytes", "memory", format_bytes),
-    column("bandwidth_bytes_per_s", "bytes/s", _tera),
-    column("bf16_flops", "BF16 FLOP/s", _tera),
-    column("fp8_flops", "FP8", _tera),
-    column("fp4_flops", "FP4", _tera),
-    column("nvlink_bytes_per_s_per_direction"),
-    column("max_gpus_per_node", "in a node"),
-    column("tdp_w", "W", "{:g}".format),
-    column("source"),
-    column("confidence"),
-)
 
 
 def _nodes() -> list[dict[str, Any]]:
@@ -48,21 +31,6 @@ def _nodes() -> list[dict[str, Any]]:
         {**vars(row), "usd_per_h": asked.get((row.provider, row.name))}
         for row in nodes()
     ]
-
-
-_NODE_COLUMNS = (
-    NAME,
-    column("provider", "provider", justify="left"),
-    column("gpu", "GPU", justify="left"),
-    column("gpus", "GPUs"),
-    column("nvlink_domain_gpus", "joined"),
-    column("usd_per_h", "$ per hour", format_usd),
-    column("vcpus"),
-    column("memory_gib"),
-    column("host_power_w"),
-    column("as_of", "as of", leaves=1),
-    column("source"),
-)
 
 
 def _providers() -> list[dict[str, Any]]:
@@ -82,35 +50,27 @@ def _provider_names() -> list[str]:
     return sorted({each.provider for each in catalog_offers()})
 
 
-_PROVIDER_COLUMNS = (
-    NAME,
-    column("offer_count", "offers", format_count),
-    column("as_of", "newest of"),
-    Column(
-        "gpus", lambda row: ", ".join(row["gpus"]), "GPUs", justify="left", is_wide=True
-    ),
-)
-
-
 def _ways_to_pay() -> list[dict[str, Any]]:
     return [{"name": name, "what": text} for name, text in WAYS.items()]
 
 
 HARDWARE: Mapping[str, Kind] = {
-    "gpus": Kind("--gpu", "GPU types", gpu_names, _gpus, _GPU_COLUMNS),
+    "gpus": Kind(
+        "--gpu", "GPU types", gpu_names, _gpus, fields("list_gpus", tera=_tera)
+    ),
     "nodes": Kind(
         "--nodes",
         "nodes that are rented whole",
         lambda: dict.fromkeys(row.name for row in nodes()),
         _nodes,
-        _NODE_COLUMNS,
+        fields("list_nodes"),
     ),
     "providers": Kind(
         "--provider",
         "providers with a shipped price",
         _provider_names,
         _providers,
-        _PROVIDER_COLUMNS,
+        fields("list_providers", gpus=lambda row: ", ".join(row["gpus"])),
     ),
-    "ways-to-pay": Kind("--kind", "ways to pay", WAYS, _ways_to_pay, (NAME, WHAT)),
+    "ways-to-pay": Kind("--kind", "ways to pay", WAYS, _ways_to_pay, NAMED),
 }

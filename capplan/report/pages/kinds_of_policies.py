@@ -7,7 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from capplan.report.pages.kind import NAME, WHAT, Kind, summary
+from capplan.report.pages.kind import NAMED, Kind, summary
 from capplan.simulator import (
     autoscalers,
     dispatchers,
@@ -37,7 +37,7 @@ def policy_kind(
     flag: str, meaning: str, package: Any, table: Mapping[str, str]
 ) -> Kind:
     """Return the kind of the policies in a table of a package."""
-    return Kind(flag, meaning, table, partial(_policies, package, table), (NAME, WHAT))
+    return Kind(flag, meaning, table, partial(_policies, package, table), NAMED)
 
 
 _FAMILIES = {

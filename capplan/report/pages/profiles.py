@@ -17,7 +17,8 @@ from capplan.latency.with_engine import as_planned
 from capplan.profiling.compare import Comparison
 from capplan.profiling.scenes import Point
 from capplan.report.charts.profile import profile_figures
-from capplan.report.columns import Column, column, format_count, format_ms
+from capplan.report.columns import Column, column, format_ms
+from capplan.report.fields import fields
 from capplan.report.page import Page, Section, Table
 from capplan.report.render.documents import document
 
@@ -43,29 +44,9 @@ def _users(row: dict[str, Any]) -> str | None:
     return None if low is None else f"{low:.2f}–{high:.2f}"
 
 
-_LISTED = (
-    column("gpu", "GPU", justify="left"),
-    column("llm", "LLM", justify="left"),
-    column("tp", "TP"),
-    column("how", "how", justify="left"),
-    column("engine", "engine", justify="left", leaves=1),
-    *(Column("", partial(_told, phase), phase) for phase in PHASES),
-    Column("", _users, "users"),
-    *(column(f"{phase}_{part}") for phase in PHASES for part in ("error", "sigma")),
-    column("users_low"),
-    column("users_high"),
-)
-
-
-_OF_RANKS = (
-    *_LISTED[:2],
-    column("layout", "layout", justify="left"),
-    column("all_to_all", "all-to-all", justify="left", leaves=1),
-    column("engine", "engine", justify="left", leaves=1),
-    *(Column("", partial(_told, part), part) for part in (*PHASES, *PARTS)),
-    *(column(f"{part}_error") for part in (*PHASES, *PARTS)),
-    *(column(name) for name in ("dp", "ep", "tp", "nextn", "imbalance")),
-)
+_TOLD = {part: partial(_told, part) for part in (*PHASES, *PARTS)}
+_LISTED = fields("profiles", users=_users, **_TOLD)
+_OF_RANKS = fields("profiles_of_ranks", **_TOLD)
 
 
 def profiles_page(
@@ -149,16 +130,6 @@ def capacity_lines(profile: Profile) -> list[str]:
     return lines
 
 
-ERRORS = (
-    column("phase", "phase", justify="left"),
-    column("points", "points", format_count),
-    column("mean_abs", "mean error", format_error),
-    column("max_abs", "worst", format_error),
-    column("held_out_mean_abs", "mean, held out", format_error),
-)
-_OF = column("of", "of", justify="left")
-
-
 def errors_table(
     profile: Profile, title: str = "", of: Mapping[str, str] | None = None
 ) -> Table:
@@ -166,26 +137,16 @@ def errors_table(
 
     ``of`` says what those of the phases are of.
     """
-    kind, worst = next(iter(profile.ERRORS_OF)), "held_out_max_abs"
+    kind = next(iter(profile.ERRORS_OF))
     rows = [
         {kind: name, "of": (of or {}).get(name, ""), **record.model_dump()}
         for name, record in profile.errors.items()
     ]
-    columns = ERRORS if of is None else (ERRORS[0], _OF, *ERRORS[1:])
-    last = column(worst)
+    columns = fields("profile_errors", error=format_error)
     if kind == "part":
-        columns = (column("part", "part", justify="left"), *ERRORS[1:])
-        last = column(worst, "worst, held out", format_error)
-    return Table((*columns, last, column("sigma")), rows, title=title)
-
-
-_DECODES = (
-    column("batch", "requests on each rank", format_count),
-    column("alone_s", "a rank alone", format_ms),
-    column("experts_s", "experts", format_ms),
-    column("exchange_s", "all-to-all", format_ms),
-    column("iteration_s", "together", format_ms),
-)
+        columns = fields("profile_part_errors", error=format_error)
+    shown = [each for each in columns if each.name != "of" or of is not None]
+    return Table(shown, rows, title=title)
 
 
 def decodes_table(profile: RankProfile) -> Table:
@@ -207,7 +168,8 @@ def decodes_table(profile: RankProfile) -> Table:
                 "iteration_s": iteration_s,
             }
         )
-    return Table(_DECODES, rows, title=f"decodes at {_CONTEXT:,} tokens of context")
+    title = f"decodes at {_CONTEXT:,} tokens of context"
+    return Table(fields("profile_decodes"), rows, title=title)
 
 
 def profile_page(profile: Profile, points: Points | None = None) -> Page:
@@ -316,8 +278,7 @@ def validation_page(
         }
         for phase, mean in validation.mean_abs_error_by_phase.items()
     ]
-    columns = (*ERRORS[:4], column("bias", "bias", "{:+.2%}".format))
-    table = Table(columns, rows)
+    table = Table(fields("profile_validation", error=format_error), rows)
     regions = [
         (region, format_error(mean))
         for region, mean in validation.mean_abs_error_by_region.items()
