@@ -22,6 +22,7 @@ from capplan.latency.contract import linear_tables
 from capplan.latency.rank_tables import RankTables
 from capplan.planning.compare.settings import CompareSettings
 from capplan.planning.configure.configuration import configurations, runnable
+from capplan.planning.settings.place import PlaceSettings
 from capplan.planning.settings.plan import PlanSettings, SimulateSettings
 from capplan.settings import SettingError
 from capplan.simulator.checks import (
@@ -205,9 +206,16 @@ VALUES = {
     "pipeline_parallel_size": 2,
     "data_parallel_size": "1,8",
     "enable_expert_parallel": True,
+    "stream": True,
+    "predictor": "oracle",
+    "attain_in": "1h",
+    "extend": True,
+    "record_iterations": "iterations.csv",
+    "trace_events": "events.json",
+    "snapshot": "now.json",
 }
 """A value of each setting that goes with another one or does not."""
-COMMANDS = (PlanSettings, SimulateSettings, CompareSettings)
+COMMANDS = (PlanSettings, SimulateSettings, CompareSettings, PlaceSettings)
 TABLE = {(row.feature, row.beside) for row in conflicts()}
 
 

@@ -186,13 +186,9 @@ def given_configuration(given: ConfigurationSettings) -> Configuration | None:
         return None
     limits = {"prefix_caching": True, **_engine_settings(settings, None)}
     engine = EngineSettings(**limits, kv_blocks=settings.kv_blocks)
-    engine = speculating(scheduled(engine, settings), settings, None)
     tp = settings.tp[0] if settings.tp else 1
+    engine = _with_features(engine, settings, None, None, tp, only_stages(settings))
     engine = sharing_kv(engine, settings, None, tp)
-    engine = with_adapters(engine, settings, None, None, tp)
-    engine = in_stages(engine, settings, None, None, tp, only_stages(settings))
-    engine = with_images(engine, settings, None, None, tp)
-    refuse_beside(engine, settings)
     return _built(settings, engine, None, tp=tp)
 
 
@@ -231,9 +227,7 @@ def _unlisted(
         )
         return Excluded(gpu, tp, f"{reason}; give --kv-blocks")
     engine = EngineSettings(**_engine_settings(settings, profile))
-    engine = speculating(scheduled(engine, settings), settings, llm)
-    engine = with_adapters(engine, settings, llm, None, tp)
-    engine = with_images(engine, settings, llm, None, tp)
+    engine = _with_features(engine, settings, llm, None, tp, 1)
     blocks = settings.kv_blocks or int(profile.meta.get("kv_blocks", 0))
     blocks = blocks or (profile.kv_tokens or 0) // engine.block_size
     if not blocks:
@@ -273,16 +267,29 @@ def _engine(
     chunk_tokens = settings.max_num_batched_tokens
     defaults = engine_of(settings).defaults(gpu, llm, tp, chunk_tokens)
     engine = with_defaults(defaults.settings, _engine_settings(settings, profile))
-    engine = speculating(scheduled(engine, settings), settings, llm)
-    engine = with_adapters(engine, settings, llm, gpu, tp)
-    engine = in_stages(engine, settings, llm, gpu, tp, stages)
-    engine = with_images(engine, settings, llm, gpu, tp)
-    refuse_beside(engine, settings)
+    engine = _with_features(engine, settings, llm, gpu, tp, stages)
     try:
         engine = sharing_kv(engine, settings, llm, tp)
     except InputError as error:
         raise DoesNotFitError(str(error)) from None
     return engine, defaults.memory_share
+
+
+def _with_features(
+    engine: EngineSettings,
+    settings: Asked,
+    llm: Architecture | None,
+    gpu: Gpu | None,
+    tp: int,
+    stages: int,
+) -> EngineSettings:
+    """Return an engine with the scheduler and the features of the settings."""
+    engine = speculating(scheduled(engine, settings), settings, llm)
+    engine = with_adapters(engine, settings, llm, gpu, tp)
+    engine = in_stages(engine, settings, llm, gpu, tp, stages)
+    engine = with_images(engine, settings, llm, gpu, tp)
+    refuse_beside(engine, settings)
+    return engine
 
 
 def _configuration(

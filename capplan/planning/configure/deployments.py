@@ -184,11 +184,7 @@ def changing(
         )
     if not (settings.outage or settings.rolling_update or settings.spot or autoscaler):
         return deployment
-    if arrival_s is None:
-        raise InputError(
-            "users ask when they have been answered, so that nobody knows beforehand "
-            "when replicas are to come and go; expected arrivals in place of --users"
-        )
+    assert arrival_s is not None  # ``conflicts.csv``: users do not go with these
     _check_times(settings, deployment, arrival_s)
     for text in settings.outage:
         absence = absence_of(text, deployment)

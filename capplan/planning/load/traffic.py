@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from capplan.conflicts import conflicts
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
 from capplan.errors import HorizonWarning, InputError, warn
@@ -59,21 +60,6 @@ STREAMED_BYTES = 256 * 2**20
 """A log larger than this is streamed by default."""
 _CHUNK_REQUESTS = 200_000
 _HEAD_BYTES = 2**20
-_NEEDS_ALL = {
-    "workload": "a workload is generated whole",
-    "rate": "rescaling needs the rate of the whole trace",
-    "scale": "sessions are drawn from the whole trace",
-    "arrivals": "arrivals are drawn for the whole trace",
-    "predictor": "predictions are made for the whole trace",
-    "users": "users ask for requests of the whole trace",
-    "attain_in": "its windows are judged from a table of the requests",
-    "autoscaler": "when the last request arrives must be known",
-    "outage": "the busiest time must be known",
-    "rolling_update": "the busiest time must be known",
-    "spot": "when the last request arrives must be known",
-    "record_iterations": "every iteration would be kept",
-    "trace_events": "every iteration would be kept",
-}
 _HOUR_S = 3600.0
 """A trace as long has hours that differ, which other gaps shift. [s]"""
 _REQUESTS_FOR_ALL = 1000
@@ -335,20 +321,12 @@ def _longest_stay_s(trace: Trace, configurations: Sequence[Configuration]) -> fl
 
 def is_streamed(settings: SimulateSettings) -> bool:
     """Return whether the trace is read in chunks: when set, or for a large CSV."""
-    if settings.stream is False:
-        return False
-    needs = {name: why for name, why in _NEEDS_ALL.items() if getattr(settings, name)}
-    if settings.extend:
-        needs["extend"] = "resampling needs the whole trace"
-    for name, reason in needs.items():
-        if settings.stream:
-            dashed = name.replace("_", "-")
-            raise InputError(f"--stream does not go with --{dashed}: {reason}")
-        return False
-    if settings.stream:
-        if settings.trace is None:
+    if settings.stream is not None:
+        if settings.stream and settings.trace is None:
             raise InputError("--stream needs --trace FILE")
-        return True
+        return settings.stream
+    if settings.given(row.beside for row in conflicts() if row.feature == "stream"):
+        return False
     path = None if settings.trace is None else Path(settings.trace)
     if path is None or not path.is_file() or not has_more_than(path, STREAMED_BYTES):
         return False

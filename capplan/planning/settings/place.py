@@ -1,7 +1,7 @@
 """Settings of ``capplan place``."""
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from capplan.errors import InputError
 from capplan.planning.settings.groups import (
@@ -11,10 +11,24 @@ from capplan.planning.settings.groups import (
 )
 from capplan.planning.settings.traffic import LimitSettings, TrafficSettings
 from capplan.setting_values import PathText
-from capplan.settings import SettingError, setting
+from capplan.settings import SettingError, setting, validated_with
 from capplan.units import parse_duration_s
 
 PLACEMENT = "Placement"
+
+
+def _moment_s(text: str) -> float | None:
+    """Return the time since the first arrival; None for the peak heartbeat. [s]"""
+    return None if text == "peak" else parse_duration_s(text)
+
+
+def _check_export(path: str) -> None:
+    """Refuse a file of a form that is not written."""
+    suffix = Path(path).suffix
+    if suffix not in (".lp", ".mps", ".json", ".csv"):
+        raise InputError(
+            f"{path}: suffix is {suffix!r}; expected .lp, .mps, .json or .csv"
+        )
 
 
 class PlaceSettings(
@@ -28,10 +42,10 @@ class PlaceSettings(
         "SNAPSHOT",
         "State of a fleet, .json or .csv; or give --trace or --workload.",
     )
-    at: str = setting(
+    at: Annotated[str, validated_with(_moment_s)] = setting(
         "peak", PLACEMENT, "TIME", "Heartbeat of the trace: peak, or a time as 3600s."
     )
-    heartbeat: str = setting(
+    heartbeat: Annotated[str, validated_with(parse_duration_s)] = setting(
         "1s", PLACEMENT, "TIME", "Requests that arrive within it are placed together."
     )
     gamma: float | None = setting(
@@ -49,7 +63,7 @@ class PlaceSettings(
     solver: str = setting(
         "cp-sat", PLACEMENT, "NAME", "cp-sat, scip, highs, or a heuristic: best-fit."
     )
-    time_limit: str = setting(
+    time_limit: Annotated[str, validated_with(parse_duration_s)] = setting(
         "60s", PLACEMENT, "TIME", "Longest time to search; the gap is shown."
     )
     out: PathText | None = setting(
@@ -59,32 +73,20 @@ class PlaceSettings(
         "Write the placement as JSON, CSV, HTML and Markdown.",
         flags=("-o", "--out"),
     )
-    export: PathText | None = setting(
+    export: Annotated[PathText | None, validated_with(_check_export)] = setting(
         None, OUTPUT, "FILE", "Write the model (.lp, .mps) or snapshot (.json, .csv)."
     )
 
     def __init__(self, **values: Any) -> None:
-        """Refuse text that is no time or file, and settings beside a snapshot."""
+        """Refuse settings beside a snapshot that have no effect."""
         super().__init__(**values)
         if self.snapshot is not None:
             self._check_snapshot()
-        for name in ("at", "heartbeat", "time_limit"):
-            try:
-                getattr(self, f"{name}_s")
-            except InputError as error:
-                raise SettingError(name, str(error)) from None
-        suffix = Path(self.export or "").suffix
-        if self.export and suffix not in (".lp", ".mps", ".json", ".csv"):
-            raise SettingError(
-                "export",
-                f"{self.export}: suffix is {suffix!r}; "
-                "expected .lp, .mps, .json or .csv",
-            )
 
     @property
     def at_s(self) -> float | None:
         """Time since the first arrival; None for the peak heartbeat. [s]"""
-        return None if self.at == "peak" else parse_duration_s(self.at)
+        return _moment_s(self.at)
 
     @property
     def heartbeat_s(self) -> float:
@@ -97,11 +99,6 @@ class PlaceSettings(
         return parse_duration_s(self.time_limit)
 
     def _check_snapshot(self) -> None:
-        for name in ("trace", "workload"):
-            if getattr(self, name):
-                raise SettingError(
-                    name, "a snapshot and a trace are both given; expected one"
-                )
         self._refuse(
             {*TrafficSettings.model_fields, "at", "heartbeat"} - {"seed"},
             "with a snapshot",

@@ -170,7 +170,7 @@ APART = {"prefill_replicas": 1, "decode_replicas": 1}
         ({"replicas": 2, "outage": "1@9h:1s"}, "begins after the requests"),
         ({"replicas": 2, "outage": "noon"}, "expected N@peak:TIME"),
         ({"spot": "15"}, "15%/month"),
-        ({"rate": None, "users": 4, "outage": "1@peak:1s"}, "in place of --users"),
+        ({"rate": None, "users": 4, "outage": "1@peak:1s"}, "in place of users"),
     ],
 )
 def test_what_cannot_be_is_refused_in_one_line(more, why):

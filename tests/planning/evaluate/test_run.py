@@ -135,10 +135,10 @@ def test_a_large_file_is_streamed_and_that_is_said(trace, monkeypatch, capsys):
 @pytest.mark.parametrize(
     ("settings", "expected"),
     [
-        ({"rate": 3.0}, "--stream does not go with --rate"),
-        ({"arrivals": "poisson"}, "--stream does not go with --arrivals"),
-        ({"trace_events": "x"}, "--stream does not go with --trace-events"),
-        ({"trace": None, "workload": "sharegpt"}, "does not go with --workload"),
+        ({"rate": 3.0}, "rate and stream are both given"),
+        ({"arrivals": "poisson"}, "arrivals and stream are both given"),
+        ({"trace_events": "x"}, "trace_events and stream are both given"),
+        ({"trace": None, "workload": "sharegpt"}, "workload and stream are both given"),
         ({"trace": None}, "--stream needs --trace FILE"),
     ],
 )

@@ -128,7 +128,7 @@ def test_a_trace_with_times_is_asked_whatever_they_are(tmp_path):
     assert run.simulation.totals.request_count == 500
     assert run.simulation.totals.rate_per_s < 10
     assert any("whatever their own times are" in note for note in run.trace_notes)
-    with pytest.raises(InputError, match="--stream does not go with --users"):
+    with pytest.raises(InputError, match="users and stream are both given"):
         simulate_deployment(SimulateSettings(trace=path, users=2, stream=True, **COST))
 
 

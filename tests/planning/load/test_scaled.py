@@ -85,7 +85,7 @@ def test_a_scale_is_not_streamed(tmp_path):
     path = tmp_path / "requests.csv"
     path.write_text("arrival_s,prompt_tokens,output_tokens\n0,5,5\n1,5,5\n")
 
-    with pytest.raises(InputError, match="--stream does not go with --scale"):
+    with pytest.raises(InputError, match="scale and stream are both given"):
         simulate_deployment(
             SimulateSettings(trace=str(path), scale=2, stream=True, **REPLICA)
         )
