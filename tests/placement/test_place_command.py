@@ -80,7 +80,7 @@ def test_too_few_replicas_exit_with_3_and_name_the_conflict(snapshot, capsys):
         (["--attainment", "0.9"], "No such option: --attainment"),
         (["--time-limit", "1"], "--time-limit: '1' is not a duration"),
         (["--export", "model.txt"], "--export: model.txt: suffix is '.txt'"),
-        (["--workload", "sharegpt"], "snapshot and workload are both given"),
+        (["--workload", "sharegpt"], "workload has no effect with a snapshot"),
         (["--time-limit", "0s"], "time limit is 0.0 s; expected more than 0"),
     ],
 )

@@ -22,7 +22,6 @@ from capplan.latency.contract import linear_tables
 from capplan.latency.rank_tables import RankTables
 from capplan.planning.compare.settings import CompareSettings
 from capplan.planning.configure.configuration import configurations, runnable
-from capplan.planning.settings.place import PlaceSettings
 from capplan.planning.settings.plan import PlanSettings, SimulateSettings
 from capplan.settings import SettingError
 from capplan.simulator.checks import (
@@ -212,10 +211,9 @@ VALUES = {
     "extend": True,
     "record_iterations": "iterations.csv",
     "trace_events": "events.json",
-    "snapshot": "now.json",
 }
 """A value of each setting that goes with another one or does not."""
-COMMANDS = (PlanSettings, SimulateSettings, CompareSettings, PlaceSettings)
+COMMANDS = (PlanSettings, SimulateSettings, CompareSettings)
 TABLE = {(row.feature, row.beside) for row in conflicts()}
 
 

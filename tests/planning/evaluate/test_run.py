@@ -143,10 +143,10 @@ def test_a_large_file_is_streamed_and_that_is_said(trace, monkeypatch, capsys):
     ],
 )
 def test_what_needs_the_whole_trace_cannot_be_streamed(trace, settings, expected):
-    asked = SimulateSettings(**{"trace": str(trace), "stream": True, **settings})
+    given = {"trace": str(trace), "stream": True, **settings}
 
     with pytest.raises(InputError, match=expected):
-        is_streamed(asked)
+        is_streamed(SimulateSettings(**given))
 
 
 @pytest.mark.parametrize("settings", [{}, {"rate": 3.0}, {"stream": False}])

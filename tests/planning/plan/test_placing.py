@@ -44,7 +44,7 @@ def test_a_setting_that_a_placement_does_not_read_is_refused(name):
         (dict(snapshot="s.json", tp=2), "tp has no effect with a snapshot without llm"),
         (
             dict(snapshot="s.json", workload="w"),
-            "snapshot and trace are both given",
+            "workload has no effect with a snapshot",
         ),
         (dict(heartbeat="1"), "'1' is not a duration"),
         (dict(at="noon"), "'noon' is not a duration"),
