@@ -56,6 +56,17 @@ def test_classes_are_a_file_that_a_plan_without_them_removes(
     assert write(plan) == FILES
 
 
+def test_a_plan_without_draws_leaves_none_of_an_earlier_one(
+    plan, monkeypatch, tmp_path
+):
+    (tmp_path / "risk.csv").write_text("draw\n1\n")
+    monkeypatch.setattr(to_files, "compute_plan", lambda *_, with_load: plan)
+
+    to_files.plan(PlanSettings(out=tmp_path))
+
+    assert not (tmp_path / "risk.csv").exists()
+
+
 def test_a_workbook_is_written_when_asked_and_removed_when_not(
     plan, monkeypatch, tmp_path
 ):

@@ -125,7 +125,7 @@ def plan_page(plan: Plan) -> Page:
         values=partial(plan_values, plan),
         csv={
             "plan.csv": Table((*plan_columns(plan), *COLUMNS), plan.candidates),
-            **({"risk.csv": draws_table(plan.risk)} if plan.risk else {}),
+            "risk.csv": draws_table(plan.risk),
             "classes.csv": classes_table(
                 row.run for row in plan.candidates if row.run is not None
             ),

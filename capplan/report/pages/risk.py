@@ -43,9 +43,9 @@ def risk_section(risk: Risk) -> Section:
     )
 
 
-def draws_table(risk: Risk) -> Table:
-    """Return a row for each draw."""
-    return Table(_DRAWS, risk.rows)
+def draws_table(risk: Risk | None) -> Table:
+    """Return a row for each draw; none where nothing was drawn."""
+    return Table(_DRAWS, risk.rows if risk else ())
 
 
 def levels_of(risk: Risk) -> list[RiskLevel]:
