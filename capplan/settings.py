@@ -1,7 +1,7 @@
 """Settings of a command: each field is a flag, a key of a scenario, an argument."""
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, get_args
 
 from pydantic import (
@@ -101,6 +101,12 @@ class Settings(BaseModel):
             names = [x.replace("-", "_") for x in re.findall(r"--([a-z-]+)", others)]
             if self._changes(name) and not any(map(self._changes, names)):
                 raise SettingError(name, f"{name} is given; expected {others} with it")
+        for name, why in self.contradictions():
+            raise SettingError(name, why)
+
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        """Yield settings whose values contradict others, each with the reason."""
+        yield from ()
 
     @classmethod
     def needed(cls) -> dict[str, str]:

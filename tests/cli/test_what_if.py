@@ -71,7 +71,7 @@ def test_the_scenario_of_a_plan_serves_too(scenario, tmp_path, capsys):
         (["--slo-scale", "0"], "slo-scale 0: expected a number above 0"),
         (["--llm", "Llama-3.1-8B,Lama-9"], "Lama-9"),
         (["--vary", "colour=red"], "colour is not varied"),
-        (["--xlsx"], "xlsx is a workbook of one plan; leave it out"),
+        (["--xlsx"], "xlsx is of one plan; leave it out"),
         (["--draws", "5"], "draws is of one plan; leave it out"),
         (["--mix"], "mix is of one plan; leave it out"),
         (["--max-cells", "3"], "4 plans; expected at most 3"),

@@ -1,5 +1,6 @@
 """Settings of ``capplan budget``."""
 
+from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
@@ -28,7 +29,7 @@ from capplan.planning.settings.plan import PlanningSettings, PlanSettings
 from capplan.planning.settings.speculation import SpeculationSettings
 from capplan.planning.settings.traffic import TrafficSettings
 from capplan.setting_values import Text, pairs_text, parts
-from capplan.settings import SettingError, setting, validated_with
+from capplan.settings import setting, validated_with
 from capplan.units import check_duration, parse_duration_s
 
 BUDGET = "Budget"
@@ -194,21 +195,17 @@ class BudgetSettings(
         "(default: on).",
     )
 
-    def __init__(self, **values: Any) -> None:
-        """Refuse settings that contradict each other."""
-        super().__init__(**values)
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        """Yield what contradicts in months and commitments."""
+        yield from super().contradictions()
         check_window(parse_duration_s(self.window))
         if NO_COMMITMENT in self.commit and len(self.commit) > 1:
-            raise SettingError(
-                "commit", f"commit is {','.join(self.commit)}; expected none alone"
-            )
+            yield "commit", f"commit is {','.join(self.commit)}; expected none alone"
+        last = self.horizon_months
         for month in self.anchor_months:
-            if month > self.horizon_months:
-                raise SettingError(
-                    "anchor_months",
-                    f"anchor_months has {month}, after the {self.horizon_months} "
-                    "months of the budget",
-                )
+            if month > last:
+                after = f"after the {last} months of the budget"
+                yield "anchor_months", f"anchor_months has {month}, {after}"
 
     @property
     def growing(self) -> Growth:

@@ -30,10 +30,9 @@ def scenario_text(answers: Answers, path: Path) -> str:
     """Return the YAML of a scenario that is written to a path, with comments."""
     given = _traffic(answers.traffic)
     find_llm(answers.llm)
+    asked = {"llm": answers.llm, "slo": answers.slo, "columns": answers.columns}
     try:
-        settings = PlanSettings(
-            llm=answers.llm, slo=answers.slo, columns=answers.columns, **given
-        )
+        settings = PlanSettings(**asked | given)
     except SettingError as error:
         raise InputError(str(error).replace("trace:", "traffic:")) from None
     if settings.objective() is None:

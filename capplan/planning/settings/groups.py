@@ -1,7 +1,8 @@
 """Groups of settings: a command reads those that its own settings inherit."""
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field
 
@@ -15,7 +16,6 @@ from capplan.planning.settings.parallel import ENGINE as ENGINE
 from capplan.planning.settings.parallel import ParallelSettings
 from capplan.setting_values import PathText, day, listed, parts, prices_by_gpu
 from capplan.settings import (
-    SettingError,
     Settings,
     parsed_with,
     setting,
@@ -160,13 +160,13 @@ class MarketSettings(Settings):
         None, CHOICES, "USD", "Dollars of one unit of the currency: 1.08.", gt=0
     )
 
-    def __init__(self, **values: Any) -> None:
-        """Refuse settings that contradict each other."""
-        super().__init__(**values)
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        """Yield what contradicts in currency and rate."""
+        yield from super().contradictions()
         try:
             currency_of(self.currency, self.exchange_rate)
         except InputError as error:
-            raise SettingError("exchange_rate", str(error)) from None
+            yield "exchange_rate", str(error)
 
     @property
     def money(self) -> Currency:
@@ -195,11 +195,11 @@ class PriceSettings(MarketSettings):
         None, CHOICES, "DATE", "Reference date for the age of prices (default: today)."
     )
 
-    def __init__(self, **values: Any) -> None:
-        """Refuse settings that contradict each other."""
-        super().__init__(**values)
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        """Yield two days of prices."""
+        yield from super().contradictions()
         if self.as_of and self.price_date and self.as_of != self.price_date:
-            raise SettingError(
+            yield (
                 "as_of",
                 f"as_of is {self.as_of} and price_date {self.price_date}; expected one "
                 "day: the age of offers is counted to price_date",
@@ -295,12 +295,11 @@ class LatencySettings(Settings):
         le=0.99,
     )
 
-    def __init__(self, **values: Any) -> None:
-        """Refuse settings that contradict each other."""
-        super().__init__(**values)
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        """Yield a release beside times that are of none."""
+        yield from super().contradictions()
         if self.latency_ms is not None and "@" in (self.engine or ""):
-            why = "engine is of a profile; latency_ms takes its place"
-            raise SettingError("engine", why)
+            yield "engine", "engine is of a profile; latency_ms takes its place"
 
 
 class ConfigurationSettings(LatencySettings, ReplicaSettings):

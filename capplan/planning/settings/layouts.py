@@ -17,7 +17,7 @@ All2AllBackend = Literal[
 
 DEEPEP = "deepep_low_latency"
 DEFAULT_BACKEND = get_args(All2AllBackend)[0]
-TP_ALONE = {"data_parallel_size": (1,), "enable_expert_parallel": False}
+TP_ALONE: dict[str, Any] = {"data_parallel_size": (1,), "enable_expert_parallel": False}
 """Settings of a plan that looks at TP degrees alone."""
 _REDUNDANT = "num_redundant_experts"
 _PASSED_ON = (

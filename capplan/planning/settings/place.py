@@ -1,7 +1,8 @@
 """Settings of ``capplan place``."""
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from capplan.errors import InputError
 from capplan.planning.settings.groups import (
@@ -11,7 +12,7 @@ from capplan.planning.settings.groups import (
 )
 from capplan.planning.settings.traffic import LimitSettings, TrafficSettings
 from capplan.setting_values import PathText
-from capplan.settings import SettingError, setting, validated_with
+from capplan.settings import setting, validated_with
 from capplan.units import parse_duration_s
 
 PLACEMENT = "Placement"
@@ -77,11 +78,19 @@ class PlaceSettings(
         None, OUTPUT, "FILE", "Write the model (.lp, .mps) or snapshot (.json, .csv)."
     )
 
-    def __init__(self, **values: Any) -> None:
-        """Refuse settings beside a snapshot that have no effect."""
-        super().__init__(**values)
-        if self.snapshot is not None:
-            self._check_snapshot()
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        """Yield settings beside a snapshot that have no effect."""
+        yield from super().contradictions()
+        if self.snapshot is None:
+            return
+        without = {*TrafficSettings.model_fields, "at", "heartbeat"} - {"seed"}
+        for name in sorted(without & self.model_fields_set):
+            yield name, f"{name} has no effect with a snapshot"
+        if self.llm is None and self.latency_ms is None:
+            where = "with a snapshot without llm or latency_ms"
+            without = {*ConfigurationSettings.model_fields}
+            for name in sorted(without & self.model_fields_set):
+                yield name, f"{name} has no effect {where}"
 
     @property
     def at_s(self) -> float | None:
@@ -97,18 +106,3 @@ class PlaceSettings(
     def time_limit_s(self) -> float:
         """Longest time to search. [s]"""
         return parse_duration_s(self.time_limit)
-
-    def _check_snapshot(self) -> None:
-        self._refuse(
-            {*TrafficSettings.model_fields, "at", "heartbeat"} - {"seed"},
-            "with a snapshot",
-        )
-        if self.llm is None and self.latency_ms is None:
-            self._refuse(
-                set(ConfigurationSettings.model_fields),
-                "with a snapshot without llm or latency_ms",
-            )
-
-    def _refuse(self, names: set[str], where: str) -> None:
-        for name in sorted(names & self.model_fields_set):
-            raise SettingError(name, f"{name} has no effect {where}")

@@ -1,7 +1,8 @@
 """Settings of ``plan``, ``simulate``, ``search``, ``demand``, and what they share."""
 
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, ClassVar
 
 from pydantic import BeforeValidator
 
@@ -48,7 +49,7 @@ from capplan.planning.settings.traffic import (
     UserSettings,
 )
 from capplan.setting_values import PathText, parts, slo_texts
-from capplan.settings import SettingError, parsed_with, setting, validated_with
+from capplan.settings import parsed_with, setting, validated_with
 from capplan.workload.slo import Slo, parse_slo
 
 # Fields, and so flags and keys, come in the order of the last base first.
@@ -96,11 +97,11 @@ class PlanSettings(
         False, OUTPUT, "", "Write plan.xlsx too, a workbook with live formulas."
     )
 
-    def __init__(self, **values: Any) -> None:
-        """Refuse settings that contradict each other."""
-        super().__init__(**values)
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        """Yield an LLM that is named twice."""
+        yield from super().contradictions()
         if len(set(self.llms)) < len(self.llms):
-            raise SettingError("llm", f"llm is {self.llm}; expected each once")
+            yield "llm", f"llm is {self.llm}; expected each once"
 
     @property
     def api(self) -> ApiPrice | None:

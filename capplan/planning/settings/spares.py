@@ -1,12 +1,13 @@
 """Settings of spare nodes: how often nodes fail, for how long, what must stay up."""
 
+from collections.abc import Iterator
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator
 
 from capplan.fleet.node_failures import FAILURES_PER_1000_NODE_DAYS, REPAIR_H
 from capplan.setting_values import Text
-from capplan.settings import SettingError, Settings, setting, validated_with
+from capplan.settings import Settings, setting, validated_with
 from capplan.units import parse_duration_s
 
 SPARES = "Spares"
@@ -71,10 +72,8 @@ class SpareNodeSettings(RepairSettings):
         lt=1,
     )
 
-    def __init__(self, **values: Any) -> None:
-        """Refuse settings of spares without spares, and a repair that takes no time."""
-        super().__init__(**values)
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        """Yield a repair that takes no time."""
+        yield from super().contradictions()
         if self.repair is not None and not parse_duration_s(self.repair) > 0:
-            raise SettingError(
-                "repair", f"repair is {self.repair}; expected more than 0, as in 4h"
-            )
+            yield "repair", f"repair is {self.repair}; expected more than 0, as in 4h"

@@ -14,7 +14,7 @@ from capplan.planning.settings.risk import RiskSettings
 from capplan.planning.settings.spares import SpareNodeSettings
 from capplan.planning.what_if.variations import VARY, check_varied
 from capplan.setting_values import parts
-from capplan.settings import SettingError, setting
+from capplan.settings import setting
 
 MOST_CELLS = 100
 """Plans of a what-if without a word."""
@@ -73,14 +73,11 @@ class WhatIfSettings(PlanSettings):
         MOST_CELLS, METHOD, "N", "Most plans; more values are refused.", ge=1
     )
 
-    def __init__(self, **values: Any) -> None:
-        """Refuse what is of a single plan."""
-        super().__init__(**values)
-        if self.xlsx:
-            raise SettingError("xlsx", "xlsx is a workbook of one plan; leave it out")
-        for name in ("draws", "availability", "mix"):
-            if getattr(self, name):
-                raise SettingError(name, f"{name} is of one plan; leave it out")
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        """Yield what is of a single plan."""
+        yield from super().contradictions()
+        for name in self.given(("xlsx", "draws", "availability", "mix")):
+            yield name, f"{name} is of one plan; leave it out"
 
     def varied(self) -> dict[str, tuple[str, ...]]:
         """Return what is varied, the slowest to change first."""
