@@ -37,6 +37,7 @@ def demand(best):
             best,
             tp=8,
             run=changed(best.run, count, tp=8),
+            configuration=changed(best.run, count, tp=8).configuration,
             cost=cost(changed(best.run, count, tp=8).deployment.pools),
             bound=replace(best.bound, replica_count=count - 1),
         )

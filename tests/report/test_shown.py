@@ -82,7 +82,7 @@ def test_to_pandas_is_the_csv_as_a_frame(plan, tmp_path):
     assert list(frame.columns) == list(written.columns)
     assert len(frame) == len(plan.candidates) == 2
     assert frame["gpu_count"].tolist()[0] == plan.best.gpu_count
-    with pytest.raises(InputError, match="expected plan, classes"):
+    with pytest.raises(InputError, match="expected plan, risk, classes"):
         plan.to_pandas("prices")
 
 

@@ -91,8 +91,11 @@ def test_columns_leave_in_their_order_the_last_of_equals_first():
     assert figures[30] == ["0", "4"]
 
 
+OF_POLICY = {"break_even": str, "lower_bound_gpu_hours": float}
+
+
 @pytest.mark.parametrize(
-    "columns", [PLAN, OVERVIEW, fields("autoscale", break_even=str)]
+    "columns", [PLAN, OVERVIEW, fields("autoscale_policy", **OF_POLICY)]
 )
 def test_every_overview_keeps_the_attainment_at_80_columns(columns):
     stays = [each for each in columns if each.heading and not each.leaves]

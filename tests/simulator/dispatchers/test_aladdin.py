@@ -157,7 +157,7 @@ def test_chunks_change_nothing_but_what_is_known_of_outputs():
 def test_a_dispatcher_is_of_one_pool():
     pool = fleet().pools[0]
 
-    with pytest.raises(InputError, match="dispatcher aladdin: requests are held"):
+    with pytest.raises(InputError, match="dispatcher aladdin is not modelled"):
         Deployment((pool, pool), hand_off="nixl", dispatcher="aladdin")
 
 
