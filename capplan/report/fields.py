@@ -92,6 +92,7 @@ def fields(table: str, **functions: Function) -> tuple[Column, ...]:
 
 def _of(table: str, within: str = "") -> Iterator[Declared]:
     """Yield the rows of a table with the paths that lead from what it lies within."""
+    assert table in declared(), f"{FILE.name} has no rows of table {table!r}"
     for row in declared()[table]:
         if row.name.startswith("*"):
             prefix = f"{within}{row.path}." if row.path else within
@@ -140,6 +141,7 @@ def _laid_out(row: Declared, functions: Mapping[str, Function]) -> Iterator[Colu
     if "{" in row.form:
         show: Function = row.form.format
     else:
+        assert row.form in {*FORMS, *functions}, f"{FILE.name}: no form as in {row}"
         show = FORMS.get(row.form) or functions[row.form]
     value = _value(path, words, functions)
     if path == "=":

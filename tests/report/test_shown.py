@@ -167,7 +167,7 @@ def test_every_result_of_the_package_is_one_that_shows_itself():
         named(f"capplan.report.pages.{row.page}")  # so that its result is known
     results = {kind.__name__ for kind in Shown.__subclasses__()}
     asked = {row.result for name, row in QUESTIONS.items() if name != "place"}
-    assert annotated == results == asked
+    assert annotated <= results == asked
 
 
 @pytest.mark.parametrize("name", QUESTIONS)

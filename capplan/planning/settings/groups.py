@@ -7,7 +7,7 @@ from typing import Annotated, Literal, Self
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from capplan.currency import Currency, currency_of, parse_code
-from capplan.engines.catalog import parse_engine
+from capplan.engines.catalog import ENGINES, VLLM, parse_engine
 from capplan.errors import InputError
 from capplan.fleet.gpu_file import GpuFileSettings
 from capplan.fleet.prices import parse_kind
@@ -263,8 +263,9 @@ class LatencySettings(Settings):
         None,
         LATENCY,
         "NAME@VERSION",
-        "Engine to plan for, its scheduler, defaults, times and command: sglang, "
-        "trtllm, vllm@0.13 (default: vLLM, with the times of the newest measured).",
+        "Engine to plan for, its scheduler, defaults, times and command: "
+        f"{', '.join(sorted({*ENGINES} - {VLLM.name}))}, vllm@0.13 (default: vLLM, "
+        "with the times of the newest measured).",
     )
     profiles: PathText | None = setting(
         None, LATENCY, "DIR|FILE", "Latency profiles, used before the shipped ones."

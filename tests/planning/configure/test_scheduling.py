@@ -45,9 +45,14 @@ def test_what_nobody_asked_for_and_a_scheduler_has_not_is_turned_off(name):
     engine = scheduled(DEFAULT, asked(PlanSettings(scheduler=name)))
 
     assert engine.scheduler == parse_scheduler(name)
-    is_v1 = name.startswith("vllm-v1")
-    assert engine.prefix_caching == (is_v1 or name == "sglang")
-    assert engine.async_scheduling == (is_v1 or name in ("sglang", "trtllm"))
+    rules = engine.scheduler.rules
+    assert (engine.prefix_caching, engine.async_scheduling) == (
+        rules.prefix_caching,
+        rules.async_scheduling,
+    )
+    if name.startswith("vllm-v1") or name == "sglang":
+        assert rules.prefix_caching
+        assert rules.async_scheduling
 
 
 @pytest.mark.parametrize("name", ["prefix_caching", "async_scheduling"])
