@@ -5,7 +5,8 @@ from dataclasses import replace
 from capplan.planning.plan.result import Plan
 from capplan.report.page import Page, Section, Table
 from capplan.report.pages.assumptions import ASSUMPTION, grouped
-from capplan.report.pages.plan import COST, WHY, plan_page
+from capplan.report.pages.cost import COST
+from capplan.report.pages.plan import WHY, plan_page
 from capplan.report.pages.purchase import MONEY
 
 MOST_ROWS = 20

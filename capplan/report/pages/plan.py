@@ -10,19 +10,13 @@ from capplan.planning.evaluate.candidate import Candidate
 from capplan.planning.evaluate.classes import own_targets
 from capplan.planning.evaluate.run import Run
 from capplan.planning.money.cost import (
-    HOURS_PER_MONTH,
-    HOURS_PER_YEAR,
     Cost,
-    CostLine,
-    alike,
 )
 from capplan.planning.plan.purchase import Purchase
 from capplan.planning.plan.result import Plan
 from capplan.report import drafts, sentences, uncertain, window_sentences
 from capplan.report.charts.plan import figures
 from capplan.report.columns import (
-    Column,
-    column,
     format_count,
     format_fine_usd,
     format_share,
@@ -33,6 +27,7 @@ from capplan.report.pages import purchase
 from capplan.report.pages.assumptions import assumption_sections
 from capplan.report.pages.candidates import COLUMNS, candidate_values, plan_columns
 from capplan.report.pages.classes import classes_section, classes_table
+from capplan.report.pages.cost import amount, cost_lines, cost_section, ends
 from capplan.report.pages.disaggregated import one_fewer, pool_sections, verdict
 from capplan.report.pages.mix import mix_sections, mix_sentence
 from capplan.report.pages.probes import probes_section
@@ -49,12 +44,10 @@ from capplan.report.pages.served import (
 )
 from capplan.report.pages.spares import spares_section
 from capplan.report.render.json_text import plain
-from capplan.units import format_usd
 
-COST, WHY = "Cost", "Why this many GPUs"
-"""Headings of sections."""
+WHY = "Why this many GPUs"
+"""Heading of a section."""
 
-_STARRED = "* estimated from the simulated traffic or from an uncertain price"
 _IN_TILES = ("month", "year", "million input tokens", "million output tokens")
 _SPELT_OUT = (
     "TTFT is the time from arrival to the first token, TPOT the mean time per token "
@@ -161,7 +154,7 @@ def plan_values(plan: Plan) -> dict[str, Any]:
     }
     first = [k for k in vars(plan) if k not in {*values, *_LAST, "runtime_s"}]
     rest = {name: getattr(plan, name) for name in (*first, *_LAST)}
-    lines = _lines(plan)
+    lines = cost_lines(plan.best)
     bill = [{**plain(line), "amount_usd": line.amount_usd} for line in lines]
     if plan.risk is not None:  # its draws stand in risk.csv
         rest["risk"] = {k: v for k, v in vars(plan.risk).items() if k != "rows"}
@@ -178,11 +171,6 @@ def launch_section(launch: Launch | None, role: str = "") -> Section:
         command=launch.line,
         notes=[f"{note}." for note in launch.notes],
     )
-
-
-def _lines(plan: Plan) -> tuple[CostLine, ...]:
-    """Return the cost lines of the best candidate; none without a price."""
-    return () if plan.best is None or plan.best.cost is None else plan.best.cost.lines
 
 
 def _lead(plan: Plan) -> str:
@@ -241,8 +229,8 @@ def _tiles(plan: Plan, best: Candidate, run: Run) -> list[Tile]:
             else _needed(counts, bool(best.pools)),
         ),
         *(
-            Tile(f"Cost {line.what}", _amount(line), _ends(best, line))
-            for line in _lines(plan)
+            Tile(f"Cost {line.what}", amount(line), ends(best, line))
+            for line in cost_lines(plan.best)
             if line.what.removeprefix("per ") in _IN_TILES
         ),
         Tile(
@@ -302,7 +290,7 @@ def _of_best(plan: Plan, best: Candidate, run: Run) -> list[Section]:
         purchase.bill_section(bought),
         Section(WHY, facts=facts),
         purchase.replicas_section(bought),
-        _bill(plan, best, run),
+        cost_section(best, run),
         classes_section(run.judgement.classes, run.work),
         _load_test(plan, best),
         launch_section(best.launch),
@@ -339,62 +327,6 @@ def _beside(candidate: Candidate) -> str:
     """Return the cautious count; empty where no doubt is."""
     cautious = uncertain.cautious(candidate)
     return f" (cautious: {cautious})" if cautious else ""
-
-
-def _amount(line: CostLine) -> str:
-    return f"{format_fine_usd(line.amount_usd)}{'*' if line.estimated else ''}"
-
-
-def _ends(best: Candidate, line: CostLine) -> str:
-    """Return the range of a month's or a year's cost over providers and engines."""
-    ends, cautious_usd = best.usd_per_month_range, best.cautious_usd_per_month
-    if line.what not in ("per month", "per year"):
-        return ""
-    months = 1 if line.what == "per month" else HOURS_PER_YEAR / HOURS_PER_MONTH
-    if cautious_usd is not None and ends is None:
-        return f"cautious: {format_usd(months * cautious_usd)}"
-    if ends is None:
-        return ""
-    low, high = (format_usd(months * usd) for usd in ends)
-    return "" if low == high else f"{low} to {high}"
-
-
-def _unit_price(line: CostLine) -> str:
-    unit = line.quantity_unit.split(" ")[0].removesuffix("s")
-    per = "hour" if unit == "h" else f"{unit}-hour"
-    return f"× {format_fine_usd(line.unit_price_usd)} per {per}"
-
-
-_BILL = (
-    column("what", heading="cost", justify="left"),
-    Column(
-        "",
-        lambda line: f"{format_count(line.quantity)} {line.quantity_unit}",
-        "quantity",
-    ),
-    Column("", _unit_price, "unit price"),
-    Column("", lambda line: f"= {_amount(line)}", "amount"),
-)
-
-
-def _bill(plan: Plan, best: Candidate, run: Run) -> Section:
-    """Return the cost of the best candidate as quantity × unit price = amount."""
-    lines = _lines(plan)
-    if not lines:
-        missing = (
-            f"No price is known for {best.gpu}; set one with "
-            f"--price {best.gpu}=USD_PER_H."
-        )
-        return Section(COST, notes=[missing])
-    notes = [
-        f"{price.unit}: {format_fine_usd(price.usd_per_gpu_h)} per GPU-hour, "
-        f"{price.told}."
-        for price, _ in alike(run.deployment.pools)
-    ]
-    notes.append("GPUs only: no storage, network or staff.")
-    if any(line.estimated for line in lines):
-        notes.append(f"{_STARRED}.")
-    return Section(COST, tables=[Table(_BILL, lines)], notes=notes)
 
 
 def _candidates(plan: Plan) -> Section:

@@ -1,0 +1,80 @@
+"""The cost of a plan: quantity × unit price = amount, and its range."""
+
+from capplan.planning.evaluate.candidate import Candidate
+from capplan.planning.evaluate.run import Run
+from capplan.planning.money.cost import (
+    HOURS_PER_MONTH,
+    HOURS_PER_YEAR,
+    CostLine,
+    alike,
+)
+from capplan.report.columns import Column, column, format_count, format_fine_usd
+from capplan.report.page import Section, Table
+from capplan.units import format_usd
+
+COST = "Cost"
+"""Heading of the section."""
+
+_STARRED = "* estimated from the simulated traffic or from an uncertain price"
+
+
+def cost_lines(best: Candidate | None) -> tuple[CostLine, ...]:
+    """Return the cost lines of a candidate; none without a price."""
+    return () if best is None or best.cost is None else best.cost.lines
+
+
+def amount(line: CostLine) -> str:
+    """Return dollars, with a star where they are estimated."""
+    return f"{format_fine_usd(line.amount_usd)}{'*' if line.estimated else ''}"
+
+
+def ends(best: Candidate, line: CostLine) -> str:
+    """Return the range of a month's or a year's cost over providers and engines."""
+    ends, cautious_usd = best.usd_per_month_range, best.cautious_usd_per_month
+    if line.what not in ("per month", "per year"):
+        return ""
+    months = 1 if line.what == "per month" else HOURS_PER_YEAR / HOURS_PER_MONTH
+    if cautious_usd is not None and ends is None:
+        return f"cautious: {format_usd(months * cautious_usd)}"
+    if ends is None:
+        return ""
+    low, high = (format_usd(months * usd) for usd in ends)
+    return "" if low == high else f"{low} to {high}"
+
+
+def _unit_price(line: CostLine) -> str:
+    unit = line.quantity_unit.split(" ")[0].removesuffix("s")
+    per = "hour" if unit == "h" else f"{unit}-hour"
+    return f"× {format_fine_usd(line.unit_price_usd)} per {per}"
+
+
+_BILL = (
+    column("what", heading="cost", justify="left"),
+    Column(
+        "",
+        lambda line: f"{format_count(line.quantity)} {line.quantity_unit}",
+        "quantity",
+    ),
+    Column("", _unit_price, "unit price"),
+    Column("", lambda line: f"= {amount(line)}", "amount"),
+)
+
+
+def cost_section(best: Candidate, run: Run) -> Section:
+    """Return the cost of the best candidate as quantity × unit price = amount."""
+    lines = cost_lines(best)
+    if not lines:
+        missing = (
+            f"No price is known for {best.gpu}; set one with "
+            f"--price {best.gpu}=USD_PER_H."
+        )
+        return Section(COST, notes=[missing])
+    notes = [
+        f"{price.unit}: {format_fine_usd(price.usd_per_gpu_h)} per GPU-hour, "
+        f"{price.told}."
+        for price, _ in alike(run.deployment.pools)
+    ]
+    notes.append("GPUs only: no storage, network or staff.")
+    if any(line.estimated for line in lines):
+        notes.append(f"{_STARRED}.")
+    return Section(COST, tables=[Table(_BILL, lines)], notes=notes)
