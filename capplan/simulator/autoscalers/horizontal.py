@@ -116,8 +116,10 @@ def behavior_settings(behavior: Behavior = DEFAULT) -> dict[str, Knob]:
 
 def behavior_of(settings: Mapping[str, float]) -> Behavior:
     """Return the behavior that settings ask for."""
-    names = (name.removesuffix("_s") for name in Behavior._fields)
-    return Behavior(*(settings[name] for name in names))  # type: ignore[arg-type]
+    # Pods are whole: a setting is where its default is.
+    return Behavior._make(
+        settings[name.removesuffix("_s")] for name in Behavior._fields
+    )
 
 
 Changes = Iterable[tuple[float, int]]

@@ -59,9 +59,6 @@ class Fleet:
     Memory grows with the requests outstanding at once, not with the trace.
     """
 
-    moved: np.ndarray | None = None  # no request moves
-    lives: np.ndarray | None = None  # replicas are always there
-
     def __init__(
         self,
         deployment: Deployment,
@@ -81,6 +78,16 @@ class Fleet:
         self._served = 0
         self._pace = Pace()
         self.last_arrival_s = -math.inf
+
+    @property
+    def moved(self) -> np.ndarray | None:
+        """Migrations that ended, records of dtype MOVE; None: no request moves."""
+        return None
+
+    @property
+    def lives(self) -> np.ndarray | None:
+        """Lives of the replicas, records of dtype LIFE; None: they are always there."""
+        return None
 
     @property
     def state(self) -> State:

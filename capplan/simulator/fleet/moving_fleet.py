@@ -85,7 +85,7 @@ class MovingFleet(Fleet):
         )
 
     @property
-    def moved(self) -> np.ndarray | None:  # type: ignore[override]
+    def moved(self) -> np.ndarray | None:
         """Migrations that ended, records of dtype MOVE; None: no rebalancer."""
         return None if self._moved is None else np.concatenate(self._moved)
 
@@ -100,7 +100,7 @@ class MovingFleet(Fleet):
         return self.served - self._finished
 
     @property
-    def lives(self) -> np.ndarray | None:  # type: ignore[override]
+    def lives(self) -> np.ndarray | None:
         """Lives of the replicas, records of dtype LIFE; None: they are always there."""
         return self._replicas.lives.lives() if self._has_changes else None
 
