@@ -68,6 +68,10 @@ class SettingError(InputError):
         self.setting = setting
 
 
+_DEGREES = ("data_parallel_size", "pipeline_parallel_size")
+"""Settings of several degrees, of which 1 alone asks for nothing."""
+
+
 class Settings(BaseModel):
     """Frozen settings that check themselves; a wrong one is a ``SettingError``.
 
@@ -118,7 +122,7 @@ class Settings(BaseModel):
         """Return whether a setting says anything; one rank or one stage is none."""
         value = getattr(self, name)
         if isinstance(value, tuple | dict):
-            return set(value) not in (set(), {1})
+            return bool(value) and not (name in _DEGREES and set(value) == {1})
         return value is not None and value is not False
 
     def _changes(self, name: str) -> bool:

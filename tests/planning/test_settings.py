@@ -3,6 +3,7 @@
 import pytest
 
 from capplan.errors import InputError
+from capplan.planning.compare.settings import CompareSettings
 from capplan.planning.settings.plan import PlanSettings, SimulateSettings
 
 NAMES = (
@@ -12,6 +13,19 @@ NAMES = (
     "drop_oversized router solver reader tokenizer seed latency_quantile "
     "engine_overhead kv_cache_dtype"
 )
+
+
+@pytest.mark.parametrize(
+    ("model", "given", "why"),
+    [
+        (CompareSettings, {"users": 10, "rates": (1,)}, "are both given"),
+        (PlanSettings, {"acceptance_rates": (1,)}, "is given; expected"),
+        (PlanSettings, {"latency_ms": (1,) * 5, "engine_overhead": "1"}, "both given"),
+    ],
+)
+def test_a_list_of_ones_is_given_as_any_other_is(model, given, why):
+    with pytest.raises(InputError, match=why):
+        model(**given)
 
 
 def test_the_names_that_others_script_against_are_settings():
