@@ -29,9 +29,9 @@ def command_of(name: str) -> Callable[..., int]:
     def from_source(source: Source = None, **flags: Any) -> int:
         return answered(name, settings_of_source(question.model, source, flags))
 
-    command: Callable[..., int] = from_scenario
-    if question.takes_plan or question.argument:
-        command = from_source if question.takes_plan else from_settings
+    command: Callable[..., int] = from_source if question.takes_plan else from_scenario
+    if question.argument:
+        command = from_settings
     command.__doc__ = cleandoc(question.text)
     return with_settings(question.model, argument=question.argument)(command)
 

@@ -104,9 +104,10 @@ class Deployment:
         if self.link_gb_per_s is not None and not self.link_gb_per_s > 0:
             raise InputError(f"link_gb_per_s is {self.link_gb_per_s}; expected > 0")
         check_at_least(0, self, "cold_start_s")
+        of_fleet = self.features
         for pool in self.pools:
             engine = features_of_engine(pool.configuration.engine)
-            refuse_conflicts(engine | self.features)
+            refuse_conflicts(engine | of_fleet)
         if self.split is not None and self.split.pool_count != len(self.pools):
             raise InputError(
                 f"{len(self.pools)} pools and a split over {self.split.pool_count}; "

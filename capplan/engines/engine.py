@@ -79,6 +79,7 @@ class Engine:
     options: Callable[[Start], Options]
     exchange: str  # all-to-all of experts by default, in its own words
     notes: Callable[[Start], tuple[str, ...]] = _nothing
+    starts_stages: bool = False  # capplan writes the command of pipelines too
     unwritten: Callable[[Start], str] = lambda start: ""  # why no command is made
     # dtypes with which it quantizes a 16-bit checkpoint, by ours
     quantizes: Mapping[str, str] = field(default_factory=dict)

@@ -124,12 +124,6 @@ def _notes(start: Start) -> tuple[str, ...]:
     return tuple(notes)
 
 
-def _unwritten(start: Start) -> str:
-    if start.layout.pp > 1:
-        return "stages: capplan writes their command for vLLM alone"
-    return ""
-
-
 ENGINE = Engine(
     name="sglang",
     title="SGLang",
@@ -143,7 +137,6 @@ ENGINE = Engine(
     start=("python", "-m", "sglang.launch_server", "--model-path"),
     options=_options,
     notes=_notes,
-    unwritten=_unwritten,
     exchange="none",
     balance="round-robin",
     quantizes={"fp8": "fp8"},

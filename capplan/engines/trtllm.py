@@ -91,8 +91,6 @@ def _notes(start: Start) -> tuple[str, ...]:
 
 def _unwritten(start: Start) -> str:
     layout = start.layout
-    if layout.pp > 1:
-        return "stages: capplan writes their command for vLLM alone"
     if layout.dp > 1 and layout.tp > 1:
         return f"{layout.text}: a rank of TensorRT-LLM's DP attention has one GPU"
     if start.eplb or start.all_to_all.startswith("deepep"):

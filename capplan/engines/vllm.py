@@ -188,6 +188,7 @@ ENGINE = Engine(
     start=("vllm", "serve"),
     options=_options,
     notes=_notes,
+    starts_stages=True,
     unwritten=_unwritten,
     exchange=_GATHERING,
     quantizes={"fp8": "fp8", "fp8_block": "fp8_per_block"},

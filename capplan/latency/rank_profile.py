@@ -117,8 +117,6 @@ class RankProfile(Profile):
     def document(self) -> dict[str, Any]:
         """Return what is known, as it is written."""
         content = super().document()
-        if self.how == "kernel-sum":
-            del content["kernels_from"]  # it says so
         if not self.request_s:
             del content["request_s"]
         return {name: content[name] for name in _ORDER if name in content}

@@ -45,7 +45,7 @@ def with_engine_time(
     if isinstance(time, EngineRow):
         time = time.at(profile.tp)
     if time is not None and wanted is not None and is_newer(wanted, time):
-        _warn(
+        warn(
             f"{profile.name}: no engine newer than {time.engine_name} was measured; "
             f"{wanted} is planned with its times, and may sustain more"
         )
@@ -101,7 +101,7 @@ def _chosen(
         of, gpu, _, experts = kind
         row = engine_time(of, gpu, "", experts)  # of its kind: its error is the wider
         if row is not None:
-            _warn(
+            warn(
                 f"{profile.name}: no {wanted} was measured on GPUs of this kind; "
                 f"planned with the times of {row.engine_name}"
             )
@@ -113,13 +113,7 @@ def _warn_unused(
 ) -> None:
     given = {"--engine-overhead": overhead, "--engine": wanted}
     for flag in [flag for flag, value in given.items() if value is not None]:
-        _warn(
-            f"{profile.name}: holds the engine's time already; {flag} changes nothing"
-        )
-
-
-def _warn(text: str) -> None:
-    warn(text)
+        warn(f"{profile.name}: holds the engine's time already; {flag} changes nothing")
 
 
 def calibrated(base: AnyProfile, time: EngineTime) -> AnyProfile:

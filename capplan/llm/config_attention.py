@@ -11,7 +11,7 @@ from capplan.llm.state_layer import StateLayer
 
 TYPES: Mapping[str, Mapping[str, Any]] = NAMES["types"]
 """What is read of types of models, where it is not as of Llama."""
-_STATEFUL = sorted(kind for kind, of in TYPES.items() if "state" in of)
+_STATEFUL = sorted(kind for kind, of in TYPES.items() if of.get("state"))
 _SPARSE = sorted(kind for kind, of in TYPES.items() if "index" in of)
 _REPLACED = ("replace_with_linear", "sparsify", "window_length")
 

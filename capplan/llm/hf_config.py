@@ -80,7 +80,7 @@ def _llama_like(kind: str, fields: Fields) -> dict[str, Any]:
         or hidden // max(heads, 1),
         "vocab": fields.whole("vocab_size"),
         # Of experts alone it may be left out; Architecture checks the others.
-        "dense_ffn": fields.whole(ffn, 0 if "no_ffn" in of else None),
+        "dense_ffn": fields.whole(ffn, 0 if of.get("no_ffn") else None),
         "tied_embeddings": fields.flag("tie_word_embeddings", tied_by_default),
         "max_positions": fields.whole("max_position_embeddings", positions),
     }
@@ -97,7 +97,7 @@ def _biases_and_norms(kind: str, fields: Fields) -> dict[str, Any]:
         "qkv_bias": attention_bias or kind.startswith("qwen2"),
         "out_bias": attention_bias and kind not in ("glm4_moe", "glm4v_moe_text"),
         "head_norm": kind.startswith("qwen3")
-        or "head_norm" in of
+        or of.get("head_norm", False)
         or (kind == "glm4_moe" and fields.flag("use_qk_norm", False)),
         "heads_norm": kind == "minimax_m2",
         "norms_per_layer": of.get("norms", 2),
@@ -126,7 +126,7 @@ def _experts(kind: str, fields: Fields, experts: int) -> dict[str, Any]:
         "dense_layers": _dense_layers(fields, layers),
         "expert_hidden": fields.whole("moe_latent_size", 0),
         "expert_bias": kind == "gpt_oss",
-        "router_bias": "router_bias" in TYPES.get(kind, {}),
+        "router_bias": TYPES.get(kind, {}).get("router_bias", False),
     }
 
 

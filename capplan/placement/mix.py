@@ -17,7 +17,7 @@ import numpy as np
 from capplan.errors import InputError
 from capplan.fleet.nodes import nodes_for
 from capplan.placement.result import Status
-from capplan.placement.solvers import math_opt, math_opt_result
+from capplan.placement.solvers import MATH_OPT, math_opt, math_opt_result
 
 
 @dataclass(frozen=True)
@@ -156,9 +156,9 @@ def allocate_mix(
     By "scip" or "highs", since CP-SAT cannot take fractions of a replica. After the
     time limit the best allocation known is returned with its gap.
     """
-    mathopt = math_opt(solver)
-    if solver not in ("scip", "highs"):
+    if solver not in MATH_OPT:
         raise InputError(f"no solver {solver!r} for a mix; expected scip or highs")
+    mathopt = math_opt(solver)
     start = time.perf_counter()
     model = mathopt.Model(name="mix")
     variables = _Variables(model, problem)

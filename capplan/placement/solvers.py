@@ -8,7 +8,9 @@ import numpy as np
 from capplan.errors import SolverError
 from capplan.placement.formulation import Formulation
 
-SOLVERS = ("cp-sat", "scip", "highs")
+MATH_OPT = {"scip": "GSCIP", "highs": "HIGHS"}
+"""Solvers of OR-Tools' MathOpt, by our names."""
+SOLVERS = ("cp-sat", *MATH_OPT)
 
 _WORKERS = 2
 """Threads of CP-SAT."""
@@ -113,9 +115,9 @@ def math_opt_result(
         relative_gap_tolerance=0.0,
         random_seed=seed,
     )
-    kind = {"scip": mathopt.SolverType.GSCIP, "highs": mathopt.SolverType.HIGHS}
+    kind = getattr(mathopt.SolverType, MATH_OPT[solver])
     try:
-        return mathopt.solve(model, kind[solver], params=parameters)
+        return mathopt.solve(model, kind, params=parameters)
     except (RuntimeError, ValueError) as error:
         raise SolverError(f"{solver} failed: {error}") from error
 

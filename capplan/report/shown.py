@@ -31,7 +31,7 @@ _ROW_PX = 400
 def page_of(result: Any) -> Page:
     """Return the page of a result."""
     make = named(f"capplan.report.pages.{question_of(result).page}")
-    page: Page = make(*result) if isinstance(result, tuple) else make(result)
+    page: Page = make(result)
     return page
 
 

@@ -41,7 +41,7 @@ def problem():
 
 
 def rows_of(problem, placement):
-    return table_csv(placement_page(problem, placement).csv["placement.csv"])
+    return table_csv(placement_page(Placed(problem, placement)).csv["placement.csv"])
 
 
 def known(status, count, bound, **more):
@@ -77,7 +77,7 @@ def test_json_csv_and_page_agree(problem):
 
     document = json.loads(json_text(placement_values(problem, placement)))
     rows = list(csv.DictReader(io.StringIO(rows_of(problem, placement))))
-    page = html(placement_page(problem, placement))
+    page = html(placement_page(Placed(problem, placement)))
 
     assert document["replica_count"] == document["lower_bound"] == 2
     assert document["gap"] == 0
@@ -97,7 +97,7 @@ def test_without_a_placement_the_files_say_so(problem):
     assert (document["replica_count"], document["gap"]) == (None, None)
     assert document["replicas"] == document["requests"] == []
     assert rows_of(problem, placement) == ""
-    assert "No placement found" in html(placement_page(problem, placement))
+    assert "No placement found" in html(placement_page(Placed(problem, placement)))
 
 
 def test_facts_count_new_and_ongoing_requests(problem):

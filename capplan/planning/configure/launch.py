@@ -169,6 +169,8 @@ def launch(
         return Launch((), (why,))
     checkpoint, flags, notes = _checkpoint(settings.llm, row)
     start = _start(configuration, settings, hand_off, _told(_flags(flags)))
+    if start.layout.pp > 1 and not row.starts_stages:
+        return Launch((), ("stages: capplan writes their command for vLLM alone",))
     if why := row.unwritten(start):
         return Launch((), (why,))
     other = ENGINES.get(configuration.times_of.partition(" ")[0], row)

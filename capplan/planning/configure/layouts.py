@@ -6,7 +6,6 @@ from dataclasses import replace
 from capplan.conflicts import conflict_of, refuse_conflicts
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
-from capplan.deployment.features import features_of_engine
 from capplan.deployment.replica import Replica
 from capplan.engines.catalog import ENGINES, VLLM
 from capplan.engines.vllm import graph_sizes
@@ -20,7 +19,7 @@ from capplan.latency.rank_tables import RankTables
 from capplan.llm.architecture import Architecture
 from capplan.llm.layout import Layout
 from capplan.planning.configure.context_parallel import shared_kv_tables
-from capplan.planning.configure.features import features_of
+from capplan.planning.configure.features import features_of, refuse_beside
 from capplan.planning.configure.iteration_time import (
     own_profile,
     quantile_of,
@@ -31,7 +30,6 @@ from capplan.planning.configure.scheduling import runs
 from capplan.planning.settings.asked import Asked
 from capplan.planning.settings.groups import folders
 from capplan.planning.settings.layouts import DEEPEP, DEFAULT_BACKEND
-from capplan.simulator.checks import features_of_router
 from capplan.simulator.engine.group_state import check_ranks
 
 LOW_LATENCY_TOKENS = 1024
@@ -223,8 +221,7 @@ def configured(
     engine = with_ranks(fitted.engine, settings, layout)
     tables = rank_tables_of(settings, profile, engine, fitted.kv_dtype)
     has_ranks = layout.dp > 1
-    router = settings.router or "jsq"
-    refuse_conflicts(features_of_engine(engine) | features_of_router(router))
+    refuse_beside(engine, settings)
     if has_ranks:
         check_ranks(engine, tables)
     together = alone(tables) if has_ranks else tables.folded()

@@ -4,10 +4,8 @@ import json
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from capplan.conflicts import refuse_conflicts
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
-from capplan.deployment.features import features_of_engine
 from capplan.deployment.speculation import (
     METHODS,
     MOST_DRAFTS,
@@ -213,7 +211,6 @@ def speculating(
         how=how,
     )
     engine = replace(engine, speculation=speculation)
-    refuse_conflicts(features_of_engine(engine))
     _warn_of_budget(engine, speculation)
     return engine
 

@@ -100,6 +100,11 @@ class Judgement:
         """Return the 99th percentile of a metric; NaN where none is known. [s]"""
         return self.percentiles[metric][1 + PERCENTILES.index(99.0)]
 
+    @property
+    def p99(self) -> dict[str, float]:
+        """The 99th percentile of each metric. [s]"""
+        return {metric: self.p99_s(metric) for metric in self.percentiles}
+
 
 _UNKNOWN = Steadiness()
 

@@ -6,6 +6,7 @@ from datetime import date
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
 from capplan.engines.catalog import VLLM, title_of
+from capplan.engines.engine import Engine
 from capplan.fleet.catalog import gpu
 from capplan.fleet.dated import newer_than
 from capplan.fleet.price import GIVEN, Price
@@ -81,21 +82,23 @@ def _assumed(
     }
     able = [row for row in tried if isinstance(row, Configuration)]
     able += of_pools.values()
+    whose = engine_of(asked(settings))
     for configuration in able:
         if configuration.key in used:
-            yield from _of(settings, configuration)
+            yield from _of(settings, configuration, whose)
     yield from _speculation(able)
     yield from _links(settings, candidates)
     yield from (*price_day(settings), *_prices(able))
-    yield _engine(settings, able[0].engine)
+    yield _engine(settings, able[0].engine, whose)
 
 
-def _of(settings: PlanSettings, configuration: Configuration) -> Iterator[Assumption]:
+def _of(
+    settings: PlanSettings, configuration: Configuration, whose: Engine
+) -> Iterator[Assumption]:
     """Yield what a configuration rests on."""
     yield from _latency(settings, configuration)
     yield from _memory(configuration)
     engine, profile = configuration.engine, configuration.profile
-    whose = engine_of(asked(settings))
     if whose is not VLLM and profile is not None and profile.engine != whose.name:
         yield Assumption(
             f"kernels, {configuration}",
@@ -282,7 +285,9 @@ def _prices(able: list[Configuration]) -> list[Assumption]:
     ]
 
 
-def _engine(settings: PlanSettings, engine: EngineSettings) -> Assumption:
+def _engine(
+    settings: PlanSettings, engine: EngineSettings, whose: Engine
+) -> Assumption:
     names = [name for name in _OF_ENGINE if getattr(settings, name) not in (None, ())]
     names += [
         name
@@ -293,7 +298,6 @@ def _engine(settings: PlanSettings, engine: EngineSettings) -> Assumption:
     set_by_user = [f"{name}={getattr(settings, name)}" for name in names]
     if settings.kv_cache_dtype != "auto":
         set_by_user.append(f"kv_cache_dtype={settings.kv_cache_dtype}")
-    whose = engine_of(asked(settings))
     chosen = "as vllm serve chooses by GPU, prefix caching on"
     source = scheduling(engine)
     if whose is not VLLM:

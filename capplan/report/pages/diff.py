@@ -146,8 +146,8 @@ def _arrow(old: Any, new: Any) -> str:
 def _answers(diff: PlanDiff) -> Section:
     """Return a table for each pool of the answers."""
     tables = []
+    what, *values = fields("diff_answer")
     for line in diff.lines:
-        what, *values = fields("diff_answer")
         columns = (what._replace(heading=f"{line.sign} {line.either}"), *values)
         tables.append(Table(columns, _rows(diff, line), note=_because(diff, line)))
     return Section("Answer", tables=tables)

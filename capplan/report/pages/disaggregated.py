@@ -78,8 +78,6 @@ _KINDS = fields(
         "prompts and decoding": lambda row: (
             "disaggregated" if row.pools else "aggregated"
         ),
-        "p99 TTFT": lambda row: row.run.judgement.p99_s("ttft_s"),
-        "p99 TPOT": lambda row: row.run.judgement.p99_s("tpot_s"),
     },
 )
 _POOLS = fields("disaggregated_pool")

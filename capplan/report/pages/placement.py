@@ -10,6 +10,7 @@ import numpy as np
 from capplan.placement.load import ReplicaLoad, replica_loads
 from capplan.placement.problem import PlacementProblem, kv_over_iterations
 from capplan.placement.result import Placement, Status
+from capplan.planning.plan.placing import Placed
 from capplan.report.charts.svg_chart import COLOURS, Axis, Line, Rule, chart
 from capplan.report.columns import DASH, column, format_count, format_share
 from capplan.report.fields import fields
@@ -90,8 +91,9 @@ _TOKENS = ("prompt_tokens", "predicted_output_tokens", "generated_tokens")
 _REQUESTS = tuple(map(column, ("name", "replica", *_TOKENS)))
 
 
-def placement_page(problem: PlacementProblem, placement: Placement) -> Page:
+def placement_page(placed: Placed) -> Page:
     """Return the page of a placement."""
+    problem, placement = placed
     loads = Table(_LOADS, _loads(problem, placement))
     return Page(
         "placement",

@@ -3,13 +3,13 @@
 import numpy as np
 from numba import types
 
-from capplan.simulator.fleet.motion import MOTION, Beat, Index, Motion
+from capplan.simulator.fleet.motion import MOTION, REBALANCE, Beat, Index, Motion
 from capplan.simulator.jit import compiled
 from capplan.simulator.state import STATE, Count
 from capplan.workload.conditional_mean import ConditionalMean
 from capplan.workload.trace import Trace
 
-DISPATCH = types.int64(STATE, MOTION, types.float64)
+DISPATCH = REBALANCE  # of one type, so that what never happens serves for both
 """``dispatch(state, motion, now_s) -> placed``: see dispatchers/__init__.py."""
 
 

@@ -105,7 +105,7 @@ def _set_dispatcher(
     motion.settings[DISPATCHER_SETTINGS:last] = policy.values
     motion.settings[Setting.BEAT_S] = settings["beat"]
     pool.needs = int(Needs.NOTHING)  # its router is never asked
-    for name in best_fit.RULES.settings:
-        pool.state.settings[getattr(best_fit.SETTING, name)] = settings[name]
+    for name, place in best_fit.SETTING._asdict().items():
+        pool.state.settings[place] = settings[name]
     dispatch: Callable[..., int] = dispatcher(policy.name).dispatch
     return dispatch
