@@ -16,7 +16,9 @@ from capplan.input_file import printable
 if TYPE_CHECKING:
     from capplan.report.page import Page
 
-FORMATS = ("json", "md", "csv")
+TITLE = "title"
+"""Names line 1 alone."""
+FORMATS = ("json", "md", "csv", TITLE)
 """Documents that ``--format`` writes to standard output."""
 
 TERMINAL = "terminal"
@@ -30,6 +32,7 @@ class Asked(NamedTuple):
 
     form: str | None = None  # one of FORMATS; None: a text for people
     quiet: bool = False
+    topic: str = ""  # what to explain, in place of the first screen
 
 
 _NOTHING = Asked()
@@ -40,7 +43,7 @@ Form = Annotated[
     typer.Option(
         "--format",
         metavar="|".join(FORMATS),
-        help="Print this document alone on standard output.",
+        help="Print this document alone on standard output; title is line 1.",
         show_default=False,
         rich_help_panel=PANEL,
     ),
@@ -65,19 +68,32 @@ Quiet = Annotated[
         rich_help_panel=PANEL,
     ),
 ]
+Explain = Annotated[
+    str | None,
+    typer.Option(
+        "--explain",
+        metavar="[TOPIC]",
+        help="Why and how, in place of one screen: all of it, or count, peak, price, "
+        "sure, run, candidates, assumptions, next.",
+        show_default=False,
+        rich_help_panel=PANEL,
+    ),
+]
 
 
 def answering(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the flags ``--format``, ``--json`` and ``--quiet`` to a command."""
+    """Add the flags ``--format``, ``--json``, ``--quiet`` and ``--explain``."""
 
     def run(
         *,
         answer_as: Form = None,
         answer_as_json: Json = False,
         quiet: Quiet = False,
+        explain: Explain = None,
         **given: Any,
     ) -> Any:
-        asked = _asked.set(Asked(_checked(answer_as, answer_as_json), quiet))
+        form = _checked(answer_as, answer_as_json)
+        asked = _asked.set(Asked(form, quiet, _topic(explain)))
         try:
             return command(**given)
         finally:
@@ -87,6 +103,19 @@ def answering(command: Callable[..., Any]) -> Callable[..., Any]:
     update_wrapper(run, command)
     take(run, [*named_parameters(command), *flags])
     return run
+
+
+def _topic(topic: str | None) -> str:
+    if topic is None:
+        return ""
+    from capplan.report.page import TOPICS
+    from capplan.report.render.terminal import ALL
+
+    if topic not in (ALL, *TOPICS):
+        raise InputError(
+            f"--explain {topic!r}; expected {', '.join(TOPICS)}, or no topic for all"
+        )
+    return topic
 
 
 def _checked(form: str | None, as_json: bool) -> str | None:
@@ -111,7 +140,9 @@ def show(
     ``told`` returns the lines for people where they are not those of the page.
     """
     asked = _asked.get()
-    if asked.form is not None:
+    if asked.form == TITLE:
+        typer.echo(printable(page.headline))
+    elif asked.form is not None:
         from capplan.report.render.documents import document
 
         typer.echo(printable(document(page, asked.form)), nl=False)
@@ -125,7 +156,7 @@ def show(
     else:
         from capplan.report.render.terminal import print_result
 
-        print_result(page, written)
+        print_result(page, written, asked.topic)
 
 
 def note(text: str) -> None:

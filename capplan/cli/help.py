@@ -1,5 +1,7 @@
 """Help of a command: its options by group, and an example to copy."""
 
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from typing import Any
 
 from typer.core import TyperCommand
@@ -28,8 +30,24 @@ EXAMPLES = {
 """A command line for each command, to copy."""
 
 
+BARE = {"--explain": "all"}
+"""Flags that may stand without a value, and the value that they then have."""
+
+
+def _completed(args: Sequence[str]) -> Iterator[str]:
+    """Yield arguments, with a value behind each flag of ``BARE`` that has none."""
+    for arg, after in zip_longest(args, args[1:], fillvalue="-"):
+        yield arg
+        if arg in BARE and (after.startswith("-") or "." in after):
+            yield BARE[arg]
+
+
 class GroupedCommand(TyperCommand):
     """A command whose help lists its options by group, and ends in an example."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the arguments; a flag of ``BARE`` may stand without its value."""
+        return super().parse_args(ctx, list(_completed(args)))
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the options under the headings of their groups."""

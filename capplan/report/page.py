@@ -9,6 +9,18 @@ from capplan.report.columns import Column, format_list, tabled
 
 FILES, TERMINAL = "files", "terminal"
 
+TOPICS: Mapping[str, str] = {
+    "count": "why this many GPUs, and not one fewer",
+    "peak": "how the busiest time is held",
+    "price": "the bill line by line, and other ways to pay",
+    "sure": "where the times are from, and how far they may be off",
+    "run": "the commands that start it",
+    "candidates": "all that was tried, with reasons",
+    "assumptions": "what was assumed, and what to check",
+    "next": "what to do now, the most valuable first",
+}
+"""What ``--explain`` explains."""
+
 Fact = tuple[str, str]
 """A label and its text; without a text it is left out."""
 
@@ -28,6 +40,18 @@ class Figure(NamedTuple):
     svg: str
     legend: tuple[tuple[str, str], ...] = ()
     caption: str = ""
+
+
+class Said(NamedTuple):
+    """What a label of the first screen says: in few words, and what to add."""
+
+    short: str  # a tile of the report: "holds, 3 % to spare"
+    more: str = ""  # its small print, in the same words
+
+    @property
+    def text(self) -> str:
+        """Both, on one line."""
+        return " · ".join(filter(None, self))
 
 
 def no_style(row: Any) -> str:
@@ -57,6 +81,26 @@ class Table:
         return [column for column in tabled(self.columns) if column.name]
 
 
+LABELS = ("buy", "cost", "peak", "sure", "next")
+
+
+class Answer(NamedTuple):
+    """The first screen of a page, under its headline and whose it is."""
+
+    buy: Said
+    cost: Said
+    peak: Said  # whether the busiest time holds
+    sure: Said  # "measured", "checked" or "estimated", and the range
+    next: Said  # what to do now
+    instead: Table | None = None  # at most six rows; the chosen one has style "best"
+    notes: Sequence[str] = ()  # the one that moves most dollars first
+
+    @property
+    def said(self) -> list[tuple[str, Said]]:
+        """Labels with what they say."""
+        return [(name, getattr(self, name)) for name in LABELS]
+
+
 @dataclass(frozen=True)
 class Section:
     """A part of a page; without content it is left out."""
@@ -69,6 +113,7 @@ class Section:
     notes: Sequence[str] = ()
     only: str = ""  # FILES or TERMINAL, where it does not stand in both
     is_folded: bool = False  # a reader opens it, in HTML and Markdown
+    topic: str = ""  # one of TOPICS, under which ``--explain`` has it
 
     @property
     def is_shown(self) -> bool:
@@ -106,6 +151,7 @@ class Page:
     sections: Sequence[Section]
     values: Callable[[], Mapping[str, Any]]  # of the JSON
     csv: Mapping[str, Table] = field(default_factory=dict)  # by file name
+    answer: Answer | None = None  # the first screen
     lead: str = ""  # the answer in a sentence
     tiles: Sequence[Tile] = ()
     warnings: Sequence[str] = ()

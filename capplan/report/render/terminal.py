@@ -1,44 +1,152 @@
-"""A page on the terminal: the answer first, the warnings last."""
+"""A page on the terminal: the answer on one screen, all else where it is asked for."""
 
 from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 from rich.markup import escape
+from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
 from capplan.report.alike import merged
 from capplan.report.columns import Column
 from capplan.report.console import console
-from capplan.report.page import FILES, Fact, Page, Section, Table
+from capplan.report.page import FILES, Answer, Fact, Page, Section, Table
 
 _WIDEST = 1000
 """Columns of the terminal that a table may take."""
 _ROWS = 40
 """Rows of a table shown on the terminal."""
+_FIRST = ("report.html", "plan.json")
+"""Files that are named of those written."""
+MOST_ROWS = 6
+"""Other ways that the first screen shows."""
+ALL = "all"
+"""Names all topics."""
+MARKS = {"*": "* assumed", "≥": "≥ at least, not simulated"}
+"""What signs mean: told where they are used."""
+_STATES = {"holds": "green", "misses": "yellow", "estimated": "yellow"}
 _STYLES = {"best": "bold", "fail": "dim", "": ""}
 
 
-def print_result(page: Page, written: Sequence[Path]) -> None:
-    """Print a page on standard output, and the paths of the files written."""
+def print_result(page: Page, written: Sequence[Path], topic: str = "") -> None:
+    """Print a page on standard output, and the paths of the files written.
+
+    Its first screen, or what ``topic`` names: one of ``TOPICS``, or ``ALL``.
+    """
     out = console()
-    print_page(page, out)
-    if written:
-        paths = escape(", ".join(map(str, written)))
-        out.print(f"written: {paths}", soft_wrap=True)
+    if topic and topic != ALL:
+        _print_topic(page, topic, out)
+    elif page.answer is None or topic:
+        print_page(page, out)
+    else:
+        print_answer(page, page.answer, out)
+    if page.answer is not None and written:
+        paths = sorted(written, key=lambda path: path.name not in _FIRST)
+        named = [path.name for path in paths[: len(_FIRST)]]
+        more = f" and {len(paths) - len(named)} more" if paths[len(named) :] else ""
+        text = f"written to {paths[0].parent}: {', '.join(named)}{more}"
+        out.print(escape(text), soft_wrap=True)
+    elif written:
+        paths_text = escape(", ".join(map(str, written)))
+        out.print(f"written: {paths_text}", soft_wrap=True)
+
+
+def print_answer(page: Page, answer: Answer, out: Console) -> None:
+    """Print the first screen: headline, five labels, other ways, the dearest note."""
+    out.print(Text(page.headline, style=_colour(page)))
+    if page.about:
+        out.print(Text(page.about))
+    grid = Grid.grid(padding=(0, 3, 0, 0))
+    grid.add_column(style="dim", no_wrap=True)
+    grid.add_column()
+    for label, said in answer.said:
+        if said.text:
+            style = _STATES.get(said.short.split(" ")[0].rstrip(",:"), "")
+            more = said.text[len(said.short) :]
+            grid.add_row(label, Text(said.short, style) + Text(more))
+    _print_indented(grid, out)
+    if answer.instead is not None:
+        _print_instead(answer.instead, out)
+    notes = [*answer.notes, *merged(page.warnings)]
+    if notes:
+        more = f" (+{len(notes) - 1} more: --explain assumptions)" if notes[1:] else ""
+        grid = Grid.grid(padding=(0, 3, 0, 0))
+        grid.add_row(Text("note", style="dim"), Text(f"{notes[0]}{more}"))
+        _print_indented(grid, out)
+    out.print()
+    marks = [told for mark, told in MARKS.items() if mark in _texts(answer)]
+    out.print(Text("   ".join([*marks, "--explain: why, and how"]), style="dim"))
+
+
+def _print_topic(page: Page, topic: str, out: Console) -> None:
+    """Print the sections of a topic, also those that files alone show."""
+    found = [part for part in page.sections if part.topic == topic and part.has_text]
+    out.print(Text(page.headline, style=_colour(page)))
+    for section in found:
+        _print_section(section, out)
+    if topic == "assumptions":
+        _print_warnings(page, out)
+    elif not found:
+        out.print(f"Nothing is told of {topic}.")
+
+
+def _colour(page: Page) -> str:
+    return "bold red" if page.is_failure else "bold green"
+
+
+def _texts(answer: Answer) -> str:
+    """Return all that the first screen shows of an answer."""
+    texts = [said.text for _, said in answer.said]
+    if answer.instead is not None:
+        rows, columns = answer.instead.rows, answer.instead.shown
+        texts += [column.text(row) for row in rows for column in columns]
+    return " ".join(texts)
+
+
+def _print_indented(grid: Grid, out: Console) -> None:
+    out.print()
+    out.print(Padding(grid, (0, 0, 0, 2)))
+
+
+def _print_instead(table: Table, out: Console) -> None:
+    """Print the other ways, the chosen one marked, in the columns that fit."""
+    rows = table.rows[:MOST_ROWS]
+    columns = table.shown
+    marks = ["> " if table.style(row) == "best" else "  " for row in rows]
+    while True:
+        grid = Grid(box=None, padding=(0, 2, 0, 0), header_style="dim", pad_edge=False)
+        for index, column in enumerate(columns):
+            lead = "  " if index == 0 else ""
+            heading = f"{lead}{column.heading}"
+            grid.add_column(heading, justify=column.justify, no_wrap=True)
+        for mark, row in zip(marks, rows, strict=True):
+            texts = [escape(column.text(row)) for column in columns]
+            grid.add_row(mark + texts[0], *texts[1:], style=_STYLES[table.style(row)])
+        unbounded = out.options.update(max_width=_WIDEST)
+        grid.width = grid.__rich_measure__(out, unbounded).maximum
+        leaving = [column.leaves for column in columns if column.leaves]
+        if grid.width <= out.width or not leaving:
+            break
+        columns = [column for column in columns if column.leaves != min(leaving)]
+    out.print()
+    out.print(grid, crop=False)
 
 
 def print_page(page: Page, out: Console) -> None:
     """Print the headline, the sections that are no details, and the warnings."""
-    colour = "bold red" if page.is_failure else "bold green"
     about = f"   {page.about}" if page.about else ""
-    out.print(Text(page.headline, style=colour) + Text(about, style="bold"))
+    out.print(Text(page.headline, style=_colour(page)) + Text(about, style="bold"))
     if page.lead:
         out.print(Text(page.lead))
     for section in page.sections:
         if section.only != FILES:
             _print_section(section, out)
+    _print_warnings(page, out)
+
+
+def _print_warnings(page: Page, out: Console) -> None:
     for text in merged(page.warnings):
         out.print(Text("warning: ", style="yellow") + Text(text))
 
