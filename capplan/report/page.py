@@ -152,6 +152,8 @@ class Page:
     values: Callable[[], Mapping[str, Any]]  # of the JSON
     csv: Mapping[str, Table] = field(default_factory=dict)  # by file name
     answer: Answer | None = None  # the first screen
+    chart: Figure | None = None  # its finding as title; under the tiles
+    panel: str = ""  # HTML that a reader sets, as Markup; under the other ways
     lead: str = ""  # the answer in a sentence
     tiles: Sequence[Tile] = ()
     warnings: Sequence[str] = ()

@@ -9,9 +9,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 from jinja2 import UndefinedError
+from markupsafe import Markup
 
 from capplan.planning.evaluate.judgement import LEVELS
 from capplan.planning.plan.result import Assumption
+from capplan.report.page import Figure
 from capplan.report.pages.candidates import COLUMNS
 from capplan.report.pages.plan import plan_page
 from capplan.report.provenance import note_arguments
@@ -194,3 +196,15 @@ def test_charts_have_no_coordinate_that_is_not_a_number(plan, best):
     for coordinates in drawn:
         assert "nan" not in coordinates
         assert "inf" not in coordinates
+
+
+def test_a_page_has_its_chart_and_its_panel_before_its_sections(plan):
+    chart = Figure("3 GPUs carry the day", Markup("<svg></svg>"), caption="of a week")
+    panel = Markup("<form>set</form>")
+
+    page = html(replace(plan_page(plan), chart=chart, panel=panel))
+
+    outline(page)
+    order = ["<h2>3 GPUs carry the day</h2>", "<svg></svg>", "of a week", "<form>"]
+    places = [page.index(each) for each in [*order, '<h2 id="s1">']]
+    assert places == sorted(places)
