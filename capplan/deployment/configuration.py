@@ -99,6 +99,19 @@ class Configuration:
         return tuple(found)
 
     @property
+    def sureness(self) -> str:
+        """How its times are known: "measured", "checked" or "estimated".
+
+        Measured by the user, held against load tests of real engines, or neither.
+        """
+        if self.is_estimated:
+            return "estimated"
+        profile = self.profile
+        if profile is None or profile.how == "measured" or profile.is_load_tested:
+            return "measured"
+        return "checked" if self.sweep_count else "estimated"
+
+    @property
     def kv_dtype(self) -> str:
         """Type of the KV cache; empty where the user gave the KV blocks alone."""
         return "" if self.replica is None else self.replica.kv_dtype

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from capplan.bounds.lower_bound import Bound
 from capplan.deployment.configuration import Configuration, is_too_wide
-from capplan.deployment.pools import Counts, Deployment
+from capplan.deployment.pools import Counts, Deployment, Pool
 from capplan.fleet.price import Price
 from capplan.llm.layout import Layout
 from capplan.planning.configure.launch import Launch
@@ -32,6 +32,13 @@ class PoolPlan:
     replica_count: int | None = None  # None unless feasible
     busy_share: float | None = None  # of its replicas' time; None unless simulated
     launch: Launch | None = None  # how to start one of its replicas
+    held: int = 0  # replicas below which more arrives than is completed; 0: unknown
+
+    @property
+    def least(self) -> Pool:
+        """The fewest of its replicas that its bound and its load allow."""
+        count = max(1, self.bound.replica_count, self.held)
+        return Pool(self.configuration, count)
 
     @property
     def gpu(self) -> str:
@@ -105,6 +112,7 @@ class Candidate:
     bound: Bound | None = None  # with its witness window; None where none was computed
     # sample of drawn arrivals whose bound it is, the smallest of several; -1: the mix
     bound_sample: int = 0
+    held: int = 0  # as of a pool
     # how to start a replica; None unless feasible, or where no LLM is named
     launch: Launch | None = None
     pools: tuple[PoolPlan, ...] = ()  # for prompts and for decoding; none: one pool
@@ -135,7 +143,12 @@ class Candidate:
         if self.pools or self.configuration is None or self.bound is None:
             return self.pools
         of = self.configuration, self.bound, self.bound_sample, self.replica_count
-        return (PoolPlan("", *of),)
+        return (PoolPlan("", *of, held=self.held),)
+
+    @property
+    def least(self) -> tuple[Pool, ...]:
+        """The smallest fleet that is not ruled out; empty without a bound."""
+        return tuple(pool.least for pool in self.all_pools)
 
     @property
     def too_close(self) -> tuple[int, ...]:

@@ -60,9 +60,10 @@ def _too_slow(
     whose = "requests"
     if len(trace.class_names) > 1:
         whose = f"requests of class {', '.join(group.names)}"
+    needed_s, limit_s = slowest * limits_s[name][row], limits_s[name][row]
     return (
-        f"{name} ≤ {format_duration(limits_s[name][row])} is met by "
-        f"{float(met[name].mean()):.1%} of {whose} even when each runs alone; "
-        f"{group.target:.4g} of them need {slowest:.3g}× that, "
-        f"{format_duration(slowest * limits_s[name][row])}"
+        f"{name} takes {format_duration(needed_s)} at least, not "
+        f"{format_duration(limit_s)}; with each request alone on a replica "
+        f"{float(met[name].mean()):.1%} of {whose} are in time, and "
+        f"{group.target:.4g} of them need {slowest:.3g}× the limit"
     )

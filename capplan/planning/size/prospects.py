@@ -55,6 +55,7 @@ class Prospect:
     def candidate(self, status: str) -> Candidate:
         """Return its candidate, with the bound and without a run."""
         candidate = Candidate.of(self.configuration, status)
+        candidate = replace(candidate, held=self.held)
         return replace(candidate, bound=self.bound, bound_sample=self.sample)
 
 

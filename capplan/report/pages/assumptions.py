@@ -46,8 +46,14 @@ def assumption_sections(plan: Plan) -> list[Section]:
         for heading, rows in grouped(plan.assumptions)
     ]
     return [
-        Section("What the figures rest on", facts=facts),
-        Section("Assumptions", tables=tables, only=FILES, is_folded=True),
+        Section("What the figures rest on", facts=facts, topic="sure"),
+        Section(
+            "Assumptions",
+            tables=tables,
+            only=FILES,
+            is_folded=True,
+            topic="assumptions",
+        ),
     ]
 
 

@@ -1,13 +1,13 @@
 """The page of a plan: the answer, why it is that, its cost, and what it rests on."""
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from capplan.bounds.certificate import PLAN_SCHEMA, seal
 from capplan.planning.configure.launch import Launch
 from capplan.planning.evaluate.candidate import Candidate
-from capplan.planning.evaluate.classes import own_targets
 from capplan.planning.evaluate.run import Run
 from capplan.planning.money.cost import (
     Cost,
@@ -17,17 +17,15 @@ from capplan.planning.plan.result import Plan
 from capplan.report import drafts, sentences, uncertain, window_sentences
 from capplan.report.charts.plan import figures
 from capplan.report.columns import (
-    format_count,
     format_fine_usd,
-    format_share,
 )
 from capplan.report.money import in_its_currency
-from capplan.report.page import FILES, Fact, Page, Section, Table, Tile, about
+from capplan.report.page import FILES, Fact, Page, Section, Table
 from capplan.report.pages import purchase
 from capplan.report.pages.assumptions import assumption_sections
 from capplan.report.pages.candidates import COLUMNS, candidate_values, plan_columns
 from capplan.report.pages.classes import classes_section, classes_table
-from capplan.report.pages.cost import amount, cost_lines, cost_section, ends
+from capplan.report.pages.cost import cost_lines, cost_section
 from capplan.report.pages.disaggregated import one_fewer, pool_sections, verdict
 from capplan.report.pages.mix import mix_sections, mix_sentence
 from capplan.report.pages.probes import probes_section
@@ -43,6 +41,13 @@ from capplan.report.pages.served import (
     traffic_table,
 )
 from capplan.report.pages.spares import spares_section
+from capplan.report.plan_answer import (
+    next_steps,
+    plan_answer,
+    plan_lead,
+    plan_subject,
+    plan_title,
+)
 from capplan.report.render.json_text import plain
 
 WHY = "Why this many GPUs"
@@ -90,10 +95,10 @@ def plan_page(plan: Plan) -> Page:
     run = None if best is None else best.run
     return Page(
         "plan",
-        plan.status.capitalize() if run is None else str(run.deployment),
-        about(plan.llm, None if best is None else best.gpu),
-        lead=_lead(plan),
-        tiles=() if best is None or run is None else _tiles(plan, best, run),
+        plan_title(plan),
+        plan_subject(plan),
+        answer=plan_answer(plan),
+        lead=plan_lead(plan),
         warnings=plan.warnings,
         is_failure=best is None,
         sections=[
@@ -173,129 +178,92 @@ def launch_section(launch: Launch | None, role: str = "") -> Section:
     )
 
 
-def _lead(plan: Plan) -> str:
-    """Return what the best candidate does, or why there is none."""
-    mean = f"{format_count(plan.rate_per_s)} requests/s"
-    lengths = sentences.lengths(plan.mean_prompt_tokens, plan.mean_output_tokens)
-    traffic = f"{mean}{window_sentences.at_peak(plan.peak)}, {lengths}"
-    if plan.asked_by is not None:
-        known = plan.best is not None  # at which rate they ask
-        traffic = f"{plan.asked_by}: {traffic}" if known else plan.asked_by
-    best = plan.best
-    if best is None or best.gpu_count is None:
-        mixed = f" {said}" if (said := said_of(plan.mix, mix_sentence)) else ""
-        return (
-            f"No configuration is known to serve {traffic}, within {plan.slo_text}; "
-            f"asked {plan.attainment_text}.{mixed}"
-        )
-    price = ""
-    if best.cost is not None:
-        price = f", at {sentences.month(best)},"
-    serve = "serves" if best.gpu_count == 1 else "serve"
-    gpus = sentences.plural(best.gpu_count, f"{best.gpu} GPU")
-    kept = window_sentences.held(plan), sentences.sustained(plan)
-    doubt = uncertain.doubts(best) if best.is_to_be_tested else ""
-    doubt = f"{doubt[:1].upper()}{doubt[1:]}." if doubt else ""
-    texts = doubt, *kept, verdict(plan), said_of(plan.mix, mix_sentence)
-    more = "".join(f" {text}" for text in texts if text)
-    return f"{gpus}{price} {serve} {traffic}, within {plan.slo_text}.{more}"
-
-
-def _tiles(plan: Plan, best: Candidate, run: Run) -> list[Tile]:
-    judgement = run.judgement
-    if own_targets(judgement.classes):
-        few = len(judgement.classes) < 4
-        asked = plan.attainment_text if few else "each its own share"
-        attained = Tile(
-            "Attained by", sentences.classes_attained(judgement), f"asked {asked}"
-        )
-    else:
-        assert judgement.attainment is not None
-        attained = Tile(
-            "Attained by",
-            format_share(judgement.attainment.share),
-            f"of requests; asked {plan.attainment_text}",
-        )
-    attained = window_sentences.with_peak(plan.peak, attained)
-    bound = best.lower_bound_gpu_count
-    counts = best.gpu_count_range if best.pools else best.replica_count_range
+def _of_best(plan: Plan, best: Candidate, run: Run) -> list[Section]:
+    """Return why the best candidate is as large, its classes, command and cost."""
+    bought = plan.purchase or Purchase()
     return [
-        attained,
-        Tile(
-            "Replicas",
-            f"{best.replica_count:,}",
-            f"cautious: {best.cautious_replica_count:,}"
-            if best.cautious is not None and counts is None
-            else _needed(counts, bool(best.pools)),
-        ),
+        Section(notes=[_SPELT_OUT], only=FILES),
+        # First for who pays, then for who runs it.
+        replace(purchase.bill_section(bought), topic="price"),
+        Section(WHY, facts=_why(plan, best, run), topic="count"),
+        Section("The busiest time", facts=_peak_facts(plan, run, best), topic="peak"),
+        Section("Nodes and providers", facts=_paid_facts(plan, best), topic="price"),
+        Section("How sure it is", facts=_sure_facts(plan, best), topic="sure"),
+        Section("What to do next", facts=_steps(plan), topic="next"),
+        replace(purchase.replicas_section(bought), topic="count"),
+        replace(cost_section(best, run), topic="price"),
+        replace(classes_section(run.judgement.classes, run.work), topic="peak"),
+        replace(_load_test(plan, best), topic="sure"),
+        replace(launch_section(best.launch), topic="run"),
         *(
-            Tile(f"Cost {line.what}", amount(line), ends(best, line))
-            for line in cost_lines(plan.best)
-            if line.what.removeprefix("per ") in _IN_TILES
-        ),
-        Tile(
-            "Lower bound",
-            "–" if bound is None else sentences.plural(bound, "GPU"),
-            sentences.gap(best),
+            replace(launch_section(pool.launch, pool.role), topic="run")
+            for pool in best.pools
         ),
     ]
 
 
-def _needed(counts: tuple[int, int] | None, in_gpus: bool) -> str:
-    if counts is None or counts[0] == counts[1]:
-        return ""
-    low, high = counts
-    of = " GPUs" if in_gpus else ""
-    return f"{low:,} to {high:,}{of} for 80 % of real engines"
-
-
-def _of_best(plan: Plan, best: Candidate, run: Run) -> list[Section]:
-    """Return why the best candidate is as large, its classes, command and cost."""
-    fewest, estimate = plan.best_by_gpus, plan.best_estimated
-    bought = plan.purchase or Purchase()
+def _why(plan: Plan, best: Candidate, run: Run) -> list[Fact]:
+    fewest = plan.best_by_gpus
     facts = [
+        ("deployment", str(run.deployment)),
         ("LLM", served_llm(plan)),
-        ("nodes", sentences.nodes(run)),
-        ("provider", purchase.billed(bought)),
-        ("paid and idle", purchase.paid_anyway(bought, best.replica_count or 0)),
-        *(("at one provider", text) for text in bought.turned),
-        ("engine", sentences.versions(best)),
-        ("older engine", _older(plan, best)),
-        ("drafts", said_of(plan.drafts_worth, drafts.worth)),
-        ("drafts tried", drafts.tried(plan.drafts_tried)),
-        *((("uncertain", uncertain.doubts(best)),) if not best.is_to_be_tested else ()),
         ("attained by", sentences.attained(run.judgement, plan.attainment_text)),
-        *window_sentences.windows(run.judgement, best.probes),
-        ("load", sentences.load(run.judgement)),
-        *served_facts(plan),
-        ("GPU time", sentences.gpu_time(run)),
-        ("API or own", said_of(plan.api, sentences.api_or_own)),
         ("one fewer", one_fewer(best) if best.pools else sentences.proof(best)),
-        ("real engines", uncertain.engines(best)),
         ("binds", best.binding or ""),
-        ("prefix cache", sentences.caching(plan)),
         ("lower bound", sentences.lower_bound(best)),
         ("bound by", "" if best.bound is None else best.bound.note),
         *((f"{pool.role} bound by", pool.bound.note) for pool in best.pools),
+        ("two pools", verdict(plan)),
+        ("mix", said_of(plan.mix, mix_sentence)),
+        ("prefix cache", sentences.caching(plan)),
+        ("drafts", said_of(plan.drafts_worth, drafts.worth)),
+        ("drafts tried", drafts.tried(plan.drafts_tried)),
         *plan.said,
     ]
     if fewest is not None and fewest.gpu_count != best.gpu_count:
         facts.append(("fewest GPUs", _priced(fewest)))
+    return facts
+
+
+def _peak_facts(plan: Plan, run: Run, best: Candidate) -> list[Fact]:
+    return [
+        ("peak", window_sentences.held(plan)),
+        *window_sentences.windows(run.judgement, best.probes),
+        ("as replayed", sentences.sustained(plan)),
+        ("load", sentences.load(run.judgement)),
+        *served_facts(plan),
+    ]
+
+
+def _paid_facts(plan: Plan, best: Candidate) -> list[Fact]:
+    bought = plan.purchase or Purchase()
+    assert best.run is not None
+    return [
+        ("nodes", sentences.nodes(best.run)),
+        ("provider", purchase.billed(bought)),
+        ("paid and idle", purchase.paid_anyway(bought, best.replica_count or 0)),
+        *(("at one provider", text) for text in bought.turned),
+        ("GPU time", sentences.gpu_time(best.run)),
+        ("API or own", said_of(plan.api, sentences.api_or_own)),
+    ]
+
+
+def _sure_facts(plan: Plan, best: Candidate) -> list[Fact]:
+    facts = [
+        ("engine", sentences.versions(best)),
+        ("older engine", _older(plan, best)),
+        ("uncertain", uncertain.doubts(best)),
+        ("real engines", uncertain.engines(best)),
+    ]
+    estimate = plan.best_estimated
     if estimate is not None and estimate is not best:
         doubts = uncertain.doubts(estimate) + uncertain.saving(plan, estimate)
-        facts.append(("uncertain", f"{_priced(estimate)}: {doubts}"))
-    return [
-        Section(notes=[_SPELT_OUT], only=FILES),
-        # First for who pays, then for who runs it.
-        purchase.bill_section(bought),
-        Section(WHY, facts=facts),
-        purchase.replicas_section(bought),
-        cost_section(best, run),
-        classes_section(run.judgement.classes, run.work),
-        _load_test(plan, best),
-        launch_section(best.launch),
-        *(launch_section(pool.launch, pool.role) for pool in best.pools),
-    ]
+        facts.append(("cheaper, unsure", f"{_priced(estimate)}: {doubts}"))
+    return facts
+
+
+def _steps(plan: Plan) -> list[Fact]:
+    return [(f"{at}", step.text) for at, step in enumerate(next_steps(plan), 1)]
 
 
 def _older(plan: Plan, best: Candidate) -> str:
@@ -349,4 +317,6 @@ def _candidates(plan: Plan) -> Section:
         "no scheduler meets the SLO under the same latency model."
     )
     table = Table(COLUMNS, plan.candidates, style=style)
-    return Section("Candidates", tables=[table], facts=remarks, notes=[note])
+    return Section(
+        "Candidates", tables=[table], facts=remarks, notes=[note], topic="candidates"
+    )

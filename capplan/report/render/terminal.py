@@ -18,8 +18,10 @@ _WIDEST = 1000
 """Columns of the terminal that a table may take."""
 _ROWS = 40
 """Rows of a table shown on the terminal."""
-_FIRST = ("report.html", "plan.json")
+_FIRST = {"report.html": 0, "plan.json": 1}
 """Files that are named of those written."""
+SCREEN_COLUMNS = 100
+"""Widest that a first screen is."""
 MOST_ROWS = 6
 """Other ways that the first screen shows."""
 ALL = "all"
@@ -43,7 +45,7 @@ def print_result(page: Page, written: Sequence[Path], topic: str = "") -> None:
     else:
         print_answer(page, page.answer, out)
     if page.answer is not None and written:
-        paths = sorted(written, key=lambda path: path.name not in _FIRST)
+        paths = sorted(written, key=lambda path: _FIRST.get(path.name, len(_FIRST)))
         named = [path.name for path in paths[: len(_FIRST)]]
         more = f" and {len(paths) - len(named)} more" if paths[len(named) :] else ""
         text = f"written to {paths[0].parent}: {', '.join(named)}{more}"
@@ -55,9 +57,10 @@ def print_result(page: Page, written: Sequence[Path], topic: str = "") -> None:
 
 def print_answer(page: Page, answer: Answer, out: Console) -> None:
     """Print the first screen: headline, five labels, other ways, the dearest note."""
-    out.print(Text(page.headline, style=_colour(page)))
+    width = _width(out)
+    out.print(Text(page.headline, style=_colour(page)), width=width)
     if page.about:
-        out.print(Text(page.about))
+        out.print(Text(page.about), width=width)
     grid = Grid.grid(padding=(0, 3, 0, 0))
     grid.add_column(style="dim", no_wrap=True)
     grid.add_column()
@@ -105,9 +108,13 @@ def _texts(answer: Answer) -> str:
     return " ".join(texts)
 
 
+def _width(out: Console) -> int:
+    return min(out.width, SCREEN_COLUMNS)
+
+
 def _print_indented(grid: Grid, out: Console) -> None:
     out.print()
-    out.print(Padding(grid, (0, 0, 0, 2)))
+    out.print(Padding(grid, (0, 0, 0, 2), expand=False), width=_width(out))
 
 
 def _print_instead(table: Table, out: Console) -> None:
@@ -127,7 +134,7 @@ def _print_instead(table: Table, out: Console) -> None:
         unbounded = out.options.update(max_width=_WIDEST)
         grid.width = grid.__rich_measure__(out, unbounded).maximum
         leaving = [column.leaves for column in columns if column.leaves]
-        if grid.width <= out.width or not leaving:
+        if grid.width <= _width(out) or not leaving:
             break
         columns = [column for column in columns if column.leaves != min(leaving)]
     out.print()

@@ -1,0 +1,234 @@
+"""What first screens say alike: what is bought, how sure it is, and other ways."""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from capplan.deployment.pools import Pool
+from capplan.fleet.price import Price
+from capplan.llm.layout import Layout
+from capplan.planning.evaluate.candidate import Candidate
+from capplan.planning.money.cost import NodeCount, alike, nodes_of, usd_per_month
+from capplan.report.columns import column, format_count, format_fine_usd, plural
+from capplan.report.page import Said, Table
+from capplan.units import format_usd
+
+ASSUMED, LEAST = "*", "≥"
+"""Signs before and behind figures that are assumed, or at least so."""
+WIDE = 0.25
+"""Part of the planned bill by which a range makes a test of one GPU worth its price."""
+
+
+def dollars(usd: float | None, star: bool = False) -> str:
+    """Return whole dollars, starred where they are assumed; empty without any."""
+    if usd is None:
+        return ""
+    return f"{format_usd(usd, 0)}{ASSUMED if star else ''}"
+
+
+class Way(NamedTuple):
+    """A row of a table of other ways."""
+
+    name: str
+    gpus: str  # "7", "3 to 9"
+    usd: float | None  # of a month, or of the span that the table is of [$]
+    told: str  # whether the peak holds, or what else decides
+    is_chosen: bool = False
+    is_least: bool = False  # a bound, not simulated
+    is_assumed: bool = False  # its price
+
+
+def ways(
+    rows: Sequence[Way], heading: str = "instead", told: str = "peak", **named: str
+) -> Table:
+    """Return other ways as a table; ``named`` may rename ``gpus`` and ``usd``."""
+    chosen = next((row for row in rows if row.is_chosen), None)
+    against = None if chosen is None else chosen.usd
+    # Amounts are told here, in the currency that pages are made in.
+    texts = [(*_texts(row, against), row.is_chosen) for row in rows]
+    headings = (
+        heading,
+        named.get("gpus", "GPUs"),
+        named.get("usd", "a month"),
+        "change",
+        told,
+    )
+    leaves = (0, 2, 0, 1, 0)
+    columns = [
+        column(
+            "",
+            name,
+            justify="left" if index in (0, 4) else "right",
+            path=str(index),
+            leaves=leaves[index],
+        )
+        for index, name in enumerate(headings)
+        if index != 3 or against is not None
+    ]
+    return Table(columns, texts, style=lambda row: "best" if row[-1] else "")
+
+
+def _texts(row: Way, against: float | None) -> tuple[str, str, str, str, str]:
+    least = LEAST * row.is_least
+    gpus = f"{least}{row.gpus}" if row.gpus else ""
+    if row.usd is None:
+        return row.name, gpus, "", "", row.told
+    usd = f"{least}{dollars(row.usd, row.is_assumed)}"
+    change = ""
+    if against is not None and not row.is_chosen:
+        change = f"{least}{_change(row.usd - against)}"
+    return row.name, gpus, usd, change, row.told
+
+
+def _change(usd: float) -> str:
+    sign = "" if abs(usd) < 0.5 else "+" if usd > 0 else "−"
+    return f"{sign}{format_usd(abs(usd), 0)}"
+
+
+def sure(best: Candidate) -> Said:
+    """Return how the times of a candidate are known, and how far its count may be off.
+
+    In one of three words: measured, checked or estimated.
+    """
+    configuration = best.configuration
+    if configuration is None:
+        return Said("estimated")
+    word, sweeps = configuration.sureness, best.sweep_count or 0
+    of = plural(sweeps, "load test")
+    if best.is_to_be_tested:
+        why = "; ".join(configuration.doubts)
+        if best.cautious is None:
+            return Said(word, f"{why}; the slowest of ten engines miss with any count")
+        usd = best.cautious_usd_per_month
+        month = "" if usd is None else f", {dollars(usd)} a month"
+        count = plural(best.cautious.gpu_count, "GPU")
+        return Said(f"{word}: up to {count}", f"for 9 of 10 engines{month} · {why}")
+    counts, ends = best.gpu_count_range, best.usd_per_month_range
+    if counts is None:
+        return Said(word, "; ".join(configuration.doubts))
+    low, high = counts
+    if low == high:
+        return Said(f"{word}: {plural(low, 'GPU')}", f"for 80 % of {of}" * bool(sweeps))
+    money = "" if ends is None else f"{dollars(ends[0])} to {dollars(ends[1])} a month "
+    source = f"for 80 % of {of}" if sweeps else "by the error of the profile's fit"
+    return Said(f"{word}: {low:,} to {high:,} GPUs", f"{money}{source}")
+
+
+def is_unsure(best: Candidate) -> bool:
+    """Return whether a test of one GPU may move the bill by a quarter."""
+    if best.is_to_be_tested or best.is_in_doubt:
+        return True
+    counts, planned = best.gpu_count_range, best.gpu_count or 0
+    configuration = best.configuration
+    if counts is None or (configuration and configuration.sureness == "measured"):
+        return False
+    return counts[0] < (1 - WIDE) * planned or counts[1] > (1 + WIDE) * planned
+
+
+def test_one(best: Candidate) -> Said:
+    """Return the load test that settles a count, its price and its command."""
+    price = best.price
+    gpus = best.gpus_per_replica or best.tp
+    many = f"one {best.gpu}" if gpus == 1 else f"{gpus} {best.gpu}"
+    cost = ""
+    if price is not None:
+        hours = [
+            ask.usd_per_node_h * max(1, -(-gpus // (ask.gpus_per_node or 1)))
+            for ask in price.asks
+        ]
+        cost = f", about {dollars(min(hours))}"
+    checkpoint = "" if best.launch is None else best.launch.checkpoint
+    command = f"capplan profile {checkpoint} --tp {best.tp}" if checkpoint else ""
+    if not is_plain(best.layout):
+        command = ""
+    return Said(f"test {many} for an hour{cost}", command)
+
+
+def is_plain(layout: Layout | None) -> bool:
+    """Return whether a replica is one rank of some GPUs."""
+    return layout is None or layout == Layout(layout.tp)
+
+
+def replicas(best: Candidate) -> str:
+    """Return the replicas of a candidate and the GPUs of each."""
+    if best.run is None:
+        return ""
+    parts = []
+    for pool in best.run.deployment.pools:
+        layout = pool.configuration.layout
+        ranks = "" if is_plain(layout) else f" ({layout.text})"
+        count = plural(pool.replica_count, "replica")
+        parts.append(f"{count} × {plural(layout.gpus, 'GPU')}{ranks}")
+    roles = best.run.deployment.roles if len(parts) > 1 else ("",)
+    return ", ".join(
+        f"{role} {text}".strip() for role, text in zip(roles, parts, strict=True)
+    )
+
+
+def gpus_text(counts: Iterable[tuple[str, float]]) -> str:
+    """Return GPU types with their counts, each type once.
+
+    Examples
+    --------
+    >>> gpus_text([("H100", 4), ("H100", 1), ("A100", 2)])
+    '5 × H100 + 2 × A100'
+    """
+    found: dict[str, float] = {}
+    for gpu, count in counts:
+        found[gpu] = found.get(gpu, 0) + count
+    return " + ".join(f"{count:,.6g} × {gpu}" for gpu, count in found.items())
+
+
+def nodes_text(rows: Sequence[NodeCount]) -> str:
+    """Return nodes by provider: "RunPod 4x-B200 + 2x-B200"."""
+    told: dict[str, list[str]] = {}
+    for row in rows:
+        name = row.node or (f"node of {row.gpus_per_node}" if row.gpus_per_node else "")
+        many = "" if row.count in (None, 1) else f"{row.count:,.3g} × "
+        told.setdefault(row.provider, []).append(f"{many}{name}".strip())
+    return ", ".join(
+        " ".join(filter(None, (provider, " + ".join(filter(None, names)))))
+        for provider, names in told.items()
+    )
+
+
+def idle(rows: Sequence[NodeCount]) -> float:
+    """Return the GPUs that are paid and in no replica."""
+    return sum(row.stranded_gpus for row in rows)
+
+
+def kind_text(price: Price | None) -> str:
+    """Return how it is paid: "on demand", "reserved for 12 months"."""
+    if price is None:
+        return ""
+    name, _, months = price.kind.partition(":")
+    named = {"on-demand": "on demand"}.get(name, name)
+    return f"{named} for {months} months" if months else named
+
+
+def rented(best: Candidate) -> Said:
+    """Return what is bought: GPUs, replicas on them, nodes, and the hour's price."""
+    cost, run = best.cost, best.run
+    if run is None:
+        return Said("nothing")
+    pools = run.deployment.pools
+    if cost is None:
+        counts = [(pool.configuration.gpu, float(pool.gpu_count)) for pool in pools]
+        return Said(gpus_text(counts), replicas(best))
+    counts = [(row.gpu, row.gpus_paid) for row in cost.nodes]
+    prices = [price for price, _ in alike(pools)]
+    hourly = dict.fromkeys(format_fine_usd(price.usd_per_gpu_h) for price in prices)
+    unused, paid = idle(cost.nodes), sum(row.gpus_paid for row in cost.nodes)
+    parts = (
+        replicas(best),
+        nodes_text(cost.nodes),
+        f"{format_count(unused)} of {format_count(paid)} GPUs idle" if unused else "",
+        f"{kind_text(best.price)} at {' and '.join(hourly)} a GPU-hour",
+    )
+    return Said(gpus_text(counts), " · ".join(filter(None, parts)))
+
+
+def least_bill(pools: Sequence[Pool]) -> tuple[int, float | None, float]:
+    """Return the GPUs of pools, their bill of a month [$], and the GPUs paid."""
+    gpus, nodes = sum(pool.gpu_count for pool in pools), nodes_of(pools)
+    paid = gpus if nodes is None else sum(row.gpus_paid for row in nodes)
+    return gpus, usd_per_month(pools), paid

@@ -1,0 +1,363 @@
+"""The first screen of a plan: what to buy, its bill, the peak, how sure, what next."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from textwrap import shorten
+
+from capplan.planning.evaluate.candidate import Candidate
+from capplan.planning.evaluate.classes import own_targets
+from capplan.planning.evaluate.probe import Probe
+from capplan.planning.evaluate.run import Run
+from capplan.planning.plan.purchase import CountCost, Purchase
+from capplan.planning.plan.result import Plan
+from capplan.planning.plan.throughput import WITHIN_SLO
+from capplan.report import sentences, uncertain
+from capplan.report.columns import (
+    format_count,
+    format_fine_usd,
+    format_list,
+    format_share,
+    plural,
+)
+from capplan.report.first_screen import (
+    Way,
+    dollars,
+    gpus_text,
+    idle,
+    is_unsure,
+    kind_text,
+    least_bill,
+    rented,
+    sure,
+    test_one,
+    ways,
+)
+from capplan.report.page import Answer, Said
+from capplan.report.render.terminal import MOST_ROWS
+from capplan.units import format_duration
+
+_MOST_IDLE = 0.25
+"""Part of the paid GPUs that may be idle before that is the first thing to change."""
+_WIDEST_REASON = 60
+"""Letters of a reason in a row."""
+
+
+def plan_title(plan: Plan) -> str:
+    """Return the answer in a line, of a fixed form."""
+    best = plan.best
+    if best is None or best.run is None:
+        none = "is known yet to hold" if plan.interrupted else "named here holds"
+        return f"No GPU {none} {plan.slo_text}."
+    cost, pools = best.cost, best.run.deployment.pools
+    if cost is None:
+        counts = [(pool.configuration.gpu, float(pool.gpu_count)) for pool in pools]
+        return f"Rent {_gpus(counts)}; their price is not known."
+    unused = idle(cost.nodes)
+    part = f": {format_count(unused)} of them idle" if unused else ""
+    most = ""
+    if best.cautious_usd_per_month is not None:
+        most = f", up to {dollars(best.cautious_usd_per_month)} if the engine is slow"
+    month = dollars(cost.usd_per_month, _is_assumed(best))
+    paid = _gpus([(row.gpu, row.gpus_paid) for row in cost.nodes])
+    return f"Rent {paid} for {month} a month{most}{part}."
+
+
+def _gpus(counts: list[tuple[str, float]]) -> str:
+    return format_list(
+        [
+            f"{part.replace(' × ', ' ')} GPU{'' if part.startswith('1 ') else 's'}"
+            for part in gpus_text(counts).split(" + ")
+        ]
+    )
+
+
+def plan_subject(plan: Plan) -> str:
+    """Return whose plan it is, what arrives and what is promised."""
+    lengths = (
+        f"{format_count(plan.mean_prompt_tokens)} + "
+        f"{format_count(plan.mean_output_tokens)} tokens"
+    )
+    arriving = f"{format_count(plan.rate_per_s)} requests/s"
+    if plan.peak is not None:
+        arriving += f", {format_count(plan.peak.rate_per_s)} at the peak"
+    if plan.asked_by is not None:
+        arriving = plan.asked_by
+    return f"{plan.llm} · {arriving}, {lengths} · {_promised(plan)}"
+
+
+def _promised(plan: Plan) -> str:
+    return f"{plan.slo_text} for {plan.attainment_text}"
+
+
+def plan_lead(plan: Plan) -> str:
+    """Return the answer in two sentences for who pays."""
+    best = plan.best
+    if best is None or best.run is None:
+        return _shortfall(plan)
+    asked = plan.asked_by or f"{format_count(plan.rate_per_s)} requests a second"
+    attained = best.run.judgement.attainment
+    share = "" if attained is None else f"{format_share(attained.share)} of requests"
+    text = f"They serve {asked}. {share} are answered in time ({plan.slo_text})"
+    text += f"; you asked for {plan.attainment_text}."
+    fewer = _one_fewer(best)
+    if fewer is not None:
+        text += f" With one replica fewer, the peak {_told(plan, fewer)}."
+    return text
+
+
+def plan_answer(plan: Plan) -> Answer:
+    """Return the first screen of a plan."""
+    best = plan.best
+    if best is None or best.run is None:
+        return _without(plan)
+    steps = list(next_steps(plan))
+    return Answer(
+        rented(best),
+        _cost(best),
+        _peak(plan, best, best.run),
+        sure(best),
+        steps[0] if steps else Said(""),
+        ways(_rows(plan, best)),
+    )
+
+
+def _is_assumed(best: Candidate) -> bool:
+    lines = () if best.cost is None else best.cost.lines
+    return any(line.what == "per month" and line.estimated for line in lines)
+
+
+def _cost(best: Candidate) -> Said:
+    cost, star = best.cost, _is_assumed(best)
+    if cost is None:
+        return Said(f"unknown: --price {best.gpu}=USD_PER_H")
+    of_tokens = cost.usd_per_million_output_tokens
+    per = ""
+    if of_tokens is not None:
+        per = f"{format_fine_usd(of_tokens)}{'*' * star} per million output tokens"
+    year = f"{dollars(cost.usd_per_year, star)} a year"
+    return Said(
+        f"{dollars(cost.usd_per_month, star)} a month",
+        " · ".join(filter(None, (year, per))),
+    )
+
+
+def _to_spare(plan: Plan) -> tuple[str, str]:
+    """Return how much of what the fleet carries is not used, and of how much."""
+    row = next((row for row in plan.throughput if row.what == WITHIN_SLO), None)
+    if row is None or row.used_share is None or not 0 < row.used_share <= 1:
+        return "", ""
+    used = row.rate_per_s * row.used_share
+    text = f"{format_count(used)} of {format_count(row.rate_per_s)} requests/s"
+    return f", {1 - row.used_share:.0%} to spare".replace("%", " %"), text
+
+
+def _peak(plan: Plan, best: Candidate, run: Run) -> Said:
+    judgement, peak = run.judgement, plan.peak
+    spare, carried = _to_spare(plan)
+    if peak is not None:
+        state = "holds" if peak.meets else "misses"
+        at = f"busiest: {format_count(peak.rate_per_s)} requests/s, {peak.when}"
+        parts = [f"{format_share(peak.slo_attainment)} in time there", at]
+        low = [row for row in plan.windows if row.is_judged and not row.meets]
+        state = "misses" if low else state
+        spare = ""
+    else:
+        state, parts = "holds", [carried]
+    if own_targets(judgement.classes):
+        parts.insert(0, f"{sentences.classes_attained(judgement)} in time")
+    elif judgement.attainment is not None:
+        share = format_share(judgement.attainment.share)
+        of_all = " of all" if peak is not None else ""
+        asked = plan.attainment_text
+        parts.insert(0, f"{share}{of_all} in time, asked {asked}")
+    return Said(f"{state}{spare}", " · ".join(filter(None, parts)))
+
+
+@dataclass(frozen=True)
+class _Fewer:
+    """The count below the planned one, as simulated."""
+
+    probe: Probe
+    gpus: int
+
+
+def _one_fewer(best: Candidate) -> _Fewer | None:
+    if best.run is None or best.pools:
+        return None
+    count = best.run.replica_count - 1
+    found = [row for row in best.probes if row.replica_count == count]
+    return _Fewer(found[0], count * best.run.configuration.gpus) if found else None
+
+
+def _told(plan: Plan, fewer: _Fewer) -> str:
+    """Return how a count misses: by which limit, where 99 % of requests tell it."""
+    probe = fewer.probe
+    if probe.meets is not False:
+        return "is too close to the target to call"
+    over = []
+    if plan.attainment == 0.99 and not any(row.is_judged for row in probe.windows):
+        for key, limit_s in plan.slo_limits_s.items():
+            name = key.removesuffix("_s")
+            seen_s = getattr(probe, f"{name}_p99_s", 0.0)  # of tbt it is not known
+            if seen_s > limit_s:
+                over.append((seen_s / limit_s, name, seen_s, limit_s))
+    if over:
+        _, name, seen_s, limit_s = max(over)
+        seen, limit = format_duration(seen_s), format_duration(limit_s)
+        return f"misses: {name} {seen}, not {limit}"
+    return f"misses: {sentences.missed(probe)}"
+
+
+def _of_count(best: Candidate, bought: Purchase, more: int) -> CountCost | None:
+    count = (best.replica_count or 0) + more
+    return next((x for x in bought.count_costs if x.replica_count == count), None)
+
+
+def _rows(plan: Plan, best: Candidate) -> list[Way]:
+    """Return the chosen fleet, then what else there is to choose, at most six."""
+    bought, star = plan.purchase or Purchase(), _is_assumed(best)
+    usd = None if best.cost is None else best.cost.usd_per_month
+    peak = _peak(plan, best, best.run).short if best.run else ""
+    name = f"{best.gpu_count:,} × {best.gpu}" if not best.pools else str(best)
+    kind = kind_text(best.price) if best.cost else ""
+    count = f"{best.gpu_count:,}"
+    chosen = Way(", ".join(filter(None, (name, kind))), count, usd, peak, True)
+    near = [*_one_more(best, bought), *_fewer_row(plan, best, bought)]
+    others = list(_other_gpus(plan, best))
+    paid = [row._replace(gpus=count, told=peak) for row in _other_payment(bought)]
+    room = MOST_ROWS - 1
+    others = others[: max(room - len(near) - len(paid), 2)]
+    rows = [*near, *paid][: room - len(others)]
+    return [chosen._replace(is_assumed=star), *rows, *others]
+
+
+def _unit(best: Candidate) -> str:
+    return "GPU" if best.gpus_per_replica == 1 else "replica"
+
+
+def _one_more(best: Candidate, bought: Purchase) -> Iterator[Way]:
+    more = _of_count(best, bought, 1)
+    if more is not None:
+        held = "holds, also with one lost"
+        name = f"1 {_unit(best)} more"
+        yield Way(name, f"{more.gpu_count:,}", more.usd_per_month, held)
+
+
+def _fewer_row(plan: Plan, best: Candidate, bought: Purchase) -> Iterator[Way]:
+    fewer, cost = _one_fewer(best), _of_count(best, bought, -1)
+    if fewer is not None and cost is not None:
+        told = _told(plan, fewer)
+        yield Way(f"1 {_unit(best)} fewer", f"{fewer.gpus:,}", cost.usd_per_month, told)
+
+
+def _other_payment(bought: Purchase) -> Iterator[Way]:
+    """Yield the shortest commitment that is offered or assumed."""
+    way = next((way for way in bought.ways if way.break_even is not None), None)
+    if way is not None:
+        name = way.name.replace(", ", " for ")
+        yield Way(name, "", way.usd_per_month, "", is_assumed=way.is_assumed)
+
+
+def _other_gpus(plan: Plan, best: Candidate) -> Iterator[Way]:
+    """Yield the best of each other GPU type: its count, or the least that it takes."""
+    found: dict[str, Way] = {}
+    if (doubted := plan.best_estimated) is not None and doubted is not best:
+        saves = uncertain.saving(plan, doubted)
+        if saves and doubted.cost is not None:
+            name = f"{doubted.gpu_count:,} × {doubted}"
+            told = "estimated: test it before you buy"
+            usd = doubted.cost.usd_per_month
+            found["estimated"] = Way(name, f"{doubted.gpu_count:,}", usd, told)
+    by_gpu: dict[str, list[Way]] = {}
+    for row in plan.candidates:
+        if row.gpu != best.gpu and (way := _candidate_row(best, row)):
+            by_gpu.setdefault(row.gpu, []).append(way)
+    for gpu, rows in by_gpu.items():
+        known = [way for way in rows if way.usd is not None]
+        found[gpu] = min(known, key=lambda way: way.usd or 0) if known else rows[0]
+    yield from sorted(found.values(), key=lambda way: (way.usd is None, way.usd or 0))
+
+
+def _candidate_row(best: Candidate, row: Candidate) -> Way | None:
+    layout = f"{row.gpu}, {row.layout_text}"
+    if row.infeasible_reason:
+        why = row.infeasible_reason.partition(";")[0]
+        return Way(layout, "", None, shorten(why, _WIDEST_REASON, placeholder=" …"))
+    if row.run is not None:
+        told = "estimated: test it before you buy" if row.is_in_doubt else "holds"
+        usd = None if row.cost is None else row.cost.usd_per_month
+        about = " (replicas to 10 %)" if row.coarse else ""
+        return Way(layout, f"{row.gpu_count:,}", usd, f"{told}{about}")
+    if not row.least or row.status != "pruned":
+        return None
+    gpus, usd, paid = least_bill(row.least)
+    told = "not simulated: takes more GPUs"
+    if best.cost is not None and usd is not None:
+        limit = best.cost.usd_per_h / paid
+        told = f"pays only below {format_fine_usd(limit)} a GPU-hour"
+    return Way(layout, f"{gpus:,}", usd, told, is_least=True)
+
+
+def next_steps(plan: Plan) -> Iterator[Said]:
+    """Yield what to do now, the most valuable first."""
+    best = plan.best
+    if best is None or best.run is None:
+        return
+    bought = plan.purchase or Purchase()
+    nodes = () if best.cost is None else best.cost.nodes
+    paid, unused = sum(row.gpus_paid for row in nodes), idle(nodes)
+    more = bought.paid_anyway
+    if unused > _MOST_IDLE * paid:
+        many = plural(int(unused), "idle GPU")
+        if more is not None:
+            yield Said(
+                f"use the {many}: run {more.replica_count:,} replicas",
+                f"they hold {more.attained} in time for the same bill",
+            )
+        else:
+            yield Said(
+                f"look for a smaller node: {many} of {paid:,.0f} are paid",
+                f"capplan prices --gpu {best.gpu}",
+            )
+    if is_unsure(best):
+        yield test_one(best)
+    one, planned = _of_count(best, bought, 1), _of_count(best, bought, 0)
+    if one is not None and planned is not None:
+        change = one.usd_against_planned
+        usd = "" if change is None else f" for {dollars(change)} a month"
+        yield Said(f"add 1 {_unit(best)}{usd}", "then the peak holds with one lost")
+    if _is_assumed(best):
+        yield Said(f"ask for a quote: the price of {best.gpu} is assumed")
+    for way in _other_payment(bought):
+        saved = 0.0 if best.cost is None else best.cost.usd_per_month - (way.usd or 0)
+        if saved > 0:
+            star = "*" if way.is_assumed else ""
+            yield Said(f"{way.name}: saves {dollars(saved)}{star} a month")
+
+
+def _shortfall(plan: Plan) -> str:
+    """Return why nothing holds, by the candidate that comes closest."""
+    reasons = [row.infeasible_reason or row.pruned_reason for row in plan.candidates]
+    named = zip(map(str, plan.candidates), reasons, strict=True)
+    told = [f"{name}: {why}" for name, why in named if why]
+    return f"{told[0]}." if told else ""
+
+
+def _without(plan: Plan) -> Answer:
+    """Return the first screen of a plan without an answer."""
+    found: dict[str, Way] = {}
+    for row in plan.candidates:
+        why = (row.infeasible_reason or row.pruned_reason or "").partition(";")[0]
+        told = shorten(why, _WIDEST_REASON, placeholder=" …")
+        found.setdefault(row.gpu, Way(str(row), "", None, told))
+    relax = Said("relax what is missed, or name other GPUs", "--slo, --gpu, --tp")
+    if plan.interrupted:
+        relax = Said("let it run to its end")
+    return Answer(
+        Said("nothing"),
+        Said(""),
+        Said("misses", "with any number of replicas"),
+        Said(""),
+        relax,
+        ways(list(found.values())[:MOST_ROWS], "what misses", "why"),
+    )
