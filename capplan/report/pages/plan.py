@@ -15,6 +15,7 @@ from capplan.planning.money.cost import (
 from capplan.planning.plan.purchase import Purchase
 from capplan.planning.plan.result import Plan
 from capplan.report import drafts, sentences, uncertain, window_sentences
+from capplan.report.charts.day import day_figure
 from capplan.report.charts.plan import figures
 from capplan.report.columns import (
     format_fine_usd,
@@ -99,6 +100,7 @@ def plan_page(plan: Plan) -> Page:
         plan_subject(plan),
         answer=plan_answer(plan),
         lead=plan_lead(plan),
+        chart=day_figure(plan),
         warnings=plan.warnings,
         is_failure=best is None,
         sections=[
