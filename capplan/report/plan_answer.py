@@ -97,7 +97,8 @@ def plan_lead(plan: Plan) -> str:
     asked = plan.asked_by or f"{format_count(plan.rate_per_s)} requests a second"
     attained = best.run.judgement.attainment
     share = "" if attained is None else f"{format_share(attained.share)} of requests"
-    text = f"They serve {asked}. {share} are answered in time ({plan.slo_text})"
+    they = "It serves" if best.gpu_count == 1 else "They serve"
+    text = f"{they} {asked}. {share} are answered in time ({plan.slo_text})"
     text += f"; you asked for {plan.attainment_text}."
     fewer = _one_fewer(best)
     if fewer is not None:

@@ -39,9 +39,11 @@ class Charts:
     """The charts of a result, drawn as in its report."""
 
     def __init__(self, page: Page) -> None:
-        figures = [figure for part in page.sections for figure in part.drawn]
+        drawn = [figure for part in page.sections for figure in part.drawn]
+        figures = [*filter(None, [page.chart]), *drawn]
         section = Section("", figures=lambda: figures)
-        self._page = replace(page, sections=[section], tiles=(), warnings=(), lead="")
+        bare = replace(page, answer=None, chart=None, panel="", tiles=(), warnings=())
+        self._page = replace(bare, sections=[section], lead="")
         self.count = len(figures)
 
     def __repr__(self) -> str:
@@ -72,16 +74,13 @@ class Pages:
     def text(self, result: Shown) -> str:
         """Return headline, lead and tiles, or else the first facts and rows."""
         page = page_of(result)
-        tiles = "; ".join(
-            f"{tile.label}: {tile.text}{f' ({tile.small})' if tile.small else ''}"
-            for tile in page.tiles
-        )
+        told = "; ".join(_answers(page))
         count = len(dict.fromkeys(page.warnings))
         noted = f"{plural(count, 'warning')}: see .warnings." if count else ""
         about = f", {page.about}" if page.about else ""
         lead = f"{page.lead.removesuffix('.')}." if page.lead else ""
-        told = tiles if lead else "; ".join(_answers(page))
-        parts = [f"{page.headline}{about}.", lead, told and f"{told}.", noted]
+        headline = page.headline.removesuffix(".")
+        parts = [f"{headline}{about}.", lead, told and f"{told}.", noted]
         return " ".join(filter(None, parts))
 
     def html(self, result: Shown) -> str:
@@ -135,7 +134,14 @@ class Pages:
 
 
 def _answers(page: Page) -> list[str]:
-    """Return the first facts of a page without a lead, and rows of its main table."""
+    """Return what a page answers: labels, tiles, or its first facts and rows."""
+    if page.answer is not None:
+        return [f"{label}: {said.text}" for label, said in page.answer.said if said[0]]
+    if page.lead:
+        return [
+            f"{tile.label}: {tile.text}{f' ({tile.small})' if tile.small else ''}"
+            for tile in page.tiles
+        ]
     facts = [fact for part in page.sections for fact in part.known_facts]
     told = [f"{label}: {text}" if label else text for label, text in facts[:_FACTS]]
     tables = [table for part in page.sections for table in part.full_tables]

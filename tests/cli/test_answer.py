@@ -134,7 +134,7 @@ def test_quiet_keeps_errors_and_warnings(run, tmp_path):
 
 
 def test_the_formats_are_those_of_the_help():
-    assert FORMATS == ("json", "md", "csv")
+    assert FORMATS == ("json", "md", "csv", "title")
 
 
 def test_a_verified_and_a_refused_plan_are_documents_too(run, tmp_path):

@@ -49,7 +49,7 @@ def test_plan_writes_its_files_and_prints_the_answer(trace, tmp_path, capsys):
     document = json.loads((out / "plan.json").read_text())
     best = document["best"]
     assert code == 0
-    assert shown.startswith(f"{best['gpu_count']} GPU")
+    assert shown.startswith(f"Rent {best['gpu_count']} H100-SXM GPU")
     assert sorted(p.name for p in out.iterdir()) == [
         "bills.csv",
         "counts.csv",
@@ -81,7 +81,7 @@ def test_an_slo_below_the_unbatched_latency_is_an_answer_and_exit_3(
 
     document = json.loads((out / "plan.json").read_text())
     assert code == 3
-    assert capsys.readouterr().out.startswith("Infeasible")
+    assert capsys.readouterr().out.startswith("No GPU named here holds tpot ≤ 5 ms.")
     assert document["status"] == "infeasible"
     assert "TPOT" in document["infeasible_reason"]
 

@@ -38,10 +38,10 @@ def test_plan_shows_its_steps_then_the_result_in_bold_green(run, tmp_path):
 
     assert code == 0, shown
     assert "⠋" in shown  # a spinner, with the step beside it
-    assert "\x1b[1;32m1 GPU = 1 replica × 1 (TP 1)" in screen
-    assert "attained by  100 % of requests" in shown
-    assert "= $2.50" in shown
-    assert "written: " in shown
+    assert "\x1b[1;32mRent 1 H100-SXM GPU for $1,825 a month." in screen
+    assert "100 % in time, asked 99 %" in shown
+    assert "at $2.50 a GPU-hour" in shown
+    assert "written to " in shown
     assert (tmp_path / "report.html").exists()
 
 
@@ -49,7 +49,7 @@ def test_an_infeasible_plan_is_bold_red_and_exit_3(run):
     code, screen, shown = run(f"plan {SMALL} --rate 20 {SERVED} {COST} --slo tpot=5ms")
 
     assert code == 3, shown
-    assert "\x1b[1;31mInfeasible" in screen
+    assert "\x1b[1;31mNo GPU named here holds tpot ≤ 5 ms." in screen
 
 
 def test_simulate_shows_requests_and_their_rate_while_it_runs(run, monkeypatch):

@@ -15,7 +15,7 @@ def headings(text):
 def test_it_reads_from_the_answer_to_the_candidates(plan):
     text = markdown(brief_page(plan))
 
-    assert text.startswith("# 3 GPUs = 3 replicas × 1 (TP 1)")
+    assert text.startswith("# Rent 3 H100-SXM GPUs for $5,453 a month.")
     assert headings(text) == [
         "Cost",
         "Nodes, months and commitments",
@@ -41,8 +41,8 @@ def test_it_is_shorter_than_the_report_and_keeps_its_warnings(plan):
 def test_a_plan_without_an_answer_says_why_each_candidate_fails(infeasible):
     text = markdown(brief_page(infeasible))
 
-    assert text.startswith("# Infeasible")
-    assert "TPOT ≤ 1 ms" in text
+    assert text.startswith("# No GPU named here holds ttft ≤ 1 s, tpot ≤ 1 ms.")
+    assert "TPOT takes 7.03 ms at least, not 1 ms" in text
     assert "Cost" not in headings(text)
 
 

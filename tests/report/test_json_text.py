@@ -71,7 +71,7 @@ def test_an_infeasible_plan_says_why(infeasible):
 
     assert document["status"] == "infeasible"
     assert document["best"] is None
-    assert "TPOT ≤ 1 ms is met by 0.0% of requests" in document["infeasible_reason"]
+    assert "TPOT takes 7.03 ms at least, not 1 ms" in document["infeasible_reason"]
 
 
 def test_months_and_years_are_hours_of_the_hourly_price(plan):

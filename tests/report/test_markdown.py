@@ -21,7 +21,7 @@ def page_of(text):
 def test_the_answer_is_the_title_and_tables_have_as_many_cells_in_each_row(plan):
     lines = markdown(plan_page(plan)).splitlines()
 
-    assert lines[0] == "# 3 GPUs = 3 replicas × 1 (TP 1)"
+    assert lines[0] == "# Rent 3 H100-SXM GPUs for $5,453 a month."
     at = next(k for k, line in enumerate(lines) if line.startswith("| GPU | TP |"))
     cells = [line.count("|") for line in lines[at : at + 6]]
     assert cells == [cells[0]] * 6

@@ -159,7 +159,7 @@ def test_the_count_is_told_with_its_range_over_real_engines(plan):
     low, high = plan.best.replica_count_range
     assert low < high
 
-    (tile,) = [tile for tile in plan_page(plan).tiles if tile.label == "Replicas"]
+    said = plan_page(plan).answer.sure
 
-    assert tile.text == f"{plan.best.replica_count}"
-    assert tile.small.startswith(f"{low} to {high} ")
+    assert said.short == f"checked: {low} to {high} GPUs"
+    assert said.more.startswith("$5,453 to $7,271 a month for 80 % of ")

@@ -52,10 +52,10 @@ def test_repr_of_a_plan_is_a_paragraph_with_the_answer(plan):
 
     assert len(text) < 1000
     assert "\n" not in text
-    assert text.startswith("1 GPU = 1 replica × 1 (TP 1), Llama-3.1-8B on H100-SXM. ")
-    assert "at $1,825 a month" in text
-    assert "within ttft ≤ 1 s, tpot ≤ 30 ms" in text
-    assert "Lower bound: 1 GPU (proven minimal)" in text
+    assert text.startswith("Rent 1 H100-SXM GPU for $1,825 a month, Llama-3.1-8B · ")
+    assert "cost: $1,825 a month · $21,900 a year" in text
+    assert "ttft ≤ 1 s, tpot ≤ 30 ms for 99 %" in text
+    assert "peak: holds" in text
 
 
 def test_repr_of_a_candidate_and_of_its_run_is_a_line(plan):
@@ -67,7 +67,7 @@ def test_repr_of_a_candidate_and_of_its_run_is_a_line(plan):
 def test_a_notebook_shows_the_answer_and_its_table_escaped_and_without_a_style(plan):
     shown = plan._repr_html_()
 
-    assert "<b>1 GPU = 1 replica" in shown
+    assert "<b>Rent 1 H100-SXM GPU for $1,825 a month.</b>" in shown
     assert "<th>attainment</th>" in shown
     assert "<style" not in shown
     assert "<script" not in shown
@@ -240,4 +240,4 @@ def test_an_infeasible_plan_prints_why():
         )
     )
 
-    assert text.startswith("Infeasible, Llama-3.1-8B. No configuration is known")
+    assert text.startswith("No GPU named here holds tpot ≤ 5 ms, Llama-3.1-8B · ")

@@ -34,11 +34,9 @@ def page_of(*sections, **more):
 def test_the_answer_stands_first_and_the_warnings_last(plan):
     lines = printed(plan).splitlines()
 
-    assert lines[0] == "3 GPUs = 3 replicas × 1 (TP 1)   Llama-3.1-8B on H100-SXM"
-    assert lines[1].startswith(
-        "3 H100-SXM GPUs, at $5,453 a month (real engines needed 3 to 4 replicas: "
-        "$5,453 to $7,271)"
-    )
+    assert lines[0] == "Rent 3 H100-SXM GPUs for $5,453 a month."
+    assert lines[1].startswith("Llama-3.1-8B · 75 requests/s, ")
+    assert lines[2].startswith("They serve 75 requests a second. ")
     assert lines.index("") < min(
         k for k, line in enumerate(lines) if line.startswith("warning: ")
     )

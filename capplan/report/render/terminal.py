@@ -143,7 +143,8 @@ def _print_instead(table: Table, out: Console) -> None:
 
 def print_page(page: Page, out: Console) -> None:
     """Print the headline, the sections that are no details, and the warnings."""
-    about = f"   {page.about}" if page.about else ""
+    gap = "   " if page.answer is None else "\n"
+    about = f"{gap}{page.about}" if page.about else ""
     out.print(Text(page.headline, style=_colour(page)) + Text(about, style="bold"))
     if page.lead:
         out.print(Text(page.lead))
