@@ -11,12 +11,13 @@ from capplan.cli.notices import announce_compilation
 from capplan.cli.options import with_settings
 from capplan.cli.outputs import say
 from capplan.planning.settings.plan import PlanSettings
+from capplan.report.provenance import VERIFIED
 from capplan.setting_values import file_settings
 
 REFUSED = 1
 
 
-_NAMES = ("plan.json", "autoscale.json", "budget.json")
+_NAMES = tuple(f"{name}.json" for name in VERIFIED)
 _FILES = {*file_settings(PlanSettings)} - {"out", "scheduler"}
 """Settings whose files the user may name in place of those that a plan names."""
 

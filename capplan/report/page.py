@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
 
+from capplan.report.alike import merged
 from capplan.report.columns import Column, format_list, tabled
 
 FILES, TERMINAL = "files", "terminal"
@@ -40,6 +41,21 @@ class Figure(NamedTuple):
     svg: str
     legend: tuple[tuple[str, str], ...] = ()
     caption: str = ""
+
+
+STATES = {"holds": "good", "misses": "warn", "estimated": "warn"}
+"""How a text stands out by its first word."""
+
+
+def state(text: str) -> str:
+    """Return whether a text is good news or a warning; empty where it is neither.
+
+    Examples
+    --------
+    >>> state("holds: 3 % to spare"), state("checked: 5 to 10 GPUs")
+    ('good', '')
+    """
+    return STATES.get(text.split(" ")[0].rstrip(",:"), "")
 
 
 class Said(NamedTuple):
@@ -81,7 +97,17 @@ class Table:
         return [column for column in tabled(self.columns) if column.name]
 
 
-LABELS = ("buy", "cost", "peak", "sure", "next")
+LABELS: Mapping[str, str] = {
+    "buy": "Buy",
+    "cost": "Cost",
+    "peak": "Does the peak hold?",
+    "sure": "How sure?",
+    "next": "Do next",
+}
+"""Labels of the first screen, and what files call them."""
+
+MARKS = {"*": "* assumed", "≥": "≥ at least, not simulated"}
+"""What signs mean: told where they are used."""
 
 
 class Answer(NamedTuple):
@@ -99,6 +125,15 @@ class Answer(NamedTuple):
     def said(self) -> list[tuple[str, Said]]:
         """Labels with what they say."""
         return [(name, getattr(self, name)) for name in LABELS]
+
+    @property
+    def marks(self) -> list[str]:
+        """What the signs mean that it uses."""
+        texts = [said.text for _, said in self.said]
+        if self.instead is not None:
+            rows, columns = self.instead.rows, self.instead.shown
+            texts += [column.text(row) for row in rows for column in columns]
+        return [told for mark, told in MARKS.items() if mark in " ".join(texts)]
 
 
 @dataclass(frozen=True)
@@ -151,6 +186,7 @@ class Page:
     sections: Sequence[Section]
     values: Callable[[], Mapping[str, Any]]  # of the JSON
     csv: Mapping[str, Table] = field(default_factory=dict)  # by file name
+    prices: str = ""  # of which day they are: "prices of 7 October 2026"
     answer: Answer | None = None  # the first screen
     chart: Figure | None = None  # its finding as title; under the tiles
     panel: str = ""  # HTML that a reader sets, as Markup; under the other ways
@@ -159,6 +195,12 @@ class Page:
     warnings: Sequence[str] = ()
     is_failure: bool = False
     is_alone: bool = False  # no files are written beside it
+
+    @property
+    def to_check(self) -> list[str]:
+        """Notes and warnings, each once: what to check before anybody signs."""
+        notes = () if self.answer is None else self.answer.notes
+        return list(dict.fromkeys([*notes, *merged(self.warnings)]))
 
     @property
     def files(self) -> str:

@@ -1,11 +1,16 @@
-"""What made a report: the version, the day and the command line."""
+"""What made a report, and makes it again: version, day and command line."""
 
 import shlex
 from collections.abc import Sequence
 from contextvars import ContextVar
+from pathlib import Path
 
+from capplan.report.page import Page
 from capplan.shipped import own_version
 from capplan.today import current_day
+
+VERIFIED = ("plan", "autoscale", "budget")
+"""Pages whose JSON ``capplan verify`` takes."""
 
 _arguments: ContextVar[tuple[str, ...]] = ContextVar("arguments", default=())
 
@@ -15,9 +20,22 @@ def note_arguments(arguments: Sequence[str]) -> None:
     _arguments.set(tuple(arguments))
 
 
+def command_line() -> str:
+    """Return the command line; empty from Python."""
+    words = _arguments.get()
+    return shlex.join(("capplan", *words)) if words else ""
+
+
 def made_by() -> str:
     """Return version, day and command line; from Python, without one."""
-    words = [f"capplan {own_version()}", current_day().isoformat()]
-    if _arguments.get():
-        words.append(shlex.join(("capplan", *_arguments.get())))
-    return " · ".join(words)
+    words = [f"capplan {own_version()}", current_day().isoformat(), command_line()]
+    return " · ".join(filter(None, words))
+
+
+def repeated(page: Page, folder: str | Path = "") -> str:
+    """Return the commands that make a page again and verify its file in a folder."""
+    lines = [command_line()]
+    if page.name in VERIFIED and not page.is_failure and not page.is_alone:
+        file = shlex.quote(str(Path(folder, f"{page.name}.json")))
+        lines.append(f"capplan verify {file}")
+    return "\n".join(filter(None, lines))

@@ -170,8 +170,12 @@ def test_the_command_line_is_told_where_there_is_one(plan):
 
 
 def test_a_template_that_names_what_a_page_lacks_is_an_error(plan):
-    with pytest.raises(UndefinedError):
-        html(SimpleNamespace(warnings=()))
+    page = SimpleNamespace(
+        name="own", sections=(), to_check=(), answer=None, is_failure=True
+    )
+
+    with pytest.raises(UndefinedError, match="headline"):
+        html(page)
 
 
 def test_charts_have_no_coordinate_that_is_not_a_number(plan, best):

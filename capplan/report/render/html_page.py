@@ -1,16 +1,25 @@
 """A page as one HTML file that opens offline and prints; every text is escaped."""
 
+import math
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from capplan.report.alike import merged
-from capplan.report.page import Page
-from capplan.report.provenance import made_by
+from capplan.report.page import LABELS, TOPICS, Page, Section, state
+from capplan.report.provenance import made_by, repeated
+from capplan.shipped import own_version
+from capplan.today import current_day
+
+_LINE = 100
+"""Letters of a line of the second sheet of paper."""
+_LINES = 26
+"""Lines of it for why, what to check and the commands; the rest is folded."""
+_MOST_FACTS, _MOST_CHECKS = 6, 6
 
 
-def html(page: Page) -> str:
-    """Return a page as a self-contained HTML file."""
+def html(page: Page, folder: str | Path = "") -> str:
+    """Return a page as a self-contained HTML file, which will lie in a folder."""
     # Imported here: only commands that write a page wait for it.
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -21,10 +30,59 @@ def html(page: Page) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    templates.filters["breaking"] = _breaking
+    templates.filters |= {"breaking": _breaking, "state": state}
+    day = current_day()
     return templates.get_template("page.html.j2").render(
-        page=page, warnings=merged(page.warnings), made_by=made_by()
+        page=page,
+        labels=LABELS,
+        version=f"capplan {own_version()}",
+        day=f"{day.day} {day:%B %Y}",
+        made_by=made_by(),
+        topics=_by_topic(page),
+        **_second_sheet(page, folder),
     )
+
+
+def _by_topic(page: Page) -> list[tuple[str, list[Section]]]:
+    """Return the sections to show with their topics, in the order of these."""
+    shown = [part for part in page.sections if part.is_shown]
+    if page.answer is None:
+        return [("", shown)]
+    topics = {**TOPICS, "": "more"}
+    found = ((topics[name], name) for name in topics)
+    rows = [(text, [x for x in shown if x.topic == name]) for text, name in found]
+    return [row for row in rows if row[1]]
+
+
+def _second_sheet(page: Page, folder: str | Path) -> dict[str, Any]:
+    """Return why, what to check and the commands, as much as a sheet of paper holds."""
+    parts = [x for x in page.sections if x.topic == "count" and x.known_facts]
+    commands = repeated(page, folder)
+    left = _LINES - sum(_lines(line) for line in commands.splitlines())
+    checks = _fitting(page.to_check[:_MOST_CHECKS], left // 2)
+    left -= sum(map(_lines, checks))
+    facts = [fact for part in parts for fact in part.known_facts]
+    count = len(_fitting([text for _, text in facts[:_MOST_FACTS]], left))
+    return {
+        "why": parts[0].heading if parts else "",
+        "facts": facts[:count],
+        "checks": checks,
+        "commands": commands,
+    }
+
+
+def _lines(text: str) -> int:
+    return math.ceil(len(text) / _LINE)
+
+
+def _fitting(texts: Sequence[str], lines: int) -> Sequence[str]:
+    """Return the first texts that fit in as many lines, one at least."""
+    used = 0
+    for count, text in enumerate(texts):
+        used += _lines(text)
+        if used > lines:
+            return texts[: max(count, 1)]
+    return texts
 
 
 def _breaking(text: Any) -> Any:

@@ -12,7 +12,7 @@ from rich.text import Text
 from capplan.report.alike import merged
 from capplan.report.columns import Column
 from capplan.report.console import console
-from capplan.report.page import FILES, Answer, Fact, Page, Section, Table
+from capplan.report.page import FILES, Answer, Fact, Page, Section, Table, state
 
 _WIDEST = 1000
 """Columns of the terminal that a table may take."""
@@ -26,9 +26,7 @@ MOST_ROWS = 6
 """Other ways that the first screen shows."""
 ALL = "all"
 """Names all topics."""
-MARKS = {"*": "* assumed", "≥": "≥ at least, not simulated"}
-"""What signs mean: told where they are used."""
-_STATES = {"holds": "green", "misses": "yellow", "estimated": "yellow"}
+_COLOURS = {"good": "green", "warn": "yellow", "": ""}
 _STYLES = {"best": "bold", "fail": "dim", "": ""}
 
 
@@ -66,21 +64,19 @@ def print_answer(page: Page, answer: Answer, out: Console) -> None:
     grid.add_column()
     for label, said in answer.said:
         if said.text:
-            style = _STATES.get(said.short.split(" ")[0].rstrip(",:"), "")
+            style = _COLOURS[state(said.short)]
             more = said.text[len(said.short) :]
             grid.add_row(label, Text(said.short, style) + Text(more))
     _print_indented(grid, out)
     if answer.instead is not None:
         _print_instead(answer.instead, out)
-    notes = [*answer.notes, *merged(page.warnings)]
-    if notes:
+    if notes := page.to_check:
         more = f" (+{len(notes) - 1} more: --explain assumptions)" if notes[1:] else ""
         grid = Grid.grid(padding=(0, 3, 0, 0))
         grid.add_row(Text("note", style="dim"), Text(f"{notes[0]}{more}"))
         _print_indented(grid, out)
     out.print()
-    marks = [told for mark, told in MARKS.items() if mark in _texts(answer)]
-    out.print(Text("   ".join([*marks, "--explain: why, and how"]), style="dim"))
+    out.print(Text("   ".join([*answer.marks, "--explain: why, and how"]), style="dim"))
 
 
 def _print_topic(page: Page, topic: str, out: Console) -> None:
@@ -97,15 +93,6 @@ def _print_topic(page: Page, topic: str, out: Console) -> None:
 
 def _colour(page: Page) -> str:
     return "bold red" if page.is_failure else "bold green"
-
-
-def _texts(answer: Answer) -> str:
-    """Return all that the first screen shows of an answer."""
-    texts = [said.text for _, said in answer.said]
-    if answer.instead is not None:
-        rows, columns = answer.instead.rows, answer.instead.shown
-        texts += [column.text(row) for row in rows for column in columns]
-    return " ".join(texts)
 
 
 def _width(out: Console) -> int:

@@ -27,7 +27,7 @@ def write_page(
     """
     texts: dict[str, str | bytes] = {f"{page.name}.json": json_text(page.values())}
     texts |= {name: table_csv(table) for name, table in page.csv.items()}
-    texts |= {"report.html": html(page), "report.md": markdown(page), **also}
+    texts |= {"report.html": html(page, folder), "report.md": markdown(page), **also}
     written = write_texts({name: text for name, text in texts.items() if text}, folder)
     for name in (name for name, text in texts.items() if not text):
         Path(folder, name).unlink(missing_ok=True)

@@ -1,0 +1,62 @@
+"""A page with a first screen, made by hand."""
+
+from dataclasses import replace
+
+from markupsafe import Markup
+
+from capplan.report.columns import column
+from capplan.report.page import Answer, Figure, Page, Said, Section, Table
+
+WAYS = Table(
+    [
+        column("", "instead", justify="left", path="0"),
+        column("", "GPUs", path="1", leaves=2),
+        column("", "a month", path="2"),
+        column("", "change", path="3", leaves=1),
+        column("", "peak", justify="left", path="4"),
+    ],
+    [
+        ("6 × B200-SXM", "6", "$29,740", "–", "holds, 3 % to spare", "best"),
+        ("1 GPU fewer", "5", "$24,784", "−$4,957", "misses: tpot 36 ms, not 30", ""),
+        ("H100-SXM", "≥14", "≥$71,890", "≥+$42,150", "pays below $2.55", "fail"),
+    ],
+    style=lambda row: row[5],
+)
+ANSWER = Answer(
+    Said("6 × B200-SXM", "6 replicas × 1 GPU, on demand at $6.79 a GPU-hour"),
+    Said("$29,740 a month", "$356,882 a year"),
+    Said("holds, 3 % to spare", "99.51 % in time, asked 99 %"),
+    Said("estimated: 5 to 10 GPUs", "$24,784 to $49,567 a month"),
+    Said("test one B200 for an hour", "about $7"),
+    WAYS,
+    ["ask for a quote for a year"],
+)
+PAGE = Page(
+    "plan",
+    "Rent 6 B200-SXM GPUs for $29,740 a month.",
+    "gpt-oss-120b · 300 requests/s",
+    [
+        Section("Assumed", facts=[("hours", "a typical week")], topic="assumptions"),
+        Section("Why 6 and not 5", facts=[("five", "miss")], topic="count"),
+        Section("Start it with", command="vllm serve x", topic="run", is_folded=True),
+        Section("Odds", notes=["and ends"]),
+    ],
+    dict,
+    prices="prices of 7 October 2026",
+    lead="They serve the daily peak.",
+    answer=ANSWER,
+    chart=Figure("6 GPUs carry the day", Markup("<svg></svg>"), caption="of a week"),
+    panel=Markup("<form>set</form>"),
+    warnings=("contexts are long",),
+)
+
+
+def crowded() -> Page:
+    """Return the page with more of everything than two sheets of paper hold."""
+    long = "what is said of it takes more than one line of a sheet of paper " * 3
+    facts = [(f"fact {k}", long) for k in range(30)]
+    return replace(
+        PAGE,
+        sections=[replace(PAGE.sections[1], facts=facts), *PAGE.sections],
+        warnings=[f"{'abcdefghijklmnopqrst'[k]} {long}" for k in range(20)],
+    )
