@@ -33,9 +33,12 @@ def made_by() -> str:
 
 
 def repeated(page: Page, folder: str | Path = "") -> str:
-    """Return the commands that make a page again and verify its file in a folder."""
+    """Return the commands that make a page again and verify its file in a folder.
+
+    From Python only the latter, of the file beside the page.
+    """
     lines = [command_line()]
     if page.name in VERIFIED and not page.is_failure and not page.is_alone:
-        file = shlex.quote(str(Path(folder, f"{page.name}.json")))
-        lines.append(f"capplan verify {file}")
+        file = Path(folder if lines[0] else "", f"{page.name}.json")
+        lines.append(f"capplan verify {shlex.quote(str(file))}")
     return "\n".join(filter(None, lines))

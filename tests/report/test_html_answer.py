@@ -92,9 +92,8 @@ def test_what_two_sheets_do_not_hold_is_in_the_rest_whole():
     assert rest.count("<li>") >= 20
 
 
-def test_without_a_command_line_only_the_file_is_verified_and_alone_nothing():
-    assert "<pre" in body(PAGE).partition("<details")[0]
-    assert "capplan verify out/plan.json</pre>" in body(PAGE)
+def test_from_python_the_file_beside_the_page_is_verified_and_alone_nothing():
+    assert ">capplan verify plan.json</pre>" in body(PAGE)
     assert "Repeat it" not in body(replace(PAGE, is_alone=True))
     assert "Repeat it" not in body(replace(PAGE, name="capacity"))
 

@@ -16,6 +16,7 @@ from capplan.planning.plan.result import Assumption
 from capplan.report.page import Figure
 from capplan.report.pages.candidates import COLUMNS
 from capplan.report.pages.plan import plan_page
+from capplan.report.pages.run import run_page
 from capplan.report.provenance import note_arguments
 from capplan.report.render.html_page import _breaking, html
 from capplan.today import current_day
@@ -73,13 +74,14 @@ def test_the_page_fetches_nothing_and_runs_nothing(plan):
 def test_the_command_to_copy_is_a_block_of_one_line(plan):
     page = plan_html(plan)
 
-    (block,) = re.findall(r'<pre class="command"[^>]*>(.*?)</pre>', page, re.DOTALL)
-    assert block == plan.best.launch.line
+    blocks = re.findall(r'<pre class="command"[^>]*>(.*?)</pre>', page, re.DOTALL)
+    assert blocks == ["capplan verify plan.json", plan.best.launch.line]
 
 
 def test_classes_stand_in_the_page_with_their_own_targets(classed):
     page = plan_html(classed)
 
+    assert "<small>each of 2 classes in time" in page
     assert ">Classes</h2>" in page
     for cell in ("asked", "attained", "95 % interval", "p99 TTFT", "limits"):
         assert page.count(f'data-label="{cell}"') >= 2
@@ -150,12 +152,13 @@ def test_headings_are_linked_from_the_top(plan):
     assert links == headings
 
 
-def test_assumptions_are_folded_and_the_version_and_day_are_told(plan):
-    page = html(plan_page(plan))
+def test_details_are_folded_and_the_version_and_day_are_told(run):
+    own = run_page(run)
+    page = html(replace(own, sections=[replace(own.sections[0], is_folded=True)]))
 
     folded = page[page.index("<details>") : page.index("</details>")]
 
-    assert "<table" in folded
+    assert "<dl" in folded
     assert f"capplan {version('capplan')} · {current_day().isoformat()}" in page
 
 
