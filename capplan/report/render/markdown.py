@@ -1,24 +1,63 @@
 """A page as Markdown, to paste into a review or a document; without charts."""
 
 import re
+from collections.abc import Iterable, Sequence
 
-from capplan.report.alike import merged
-from capplan.report.page import TERMINAL, Page, Section, Table
+from capplan.report.page import LABELS, TERMINAL, Answer, Page, Section, Table
+from capplan.report.provenance import repeated
+
+_MOST_CHECKS = 6
+"""What to check before anybody signs, on one page."""
 
 
 def markdown(page: Page) -> str:
     """Return a page as Markdown; no text of it is taken as markup."""
-    lines = [f"# {_plain(page.headline)}", ""]
-    lines += [_plain(text) + "\n" for text in (page.about, page.lead) if text]
+    lines = [_plain(text) + "\n" for text in (page.about, page.lead) if text]
+    if page.answer is not None:
+        lines += [*_answer(page.answer), *_checks(page.to_check)]
     for tile in page.tiles:
         small = f" ({_plain(tile.small)})" if tile.small else ""
         lines.append(f"- **{_plain(tile.label)}**: {_plain(tile.text)}{small}")
-    lines += [f"> {_plain(text)}\n>" for text in merged(page.warnings)]
+    if page.answer is None:
+        lines += [f"> {_plain(text)}\n>" for text in page.to_check]
     for section in page.sections:
         lines += [] if section.only == TERMINAL else _section(section)
+    if page.answer is not None:
+        lines += _section(Section("Repeat it", command=repeated(page)))
     if page.files:
         lines += ["", f"The same numbers are in {page.files}."]
-    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)) + "\n"
+    return _joined(page, lines)
+
+
+def brief(page: Page) -> str:
+    """Return the first screen of a page, for a pull request or a wiki."""
+    lines = [_plain(page.about) + "\n"] if page.about else []
+    if page.answer is not None:
+        lines += _answer(page.answer)
+    lines += _checks(page.to_check[:_MOST_CHECKS])
+    if page.to_check[_MOST_CHECKS:]:
+        left = len(page.to_check) - _MOST_CHECKS
+        lines.append(f"{left:,} more are in report.md.")
+    return _joined(page, lines + _section(Section("Repeat it", command=repeated(page))))
+
+
+def _joined(page: Page, lines: Iterable[str]) -> str:
+    text = "\n".join([f"# {_plain(page.headline)}", "", *lines])
+    return re.sub(r"\n{3,}", "\n\n", text) + "\n"
+
+
+def _answer(answer: Answer) -> list[str]:
+    """Return the labels, and the other ways with what their signs mean."""
+    rows = [(LABELS[name], said.text) for name, said in answer.said if said.text]
+    lines = [f"- **{label}** {_plain(text)}" for label, text in rows]
+    if answer.instead is not None:
+        lines += ["", *_table(answer.instead)]
+    return [*lines, _plain(" · ".join(answer.marks)), ""]
+
+
+def _checks(texts: Sequence[str]) -> list[str]:
+    lines = [f"- {_plain(text)}" for text in texts]
+    return ["", "## Before you sign", "", *lines, ""] if lines else []
 
 
 def _section(section: Section) -> list[str]:

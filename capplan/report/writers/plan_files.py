@@ -5,13 +5,13 @@ from capplan.planning.plan.result import Plan
 
 def plan_files(plan: Plan, *, xlsx: bool = False) -> dict[str, str | bytes]:
     """Return them by name; empty where the plan has no such file."""
-    from capplan.report.pages.brief import brief_page
-    from capplan.report.render.markdown import markdown
+    from capplan.report.pages.plan import plan_page
+    from capplan.report.render.markdown import brief
     from capplan.report.workbook.plan_book import plan_workbook
     from capplan.report.writers.focus import focus_csv, plan_charges
 
     return {
-        "plan.md": markdown(brief_page(plan)),
+        "plan.md": brief(plan_page(plan)),
         "plan.focus.csv": focus_csv(plan_charges(plan)),
         "plan.xlsx": plan_workbook(plan) if xlsx else b"",
     }
