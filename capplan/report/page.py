@@ -70,6 +70,55 @@ class Said(NamedTuple):
         return " · ".join(filter(None, self))
 
 
+class Choice(NamedTuple):
+    """A setting of a panel: one of several values, all simulated."""
+
+    label: str
+    options: Sequence[str]  # the first is chosen
+
+
+class Fixed(NamedTuple):
+    """A setting of a panel that stays: another value would need a simulation."""
+
+    label: str
+    text: str  # its value
+    command: str  # that simulates others
+
+
+class Cell(NamedTuple):
+    """What a combination of choices comes to, in the currency that is shown."""
+
+    usd: Sequence[Sequence[float]]  # by month and price, as planned; none: no bill
+    note: str
+    is_hourly: bool = False  # paid by the hour: fewer hours a day cost less
+
+
+class Panel(NamedTuple):
+    """The bill as a reader sets prices, and chooses among what was simulated."""
+
+    symbol: str  # of the currency
+    cells: Sequence[Cell]  # of all combinations of choices, the last changes fastest
+    prices: Sequence[tuple[str, float]]  # label and value as planned
+    choices: Sequence[Choice] = ()
+    fixed: Sequence[Fixed] = ()
+    discount_of: str = ""  # empty: the prices are no prices of a GPU-hour
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """What its script reads."""
+        return {
+            "symbol": self.symbol,
+            "cells": [cell._asdict() for cell in self.cells],
+            "prices": [value for _, value in self.prices],
+            "options": [len(choice.options) for choice in self.choices],
+        }
+
+    @property
+    def planned(self) -> list[float]:
+        """What it shows before anything is set: the bill of each month."""
+        return [sum(month) for month in self.cells[0].usd]
+
+
 def no_style(row: Any) -> str:
     """Return that a row stands out in no way."""
     return ""
@@ -189,7 +238,7 @@ class Page:
     prices: str = ""  # of which day they are: "prices of 7 October 2026"
     answer: Answer | None = None  # the first screen
     chart: Figure | None = None  # its finding as title; under the tiles
-    panel: str = ""  # HTML that a reader sets, as Markup; under the other ways
+    panel: Panel | None = None  # of the bill, that a reader sets; under the other ways
     lead: str = ""  # the answer in a sentence
     tiles: Sequence[Tile] = ()
     warnings: Sequence[str] = ()

@@ -42,7 +42,7 @@ class Charts:
         drawn = [figure for part in page.sections for figure in part.drawn]
         figures = [*filter(None, [page.chart]), *drawn]
         section = Section("", figures=lambda: figures)
-        bare = replace(page, answer=None, chart=None, panel="", tiles=(), warnings=())
+        bare = replace(page, answer=None, chart=None, panel=None, tiles=(), warnings=())
         self._page = replace(bare, sections=[section], lead="")
         self.count = len(figures)
 

@@ -131,6 +131,7 @@ class ScenarioRow:
     is_estimated: bool = False  # replicas or a price of it are
     configuration: Configuration | None = None  # that it chose; None where infeasible
     infeasible_reason: str = ""
+    usd_by_month: tuple[float, ...] = ()  # none where infeasible [$]
 
 
 @dataclass(frozen=True)

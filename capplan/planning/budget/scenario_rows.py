@@ -74,4 +74,5 @@ def _row(name: str, changed: Scenario, budget: Budget) -> ScenarioRow:
         usd_owed_after=budget.usd_owed_after,
         is_estimated=any(m.is_estimated or m.is_doubtful for m in budget.months),
         configuration=budget.configuration,
+        usd_by_month=tuple(month.bill.usd for month in budget.months),
     )

@@ -26,6 +26,7 @@ from capplan.report.pages.budget_columns import (
     starred_usd,
 )
 from capplan.report.pages.plan import launch_section
+from capplan.report.panels import budget_panel
 from capplan.units import format_duration, format_usd
 
 SCHEMA = "capplan.budget/1"
@@ -72,6 +73,7 @@ def budget_page(budget: Budget) -> Page:
             "scenarios.csv": named,
             "ways.csv": ways,
         },
+        panel=budget_panel(budget),
         lead=_lead(budget),
         tiles=_tiles(budget),
         warnings=budget.warnings,

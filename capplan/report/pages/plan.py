@@ -42,6 +42,7 @@ from capplan.report.pages.served import (
     traffic_table,
 )
 from capplan.report.pages.spares import spares_section
+from capplan.report.panels import plan_panel
 from capplan.report.plan_answer import (
     next_steps,
     plan_answer,
@@ -101,6 +102,7 @@ def plan_page(plan: Plan) -> Page:
         answer=plan_answer(plan),
         lead=plan_lead(plan),
         chart=day_figure(plan),
+        panel=plan_panel(plan),
         warnings=plan.warnings,
         is_failure=best is None,
         sections=[

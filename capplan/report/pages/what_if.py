@@ -10,6 +10,7 @@ from capplan.report.columns import Column, at, format_list, record
 from capplan.report.fields import fields
 from capplan.report.money import in_its_currency
 from capplan.report.page import Fact, Page, Section, Table
+from capplan.report.panels import what_if_panel
 from capplan.report.sentences import plural
 from capplan.units import format_usd
 
@@ -55,6 +56,7 @@ def what_if_page(result: WhatIf) -> Page:
         ],
         values=partial(what_if_values, result),
         csv={"whatif.csv": table},
+        panel=what_if_panel(result, _HEADINGS),
         lead=_lead(result, feasible),
         warnings=result.warnings,
         is_failure=not feasible,
