@@ -1,10 +1,11 @@
 """What first screens say alike: what is bought, how sure it is, and other ways."""
 
 from collections.abc import Iterable, Sequence
+from datetime import date
 from typing import NamedTuple
 
 from capplan.deployment.pools import Pool
-from capplan.fleet.price import Price
+from capplan.fleet.price import GIVEN, Price
 from capplan.llm.layout import Layout
 from capplan.planning.evaluate.candidate import Candidate
 from capplan.planning.money.cost import NodeCount, alike, nodes_of, usd_per_month
@@ -203,6 +204,19 @@ def kind_text(price: Price | None) -> str:
     name, _, months = price.kind.partition(":")
     named = {"on-demand": "on demand"}.get(name, name)
     return f"{named} for {months} months" if months else named
+
+
+def prices_told(price: Price | None) -> str:
+    """Return how old a price is: "price of 7 October 2026"; empty without one."""
+    if price is None:
+        return ""
+    if price.source == GIVEN:
+        return "price as you gave it"
+    if not price.as_of:
+        return "price without a date"
+    year, month, *day = map(int, price.as_of.split("-"))
+    told = f"{date(year, month, 1):%B %Y}"
+    return f"price of {f'{day[0]} ' if day else ''}{told}"
 
 
 def rented(best: Candidate) -> Said:

@@ -235,7 +235,7 @@ class Page:
     sections: Sequence[Section]
     values: Callable[[], Mapping[str, Any]]  # of the JSON
     csv: Mapping[str, Table] = field(default_factory=dict)  # by file name
-    prices: str = ""  # of which day they are: "prices of 7 October 2026"
+    prices: str = ""  # of which day they are: "price of 7 October 2026"
     answer: Answer | None = None  # the first screen
     chart: Figure | None = None  # its finding as title; under the tiles
     panel: Panel | None = None  # of the bill, that a reader sets; under the other ways

@@ -23,7 +23,7 @@ _LABEL = 0.09
 """Height of a label, as a share of the chart's on a phone."""
 _COLOURS = ("var(--ink)", "var(--grid)", "var(--accent)")
 """Of the line, the band and the traffic, where a legend says which is which."""
-_KINDS, _SIDES = ("tag", "", "tag yours"), ("left", "right", "right")
+_KINDS, _SIDES = ("tag", "", "tag"), ("left", "right", "right")
 """Classes of their labels, and at which edge these are."""
 
 

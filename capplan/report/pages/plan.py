@@ -20,6 +20,7 @@ from capplan.report.charts.plan import figures
 from capplan.report.columns import (
     format_fine_usd,
 )
+from capplan.report.first_screen import prices_told
 from capplan.report.money import in_its_currency
 from capplan.report.page import FILES, Fact, Page, Section, Table
 from capplan.report.pages import purchase
@@ -99,6 +100,7 @@ def plan_page(plan: Plan) -> Page:
         "plan",
         plan_title(plan),
         plan_subject(plan),
+        prices=prices_told(None if best is None else best.price),
         answer=plan_answer(plan),
         lead=plan_lead(plan),
         chart=day_figure(plan),

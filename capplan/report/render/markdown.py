@@ -43,7 +43,7 @@ def brief(page: Page) -> str:
 
 def _joined(page: Page, lines: Iterable[str]) -> str:
     text = "\n".join([f"# {_plain(page.headline)}", "", *lines])
-    return re.sub(r"\n{3,}", "\n\n", text) + "\n"
+    return re.sub(r"\n{3,}", "\n\n", text).rstrip() + "\n"
 
 
 def _answer(answer: Answer) -> list[str]:
