@@ -82,7 +82,7 @@ class Fixed(NamedTuple):
 
     label: str
     text: str  # its value
-    command: str  # that simulates others
+    command: str  # that simulates others, of PLAN.json where it takes one
 
 
 class Cell(NamedTuple):

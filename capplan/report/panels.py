@@ -10,6 +10,7 @@ from capplan.planning.what_if.what_if import WhatIf
 from capplan.report.columns import plural
 from capplan.report.page import Cell, Choice, Fixed, Panel
 from capplan.report.paid import Paid, paid
+from capplan.report.provenance import command_line
 from capplan.units import in_shown_currency
 
 MONTHS = 12
@@ -73,13 +74,13 @@ def _fixed(plan: Plan) -> list[Fixed]:
     growth = Fixed(
         "Growth of traffic a month",
         "0 %",
-        "capplan budget out/plan.json --growth 3%/month",
+        "capplan budget PLAN.json --growth 3%/month",
     )
     users = plan.settings.get("users")
     if plan.asked_by is not None:
         more = f"--vary users={users},{2 * int(users or 1)}"
-        growth = Fixed("Users", f"{users}", f"capplan what-if out/plan.json {more}")
-    target = "capplan what-if out/plan.json --attainment 0.95,0.99,0.999"
+        growth = Fixed("Users", f"{users}", f"capplan what-if PLAN.json {more}")
+    target = "capplan what-if PLAN.json --attainment 0.95,0.99,0.999"
     return [growth, Fixed("Requests in time", plan.attainment_text, target)]
 
 
@@ -121,12 +122,13 @@ def budget_panel(budget: Budget) -> Panel | None:
         year = [[_shown(each)] for each in usd[first : first + MONTHS]]
         note = f"Months {first + 1} to {min(first + MONTHS, last)}, {name}."
         cells.append(Cell(year, note if usd else f"{name}: infeasible."))
-    growth, scenario = budget.settings.growth, "--scenarios high:growth=5%/month"
-    fixed = [Fixed("Growth", growth, f"the same command with {scenario}")]
+    command = f"{command_line() or 'capplan budget …'} --scenarios"
+    growth = budget.settings.growth
+    fixed = [Fixed("Growth", growth, f"{command} high:growth=5%/month")]
     prices = [(_TIMES, 1.0)]
     if budget.settings.contract:
-        prices, dearer = [], "--scenarios dear:price=1.1"
-        fixed.append(Fixed("Prices", "as planned", f"the same command with {dearer}"))
+        prices = []
+        fixed.append(Fixed("Prices", "as planned", f"{command} dear:price=1.1"))
     spans = [f"{first + 1} to {min(first + MONTHS, last)}" for first in years]
     choices = [Choice("Scenario", list(named)), Choice("Months", spans)]
     symbol, _ = in_shown_currency(0.0)

@@ -139,9 +139,11 @@ def test_hours_a_day_cost_nothing_less_where_nodes_are_kept(monkeypatch, plan):
 
 def test_what_would_need_a_simulation_stands_with_its_command(plan):
     page = html(plan_page(plan))
+    beside = html(plan_page(plan), "my plans")
 
     assert "capplan budget out/plan.json --growth 3%/month" in page
     assert "capplan what-if out/plan.json --attainment 0.95,0.99,0.999" in page
+    assert "capplan budget &#39;my plans/plan.json&#39; --growth 3%/month" in beside
 
 
 def test_users_grow_by_their_number(plan):
@@ -149,7 +151,7 @@ def test_users_grow_by_their_number(plan):
 
     commands = [fixed.command for fixed in plan_panel(asked).fixed]
 
-    assert "capplan what-if out/plan.json --vary users=40,80" in commands
+    assert "capplan what-if PLAN.json --vary users=40,80" in commands
 
 
 def test_without_a_price_or_an_answer_there_is_no_panel(plan, infeasible):

@@ -2,6 +2,7 @@
 
 import math
 import re
+import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ def html(page: Page, folder: str | Path = "") -> str:
         day=f"{day.day} {day:%B %Y}",
         made_by=made_by(),
         topics=_by_topic(page),
+        plan_file=shlex.quote(str(Path(folder or "out", "plan.json"))),
         **_second_sheet(page, folder),
     )
 
