@@ -142,7 +142,7 @@ QUESTIONS = {
         that are done; exit code 130. Exit code 3: the first one serves nothing.
         """,
         may_stop=True,
-        fails=lambda capacity: capacity.best.max_rate_per_s is None,
+        fails=lambda capacity: capacity.best.is_failure,
     ),
     "autoscale": Question(
         "autoscale.settings:AutoscaleSettings",

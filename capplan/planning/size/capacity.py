@@ -25,7 +25,7 @@ from capplan.planning.evaluate.saturation import saturation
 from capplan.planning.load.load import Load, OpenLoad, scaled
 from capplan.planning.load.traffic import arriving, asked, judged, read_requests
 from capplan.planning.load.traffic_over_time import busiest_hour_of_mean
-from capplan.planning.money.cost import usd_per_month
+from capplan.planning.money.cost import Cost, cost, fitting, usd_per_month
 from capplan.planning.prove.proof import bound_of
 from capplan.planning.settings.groups import MOST_REPLICAS
 from capplan.planning.settings.plan import CapacitySettings
@@ -39,6 +39,7 @@ from capplan.workload.users import MOST_USERS, Users, think_text
 _OF_SATURATION = 0.7
 """Share of what replicas complete at most at which the search begins."""
 _METRICS = ("ttft_s", "tpot_s", "e2e_s")
+_ANY_RATE = "holds any rate: all requests could arrive at once"
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,7 +49,7 @@ class Served:
     deployment: Deployment
     slo_text: str
     attainment_text: str
-    usd_per_month: float | None  # None without a price
+    cost: Cost | None  # None without a price
     max_rate_per_s: float | None = None  # None where no rate is held [requests/s]
     # in the busiest hour, where the trace's own times span two [requests/s]
     busiest_hour_per_s: float | None = None
@@ -65,6 +66,37 @@ class Served:
         """Its replicas."""
         return self.deployment.pool
 
+    @property
+    def is_endless(self) -> bool:
+        """Whether it holds any rate."""
+        return self.reason == _ANY_RATE
+
+    @property
+    def is_failure(self) -> bool:
+        """Whether it serves nothing."""
+        return self.max_rate_per_s is None and not self.is_endless
+
+    @property
+    def usd_per_month(self) -> float | None:
+        """Its bill; None without a price. [$]"""
+        return None if self.cost is None else self.cost.usd_per_month
+
+    @property
+    def sustained_per_s(self) -> tuple[float, float] | None:
+        """Rates that 80 % of such engines sustain; None: unknown. [requests/s]"""
+        ratio = self.pool.configuration.capacity_ratio
+        if self.max_rate_per_s is None or ratio is None:
+            return None
+        return ratio[0] * self.max_rate_per_s, ratio[1] * self.max_rate_per_s
+
+    @property
+    def filled(self) -> Deployment | None:
+        """The fleet with as many replicas as the nodes paid for hold; None: it is."""
+        count = 0 if self.cost is None else fitting(self.pool)
+        if count <= self.pool.replica_count:
+            return None
+        return self.deployment.with_replicas(count)
+
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Capacity(Shown):
@@ -75,6 +107,8 @@ class Capacity(Shown):
     excluded: tuple[Excluded, ...]
     think: str  # of users
     trace_source: str
+    mean_prompt_tokens: float  # [tokens]
+    mean_output_tokens: float  # [tokens]
     warnings: tuple[str, ...] = ()
 
     @property
@@ -127,6 +161,8 @@ def capacity(
         tuple(row for row in tried if isinstance(row, Excluded)),
         think_text(*settings.think_time),
         base.source,
+        float(base.prompt_tokens.mean()),
+        float(base.output_tokens.mean()),
         tuple(texts),
     )
 
@@ -158,7 +194,7 @@ def _served(search: "_Search") -> Served:
         search.deployment,
         slo.describe(names),
         slo.describe_targets(names),
-        usd_per_month(search.deployment.pools),
+        cost(search.deployment.pools),
     )
     if reason := cannot_serve(search.inputs(load), search.configuration):
         return replace(served, reason=reason)
@@ -166,8 +202,7 @@ def _served(search: "_Search") -> Served:
     if rate_per_s is None:
         return replace(served, reason="no rate is held")
     if rate_per_s == np.inf:
-        reason = "holds any rate: all requests could arrive at once"
-        return replace(served, reason=reason)
+        return replace(served, reason=_ANY_RATE)
     users = search.most_users(rate_per_s)
     return replace(
         served,

@@ -1,10 +1,14 @@
 """The cost of a plan: quantity × unit price = amount, and its range."""
 
+from collections.abc import Sequence
+
+from capplan.deployment.pools import Pool
 from capplan.planning.evaluate.candidate import Candidate
 from capplan.planning.evaluate.run import Run
 from capplan.planning.money.cost import (
     HOURS_PER_MONTH,
     HOURS_PER_YEAR,
+    Cost,
     CostLine,
     alike,
 )
@@ -62,19 +66,21 @@ _BILL = (
 
 def cost_section(best: Candidate, run: Run) -> Section:
     """Return the cost of the best candidate as quantity × unit price = amount."""
-    lines = cost_lines(best)
-    if not lines:
-        missing = (
-            f"No price is known for {best.gpu}; set one with "
-            f"--price {best.gpu}=USD_PER_H."
-        )
-        return Section(COST, notes=[missing])
+    return bill_section(best.cost, run.deployment.pools)
+
+
+def bill_section(cost: Cost | None, pools: Sequence[Pool]) -> Section:
+    """Return the cost of pools as quantity × unit price = amount."""
+    if cost is None:
+        gpu = pools[0].configuration.gpu
+        missing = f"No price is known for {gpu}; set one with --price {gpu}=USD_PER_H."
+        return Section(COST, notes=[missing], topic="price")
     notes = [
         f"{price.unit}: {format_fine_usd(price.usd_per_gpu_h)} per GPU-hour, "
         f"{price.told}."
-        for price, _ in alike(run.deployment.pools)
+        for price, _ in alike(pools)
     ]
     notes.append("GPUs only: no storage, network or staff.")
-    if any(line.estimated for line in lines):
+    if any(line.estimated for line in cost.lines):
         notes.append(f"{_STARRED}.")
-    return Section(COST, tables=[Table(_BILL, lines)], notes=notes)
+    return Section(COST, tables=[Table(_BILL, cost.lines)], notes=notes, topic="price")

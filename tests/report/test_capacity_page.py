@@ -1,0 +1,201 @@
+"""The first screen of what a fleet carries: its bill, its rate and what to do next."""
+
+import io
+import re
+from dataclasses import replace
+
+import pytest
+from rich.console import Console
+
+from capplan.deployment.pools import Deployment
+from capplan.planning.configure.configuration import configurations
+from capplan.planning.configure.excluded import Excluded
+from capplan.planning.money.cost import cost
+from capplan.planning.settings.plan import PlanSettings
+from capplan.planning.size.capacity import Capacity, Served
+from capplan.report.page import LABELS
+from capplan.report.pages.capacity import capacity_page, capacity_values
+from capplan.report.render.terminal import print_answer
+
+SLO = "ttft ≤ 1 s, tpot ≤ 30 ms"
+LOOSE = "ttft ≤ 2 s, tpot ≤ 60 ms"
+OF_CLASSES = "; ".join(f"class{k}: ttft ≤ {k} s, tpot ≤ 3{k} ms" for k in range(1, 6))
+
+
+def configuration(gpu="H100-SXM", tp=1, llm="gpt-oss-120b", **more):
+    asked = {"llm": llm, "gpu": gpu, "tp": tp, "workload": "sharegpt", "rate": 1}
+    asked |= {"as_of": "2026-11-21"}
+    return next(iter(configurations(PlanSettings(**asked, **more))))
+
+
+def served(count=2, rate_per_s=20.0, users=100, slo_text=SLO, **more):
+    whose = {"gpu", "tp", "llm", "price", "provider", "latency_ms", "kv_blocks"}
+    of = {key: more.pop(key) for key in whose & {*more}}
+    fleet = Deployment.of(configuration(**of), count)
+    row = Served(fleet, slo_text, "99 %", cost(fleet.pools))
+    if rate_per_s is None:
+        return replace(
+            row, **{"reason": "TPOT ≤ 1 ms is met by 0.0% of requests"} | more
+        )
+    between = {
+        "max_rate_per_s": rate_per_s,
+        "max_rate_per_s_interval": (rate_per_s, rate_per_s * 1.03),
+        "max_users": users,
+    }
+    return replace(row, **between | more)
+
+
+def capacity(*rows, llm="gpt-oss-120b", **more):
+    given = {"think": "no think time", "trace_source": "sharegpt", "excluded": ()}
+    lengths = {"mean_prompt_tokens": 288.0, "mean_output_tokens": 263.0}
+    return Capacity(llm, rows, **{**given, **lengths, **more})
+
+
+GIVEN = {"latency_ms": "9,0.04,0,0.08,0.00005", "kv_blocks": 4000}
+MANY = "B200-SXM", "H200-SXM", "H100-SXM"
+CASES = {
+    "one": lambda: capacity(served(4)),
+    "one GPU": lambda: capacity(served(1)),
+    "layouts": lambda: capacity(
+        *(served(8 // tp, 50.0 - tp, tp=tp) for tp in (1, 2, 4, 8))
+    ),
+    "GPU types": lambda: capacity(
+        *(served(3, 30.0, gpu=gpu) for gpu in ("B200-SXM", "H200-SXM", "H100-SXM"))
+    ),
+    "idle": lambda: capacity(served(4, provider="CoreWeave")),
+    "no price": lambda: capacity(replace(served(2), cost=None)),
+    "given times": lambda: capacity(served(2, price="H100-SXM=2", **GIVEN), llm=None),
+    "an estimate": lambda: capacity(served(2, gpu="L40S", llm="Qwen3-32B", tp=2)),
+    "objectives": lambda: capacity(served(2), served(2, 44.4, slo_text=LOOSE)),
+    "classes": lambda: capacity(served(2, slo_text=OF_CLASSES)),
+    "a day": lambda: capacity(served(2, 12.3456, busiest_hour_per_s=34.56)),
+    "users": lambda: capacity(served(2), think="think time exp:20 s"),
+    "no users": lambda: capacity(served(2, users=None)),
+    "nothing": lambda: capacity(
+        served(2, None), excluded=(Excluded("L4", 1, "does not fit"),)
+    ),
+    "nothing elsewhere": lambda: capacity(
+        served(2), *(served(2, None, gpu=gpu) for gpu in ("H200-SXM", "B200-SXM"))
+    ),
+    "many": lambda: capacity(
+        *(served(2, 40.0 - tp, gpu=gpu, tp=tp) for gpu in MANY for tp in (1, 2, 4)),
+        warnings=("a warning so long that it takes a second line " * 3,) * 2,
+    ),
+}
+
+
+def screen(page, width=100):
+    out = io.StringIO()
+    print_answer(page, page.answer, Console(file=out, width=width, highlight=False))
+    return out.getvalue()
+
+
+@pytest.fixture(params=CASES)
+def found(request):
+    return CASES[request.param]()
+
+
+@pytest.mark.parametrize("width", [100, 80])
+def test_it_fits_a_screen(found, width):
+    lines = screen(capacity_page(found), width).splitlines()
+
+    assert len(lines) <= 24
+    assert max(map(len, map(str.rstrip, lines))) <= width
+    firsts = [line.split()[0] for line in lines if line.strip()]
+    assert [first for first in firsts if first in LABELS] == list(LABELS)
+
+
+def test_its_amounts_are_those_of_the_json(found):
+    page, values = capacity_page(found), capacity_values(found)
+
+    usd, shown = values["usd_per_month"], screen(page)
+    assert usd is None or f"${usd:,.0f}" in page.headline or page.is_failure
+    assert f"{values['gpu_count']} {values['gpu']} GPU" in page.headline
+    in_rows = {round(row["usd_per_month"]) for row in values["rows"] if usd is not None}
+    table = shown.partition("instead")[2]
+    amounts = re.findall(r"(?<![+−])\$([\d,]+)", table)
+    assert {int(text.replace(",", "")) for text in amounts} <= {*in_rows, 0}
+
+
+def test_line_1_is_fleet_rate_and_bill():
+    assert re.fullmatch(
+        r"4 H100-SXM GPUs carry 20 requests/s for \$[\d,]+\*? a month\.",
+        capacity_page(CASES["one"]()).headline,
+    )
+    assert capacity_page(CASES["one GPU"]()).headline.startswith(
+        "1 H100-SXM GPU carries"
+    )
+    assert capacity_page(CASES["no price"]()).headline.endswith("carry 20 requests/s.")
+    assert "12.3 requests/s, 34.6 in the busiest hour," in (
+        capacity_page(CASES["a day"]()).headline
+    )
+
+
+def test_a_fleet_that_carries_nothing_says_which_limit_and_fails():
+    page = capacity_page(CASES["nothing"]())
+
+    assert page.is_failure
+    assert page.headline == f"2 H100-SXM GPUs carry nothing within {SLO}."
+    assert page.answer.peak.text.startswith("misses · TPOT ≤ 1 ms")
+    assert page.answer.next.text.startswith("relax the limit")
+
+
+def test_idle_gpus_are_paid_and_to_be_used():
+    page = capacity_page(CASES["idle"]())
+
+    assert "8 GPUs paid, 4 idle" in page.answer.buy.text
+    assert page.answer.next.text == (
+        "use the 4 idle GPUs, which are paid: --max-gpus 8 --provider CoreWeave"
+    )
+    assert "all GPUs of its nodes" in screen(page)
+    assert "$0" in screen(page)
+    assert "idle" not in screen(capacity_page(CASES["one GPU"]()))
+
+
+def test_without_a_price_the_flag_that_gives_one_is_said():
+    page = capacity_page(CASES["no price"]())
+
+    assert page.answer.cost.text == "unknown · give it: --price H100-SXM=USD"
+
+
+def test_engines_that_were_tested_tell_the_range_of_rates():
+    row = served(2)
+    low, high = row.pool.configuration.capacity_ratio
+
+    assert row.sustained_per_s == (20 * low, 20 * high)
+    said = capacity_page(capacity(row)).answer.sure.text
+    assert re.fullmatch(
+        r"checked: against \d+ load tests, 80 % of which carry [\d.]+ to [\d.]+ requests/s",
+        said,
+    )
+
+
+@pytest.mark.parametrize("case", ["an estimate", "given times"])
+def test_times_that_no_engine_backs_are_estimated_and_to_be_tested(case):
+    answer = capacity_page(CASES[case]()).answer
+
+    assert answer.sure.text.startswith("estimated")
+    assert answer.next.text.startswith("load-test one replica")
+
+
+def test_a_fleet_whose_requests_cost_less_is_named():
+    dear = served(2, 20.0, gpu="H200-SXM", price="H200-SXM=4")
+    cheap = served(2, 19.0, price="H100-SXM=2")
+
+    answer = capacity_page(capacity(dear, cheap)).answer
+
+    assert answer.next.text.startswith("weigh H100-SXM, 2 replicas × 1 GPU: ")
+    assert "% less a request" in answer.next.text
+
+
+def test_another_objective_is_a_row_with_what_it_would_carry():
+    shown = screen(capacity_page(CASES["objectives"]()))
+
+    assert re.search(rf"within {LOOSE} +2 .*44.4 requests/s, 100 users", shown)
+
+
+def test_every_topic_of_the_page_has_its_part():
+    page = capacity_page(CASES["nothing elsewhere"]())
+
+    topics = {part.topic for part in page.sections if part.has_text}
+    assert topics == {"count", "candidates", "price", "assumptions", "sure"}
