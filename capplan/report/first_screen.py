@@ -4,17 +4,27 @@ from collections.abc import Iterable, Sequence
 from datetime import date
 from typing import NamedTuple
 
-from capplan.deployment.pools import Pool
+from capplan.deployment.configuration import Configuration
+from capplan.deployment.pools import Deployment, Pool
 from capplan.fleet.price import GIVEN, Price
 from capplan.llm.layout import Layout
 from capplan.planning.evaluate.candidate import Candidate
-from capplan.planning.money.cost import NodeCount, alike, nodes_of, usd_per_month
+from capplan.planning.money.cost import (
+    Cost,
+    NodeCount,
+    alike,
+    nodes_of,
+    paid_price,
+    usd_per_month,
+)
 from capplan.report.columns import column, format_count, format_fine_usd, plural
 from capplan.report.page import Said, Table
 from capplan.units import format_usd
 
 ASSUMED, LEAST = "*", "≥"
 """Signs before and behind figures that are assumed, or at least so."""
+MOST_IDLE = 0.25
+"""Part of the paid GPUs that may be idle before that is the first thing to change."""
 WIDE = 0.25
 """Part of the planned bill by which a range makes a test of one GPU worth its price."""
 
@@ -24,6 +34,12 @@ def dollars(usd: float | None, star: bool = False) -> str:
     if usd is None:
         return ""
     return f"{format_usd(usd, 0)}{ASSUMED if star else ''}"
+
+
+def is_assumed(cost: Cost | None) -> bool:
+    """Return whether a bill rests on a price that nobody asks today."""
+    lines = () if cost is None else cost.lines
+    return any(line.what == "per month" and line.estimated for line in lines)
 
 
 class Way(NamedTuple):
@@ -116,20 +132,47 @@ def sure(best: Candidate) -> Said:
 
 def is_unsure(best: Candidate) -> bool:
     """Return whether a test of one GPU may move the bill by a quarter."""
-    if best.is_to_be_tested or best.is_in_doubt:
-        return True
-    counts, planned = best.gpu_count_range, best.gpu_count or 0
-    configuration = best.configuration
-    if counts is None or (configuration and configuration.sureness == "measured"):
-        return False
-    return counts[0] < (1 - WIDE) * planned or counts[1] > (1 + WIDE) * planned
+    if best.is_to_be_tested or best.is_in_doubt or best.configuration is None:
+        return best.configuration is not None
+    return is_wide(best.configuration, best.gpu_count_range, best.gpu_count)
+
+
+def is_wide(
+    configuration: Configuration,
+    ends: tuple[float, float] | None,
+    planned: float | None,
+) -> bool:
+    """Return whether a figure is estimated, or real engines are a quarter off it."""
+    word = configuration.sureness
+    if word != "checked" or ends is None or planned is None:
+        return word == "estimated"
+    return ends[0] < (1 - WIDE) * planned or ends[1] > (1 + WIDE) * planned
+
+
+def subject(
+    llm: str | None, asked: str, lengths: tuple[float, float], promised: tuple[str, str]
+) -> str:
+    """Return whose a page is: what arrives, and the limits for which share of it.
+
+    ``lengths`` are those of the mean prompt and output [tokens].
+    """
+    tokens = f"{' + '.join(map(format_count, lengths))} tokens"
+    arriving = ", ".join(filter(None, (asked, tokens)))
+    return " · ".join((llm or "given times", arriving, " for ".join(promised)))
 
 
 def test_one(best: Candidate) -> Said:
     """Return the load test that settles a count, its price and its command."""
-    price = best.price
-    gpus = best.gpus_per_replica or best.tp
-    many = f"one {best.gpu}" if gpus == 1 else f"{gpus} {best.gpu}"
+    if best.configuration is None:
+        return Said("")
+    checkpoint = "" if best.launch is None else best.launch.checkpoint
+    return test_replica(best.configuration, checkpoint)
+
+
+def test_replica(configuration: Configuration, checkpoint: str) -> Said:
+    """Return the load test of a replica, its price and its command."""
+    gpus, gpu, price = configuration.gpus, configuration.gpu, configuration.price
+    many = f"one {gpu}" if gpus == 1 else f"{gpus} {gpu}"
     cost = ""
     if price is not None:
         hours = [
@@ -137,10 +180,9 @@ def test_one(best: Candidate) -> Said:
             for ask in price.asks
         ]
         cost = f", about {dollars(min(hours))}"
-    checkpoint = "" if best.launch is None else best.launch.checkpoint
-    command = f"capplan profile {checkpoint} --tp {best.tp}" if checkpoint else ""
-    if not is_plain(best.layout):
-        command = ""
+    command = ""
+    if checkpoint and is_plain(configuration.layout):
+        command = f"capplan profile {checkpoint} --tp {configuration.tp}"
     return Said(f"test {many} for an hour{cost}", command)
 
 
@@ -149,17 +191,15 @@ def is_plain(layout: Layout | None) -> bool:
     return layout is None or layout == Layout(layout.tp)
 
 
-def replicas(best: Candidate) -> str:
-    """Return the replicas of a candidate and the GPUs of each."""
-    if best.run is None:
-        return ""
+def replicas(fleet: Deployment) -> str:
+    """Return the replicas of a fleet and the GPUs of each."""
     parts = []
-    for pool in best.run.deployment.pools:
+    for pool in fleet.pools:
         layout = pool.configuration.layout
         ranks = "" if is_plain(layout) else f" ({layout.text})"
         count = plural(pool.replica_count, "replica")
         parts.append(f"{count} × {plural(layout.gpus, 'GPU')}{ranks}")
-    roles = best.run.deployment.roles if len(parts) > 1 else ("",)
+    roles = fleet.roles if len(parts) > 1 else ("",)
     return ", ".join(
         f"{role} {text}".strip() for role, text in zip(roles, parts, strict=True)
     )
@@ -221,22 +261,25 @@ def prices_told(price: Price | None) -> str:
 
 def rented(best: Candidate) -> Said:
     """Return what is bought: GPUs, replicas on them, nodes, and the hour's price."""
-    cost, run = best.cost, best.run
-    if run is None:
-        return Said("nothing")
-    pools = run.deployment.pools
+    run = best.run
+    return Said("nothing") if run is None else rented_fleet(run.deployment, best.cost)
+
+
+def rented_fleet(fleet: Deployment, cost: Cost | None) -> Said:
+    """Return what is bought, of a fleet."""
+    pools = fleet.pools
     if cost is None:
         counts = [(pool.configuration.gpu, float(pool.gpu_count)) for pool in pools]
-        return Said(gpus_text(counts), replicas(best))
+        return Said(gpus_text(counts), replicas(fleet))
     counts = [(row.gpu, row.gpus_paid) for row in cost.nodes]
     prices = [price for price, _ in alike(pools)]
     hourly = dict.fromkeys(format_fine_usd(price.usd_per_gpu_h) for price in prices)
     unused, paid = idle(cost.nodes), sum(row.gpus_paid for row in cost.nodes)
     parts = (
-        replicas(best),
+        replicas(fleet),
         nodes_text(cost.nodes),
         f"{format_count(unused)} of {format_count(paid)} GPUs idle" if unused else "",
-        f"{kind_text(best.price)} at {' and '.join(hourly)} a GPU-hour",
+        f"{kind_text(paid_price(pools))} at {' and '.join(hourly)} a GPU-hour",
     )
     return Said(gpus_text(counts), " · ".join(filter(None, parts)))
 

@@ -20,14 +20,17 @@ from capplan.report.columns import (
     plural,
 )
 from capplan.report.first_screen import (
+    MOST_IDLE,
     Way,
     dollars,
     gpus_text,
     idle,
+    is_assumed,
     is_unsure,
     kind_text,
     least_bill,
     rented,
+    subject,
     sure,
     test_one,
     ways,
@@ -36,8 +39,6 @@ from capplan.report.page import Answer, Said
 from capplan.report.render.terminal import MOST_ROWS
 from capplan.units import format_duration
 
-_MOST_IDLE = 0.25
-"""Part of the paid GPUs that may be idle before that is the first thing to change."""
 _WIDEST_REASON = 60
 """Letters of a reason in a row."""
 
@@ -57,7 +58,7 @@ def plan_title(plan: Plan) -> str:
     most = ""
     if best.cautious_usd_per_month is not None:
         most = f", up to {dollars(best.cautious_usd_per_month)} if the engine is slow"
-    month = dollars(cost.usd_per_month, _is_assumed(best))
+    month = dollars(cost.usd_per_month, is_assumed(best.cost))
     paid = _gpus([(row.gpu, row.gpus_paid) for row in cost.nodes])
     return f"Rent {paid} for {month} a month{most}{part}."
 
@@ -73,20 +74,12 @@ def _gpus(counts: list[tuple[str, float]]) -> str:
 
 def plan_subject(plan: Plan) -> str:
     """Return whose plan it is, what arrives and what is promised."""
-    lengths = (
-        f"{format_count(plan.mean_prompt_tokens)} + "
-        f"{format_count(plan.mean_output_tokens)} tokens"
-    )
     arriving = f"{format_count(plan.rate_per_s)} requests/s"
     if plan.peak is not None:
         arriving += f", {format_count(plan.peak.rate_per_s)} at the peak"
-    if plan.asked_by is not None:
-        arriving = plan.asked_by
-    return f"{plan.llm} · {arriving}, {lengths} · {_promised(plan)}"
-
-
-def _promised(plan: Plan) -> str:
-    return f"{plan.slo_text} for {plan.attainment_text}"
+    lengths = plan.mean_prompt_tokens, plan.mean_output_tokens
+    promised = plan.slo_text, plan.attainment_text
+    return subject(plan.llm, plan.asked_by or arriving, lengths, promised)
 
 
 def plan_lead(plan: Plan) -> str:
@@ -122,13 +115,8 @@ def plan_answer(plan: Plan) -> Answer:
     )
 
 
-def _is_assumed(best: Candidate) -> bool:
-    lines = () if best.cost is None else best.cost.lines
-    return any(line.what == "per month" and line.estimated for line in lines)
-
-
 def _cost(best: Candidate) -> Said:
-    cost, star = best.cost, _is_assumed(best)
+    cost, star = best.cost, is_assumed(best.cost)
     if cost is None:
         return Said(f"unknown: --price {best.gpu}=USD_PER_H")
     of_tokens = cost.usd_per_million_output_tokens
@@ -216,7 +204,7 @@ def _of_count(best: Candidate, bought: Purchase, more: int) -> CountCost | None:
 
 def _rows(plan: Plan, best: Candidate) -> list[Way]:
     """Return the chosen fleet, then what else there is to choose, at most six."""
-    bought, star = plan.purchase or Purchase(), _is_assumed(best)
+    bought, star = plan.purchase or Purchase(), is_assumed(best.cost)
     usd = None if best.cost is None else best.cost.usd_per_month
     peak = _peak(plan, best, best.run).short if best.run else ""
     name = f"{best.gpu_count:,} × {best.gpu}" if not best.pools else str(best)
@@ -308,7 +296,7 @@ def next_steps(plan: Plan) -> Iterator[Said]:
     nodes = () if best.cost is None else best.cost.nodes
     paid, unused = sum(row.gpus_paid for row in nodes), idle(nodes)
     more = bought.paid_anyway
-    if unused > _MOST_IDLE * paid:
+    if unused > MOST_IDLE * paid:
         many = plural(int(unused), "idle GPU")
         if more is not None:
             yield Said(
@@ -327,7 +315,7 @@ def next_steps(plan: Plan) -> Iterator[Said]:
         change = one.usd_against_planned
         usd = "" if change is None else f" for {dollars(change)} a month"
         yield Said(f"add 1 {_unit(best)}{usd}", "then the peak holds with one lost")
-    if _is_assumed(best):
+    if is_assumed(best.cost):
         yield Said(f"ask for a quote: the price of {best.gpu} is assumed")
     for way in _other_payment(bought):
         saved = 0.0 if best.cost is None else best.cost.usd_per_month - (way.usd or 0)

@@ -67,19 +67,21 @@ class Served:
         return self.deployment.pool
 
     @property
-    def is_endless(self) -> bool:
-        """Whether it holds any rate."""
-        return self.reason == _ANY_RATE
-
-    @property
     def is_failure(self) -> bool:
         """Whether it serves nothing."""
-        return self.max_rate_per_s is None and not self.is_endless
+        return self.max_rate_per_s is None and self.reason != _ANY_RATE
 
     @property
     def usd_per_month(self) -> float | None:
         """Its bill; None without a price. [$]"""
         return None if self.cost is None else self.cost.usd_per_month
+
+    @property
+    def usd_per_request(self) -> float | None:
+        """Its bill over all requests that it can serve; None where unknown. [$]"""
+        if self.cost is None or self.max_rate_per_s is None:
+            return None
+        return self.cost.usd_per_h / (3600 * self.max_rate_per_s)
 
     @property
     def sustained_per_s(self) -> tuple[float, float] | None:
@@ -149,7 +151,7 @@ def capacity(
                 show(f"loading {known} within {within}", share)
                 with suppress(Interrupted):
                     fleets.append(_served(_Search(settings, base, slo, known, stopped)))
-            rows += sorted(fleets, key=lambda row: -(row.max_rate_per_s or 0.0))
+            rows += sorted(fleets, key=_rank)
         if stopped is not None and stopped():
             if not rows:
                 raise KeyboardInterrupt
@@ -165,6 +167,12 @@ def capacity(
         float(base.output_tokens.mean()),
         tuple(texts),
     )
+
+
+def _rank(row: Served) -> tuple[bool, bool, float]:
+    """Return what orders fleets: the most first, of those in doubt last."""
+    doubted = row.pool.configuration.is_estimated
+    return row.is_failure, doubted, -(row.max_rate_per_s or 0.0)
 
 
 def _of_the_size(
