@@ -192,7 +192,7 @@ def test_a_plan_takes_the_profile_fitted_to_the_points_beside_it(tmp_path, capsy
 
     shipped = EXAMPLES / "profiles" / "mine.yaml"
     assert fitted.read_text() == shipped.read_text()
-    assert "by the error of the profile's fit" in capsys.readouterr().out
+    assert "within the error of the profile's fit" in capsys.readouterr().out
 
 
 def test_a_plan_on_a_gpu_of_ones_own_takes_it_from_the_file_beside_it(capsys):

@@ -88,7 +88,7 @@ def check_bound(block: Mapping[str, Any], inputs: Inputs) -> list[str]:
         for target, n in zip(targets, counts, strict=True)
     ]
     if bound["droppable"] < sum(may_miss):
-        return [f"{sum(may_miss)} requests may miss their SLO; {bound['droppable']} do"]
+        return [f"{sum(may_miss)} requests may miss the SLO; {bound['droppable']} do"]
     mix = np.array(bound["mix"])
     if (mix < 0).any() or mix.sum() > 1 + 1e-9 or min(bound["prices"]) < 0:
         return ["prices or shares of the fixed time are negative or more than all"]

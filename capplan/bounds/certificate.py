@@ -196,7 +196,7 @@ def _check_claims(block: Mapping[str, Any]) -> list[str]:
         return reasons
     if passing < block["attainment"]:
         reasons.append(
-            f"{passing:.6g} attained at {_text(counts)} replicas is below "
+            f"{passing:.6g} in time at {_text(counts)} replicas is below "
             f"{block['attainment']:.6g}"
         )
     # Minimal means that one replica fewer fails; below one there is none to run.
@@ -262,7 +262,7 @@ def _check_attained(
     """Return where the simulations run again differ from the certificate."""
     claims = {_counts(block): block["simulated"]["passing"], **_failing(block)}
     return [
-        f"{attained[counts]:.9g} attained at {_text(counts)} replicas when simulated "
+        f"{attained[counts]:.9g} in time at {_text(counts)} replicas when simulated "
         f"again; {share:.9g} is claimed"
         for counts, share in claims.items()
         if not math.isclose(attained[counts], share, rel_tol=1e-9)

@@ -22,13 +22,14 @@ from capplan.bounds.window import Window, busiest_window
 from capplan.bounds.work import Requests, Work, request_work
 from capplan.deployment.engine import EngineSettings
 from capplan.latency.contract import LatencyTables
+from capplan.units import format_duration
 
 # Shares x, y, z of the fixed time, and what then limits how many share it.
 _MIXES = {
-    (1.0, 0.0, 0.0): "the TPOT allows",
+    (1.0, 0.0, 0.0): "TPOT allows",
     (0.0, 1.0, 0.0): "max_num_seqs allows",
     (0.0, 0.0, 1.0): "the KV cache allows",
-    (0.5, 0.0, 0.5): "TPOT and KV cache allow",
+    (0.5, 0.0, 0.5): "TPOT and the KV cache allow",
 }
 _CONTEXT_CAPS = (2.0, 3.0, 1e6)
 """Multiples of the mean context above which a request spreads no fixed time."""
@@ -37,7 +38,7 @@ _SAMPLE = 1000
 
 BUSIEST = "busiest window"
 ALL_SERVED = "busiest window, all served"
-_DUE = {BUSIEST: "are due in it", ALL_SERVED: "are answered in it"}
+_DUE = {BUSIEST: "that are due", ALL_SERVED: "that are answered"}
 
 
 class SearchEffort(NamedTuple):
@@ -249,25 +250,38 @@ def ranked_pricings(
 
 
 def _bound(window: Window, pricing: Pricing, method: str, droppable: int) -> Bound:
-    length_s = window.end_s - window.start_s
+    length = format_duration(window.end_s - window.start_s)
+    count = max(1, math.ceil(window.replicas * (1 - _ROUNDING)))
+    may = f", {droppable:,} of which may miss," if droppable else ""
     return Bound(
-        replica_count=max(1, math.ceil(window.replicas * (1 - _ROUNDING))),
+        replica_count=count,
         window_start_s=window.start_s,
         window_end_s=window.end_s,
         work_s=window.work_s,
         requests_in_window=window.requests,
         method=method,
         note=(
-            f"{window.work_s:.6g} replica seconds of work must be done within "
-            f"{length_s:.6g} s by the {window.requests} requests that arrive and "
-            f"{_DUE[method]}, {droppable} of which may miss their SLO; iterations are "
-            f"shared as far as {_MIXES[pricing.mix]}"
+            f"in the busiest {length} the {window.requests:,} requests {_DUE[method]}"
+            f"{may} need {work_text(window.work_s)} of replica time, in batches as "
+            f"large as {_MIXES[pricing.mix]}: at least {count:,} "
+            f"replica{'s' * (count > 1)}"
         ),
         prices=tuple(pricing.prices),
         mix=pricing.mix,
         context_cap=pricing.context_cap,
         droppable=droppable,
     )
+
+
+def work_text(seconds: float) -> str:
+    """Return replica time in seconds, to three digits or whole.
+
+    Examples
+    --------
+    >>> work_text(4446.81), work_text(0.01234)
+    ('4,447 s', '0.0123 s')
+    """
+    return f"{seconds:,.0f} s" if seconds >= 99.95 else f"{seconds:.3g} s"
 
 
 def _unreachable(impossible: np.ndarray, droppable: np.ndarray) -> Bound:
@@ -279,7 +293,7 @@ def _unreachable(impossible: np.ndarray, droppable: np.ndarray) -> Bound:
         0.0,
         int(impossible[worst]),
         "unreachable",
-        f"{impossible[worst]} requests miss their SLO even alone on a replica; "
-        f"{droppable[worst]} may",
+        f"{impossible[worst]:,} requests miss the SLO even alone on a replica; "
+        f"{droppable[worst]:,} may",
         droppable=int(droppable[worst]),
     )

@@ -206,7 +206,7 @@ def failures(row: dict[str, Any]) -> str:
     """Return which share of a test's requests failed, where its load was another."""
     failed = row.get("failed", 0.0)
     share = failed / max(failed + row.get("completed", row.get("requests", 0.0)), 1)
-    return f"{share:.0%} of its requests failed" if share > _MOST_FAILED else ""
+    return f"{100 * share:.0f} % of its requests failed" if share > _MOST_FAILED else ""
 
 
 def contradiction(point: SweepPoint, tp: int) -> str:

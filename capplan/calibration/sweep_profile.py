@@ -95,8 +95,8 @@ def _warn_of_misfit(
             isl, osl, *_ = shape
             warn(
                 f"{source}: with {isl:,} + {osl:,} tokens the fitted times are off by "
-                f"{off:.0%} in the median; are the lengths, users and times those of "
-                "one engine?"
+                f"{100 * off:.0f} % in the median; are the lengths, users and times "
+                "those of one engine?"
             )
 
 

@@ -160,7 +160,7 @@ def replica(
 
 
 def _too_small(llm: Architecture, gpu: Gpu, degrees: str, budget: MemoryBudget) -> str:
-    share = f"{budget.engine_bytes / budget.memory_bytes:.0%}"
+    share = f"{100 * budget.engine_bytes / budget.memory_bytes:.0f} %"
     return (
         f"{llm.name} ({llm.weight_dtype}) does not fit on {gpu.name} at {degrees}: "
         f"each GPU has {format_bytes(budget.engine_bytes)} for the engine "

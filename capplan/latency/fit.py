@@ -197,12 +197,12 @@ def _mark(scores: list[FormScore], forced: bool) -> list[FormScore]:
 
     def reason(row: FormScore) -> str:
         if row is chosen and row.score == best:
-            return "least held-out error"
+            return "least error at points not fitted to"
         if row is chosen:
-            return f"simplest within noise of the best ({best:.2%})"
+            return f"simplest within noise of the best ({100 * best:.2f} %)"
         if row.score <= enough:
-            return "no better for its coefficients"
-        return f"held-out error {row.score:.2%}"
+            return "no better with more coefficients"
+        return f"error at points not fitted to {100 * row.score:.2f} %"
 
     return [row._replace(chosen=row is chosen, reason=reason(row)) for row in scores]
 

@@ -257,22 +257,27 @@ class Profile(Origin):
         used: list[tuple[str, int, float, str]] = []
         if measured.decode:
             used += [
-                ("a batch", max_batch, measured.decode.batch[1], "requests"),
-                ("a context", max_context, measured.decode.context[1], "tokens"),
+                ("largest batch", max_batch, measured.decode.batch[1], "requests"),
+                (
+                    "longest request",
+                    max_context,
+                    measured.decode.context[1],
+                    "tokens",
+                ),
             ]
         if measured.prefill:
             most = measured.prefill.new_tokens[1]
-            used.append(("a prefill", max_chunk, most, "tokens"))
+            used.append(("largest prefill", max_chunk, most, "tokens"))
         sentences = [
-            f"{self.name}: {name} of {value:,} {unit} is beyond the "
-            f"{most:,.0f} that were measured"
+            f"{self.name}: your {name} ({value:,} {unit}) is beyond the {most:,.0f} "
+            "measured; its times are extrapolated"
             for name, value, most, unit in used
             if value > most
         ]
         if measured.mixed is None:
             sentences.append(
-                f"{self.name}: iterations of prefill beside decode were not measured; "
-                "their time is put together from both"
+                f"{self.name}: prefill beside decode was not measured; its times are "
+                "combined from both"
             )
         return sentences
 

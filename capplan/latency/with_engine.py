@@ -47,7 +47,7 @@ def with_engine_time(
     if time is not None and wanted is not None and is_newer(wanted, time):
         warn(
             f"{profile.name}: no engine newer than {time.engine_name} was measured; "
-            f"{wanted} is planned with its times, and may sustain more"
+            f"{wanted} is planned with its times, and may carry more"
         )
         time = widened(time)
     if isinstance(time, EngineRow):

@@ -17,7 +17,7 @@ def merged(warnings: Iterable[str]) -> list[str]:
     >>> merged(["A, TP 1: too long", "B, TP 2: too long", "old"])
     ['A, TP 1; B, TP 2: too long', 'old']
     >>> merged(["A: 17 is beyond 8", "B: 19 is beyond 8"])
-    ['A: 17 is beyond 8; alike for B']
+    ['A: 17 is beyond 8; also B']
     """
     groups: dict[str, list[tuple[str, str]]] = {}
     for text in dict.fromkeys(warnings):
@@ -34,8 +34,8 @@ def merged(warnings: Iterable[str]) -> list[str]:
         text = f"{'; '.join(same)}: {rest}" if subject else rest
         also = [name for name in dict.fromkeys(alike) if name not in ("", subject)]
         if also:
-            text += f"; alike for {'; '.join(also)}"
+            text += f"; also {'; '.join(also)}"
         elif alike:
-            text += f"; {len(alike)} more alike"
+            text += f"; and {len(alike)} more like this"
         found.append(text)
     return found

@@ -25,6 +25,17 @@ def format_share(share: float) -> str:
     return f"{math.floor(share * 10_000 + 1e-6) / 100:g} %"
 
 
+def format_load(share: float) -> str:
+    """Return a share of the capacity in percent, whole but close to all of it.
+
+    Examples
+    --------
+    >>> format_load(0.7366), format_load(0.9966), format_load(1.2)
+    ('74 %', '99.7 %', '120 %')
+    """
+    return f"{100 * share:.{int(abs(share - 1) < 0.005)}f} %"
+
+
 def format_interval(interval: tuple[float, float]) -> str:
     """Return an interval of shares: ``98.9 % to 99.5 %``."""
     return " to ".join(map(format_share, interval))

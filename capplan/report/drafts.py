@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from capplan.deployment.speculation import ACCEPTANCE_ERROR
 from capplan.planning.plan.speculation_worth import DraftsTried, DraftsWorth
-from capplan.report.columns import format_fine_usd
+from capplan.report.columns import format_fine_usd, plural
 
 
 def worth(found: DraftsWorth) -> str:
@@ -21,19 +21,19 @@ def worth(found: DraftsWorth) -> str:
         text += "; never pays"
     else:
         text += (
-            f"; pays up to {found.pays_up_to_batch} requests that decode on a replica "
+            f"; pays up to {found.pays_up_to_batch} decoding requests on a replica "
             f"({found.pays_up_to_rate_per_s:.3g} requests/s)"
         )
     text += (
-        f"; at the planned {found.planned_batch} it must reach "
-        f"{found.needed_tokens:.3g}"
+        f"; at the planned batch of {found.planned_batch} it pays from "
+        f"{found.needed_tokens:.3g} tokens an iteration on"
     )
     counts = (found.gpu_count_if_fewer_accepted, found.gpu_count_if_more_accepted)
     if counts == (None, None):  # not looked at
         return text
     for what, count in zip(("fewer", "more"), counts, strict=True):
-        needs = "no count serves" if count is None else f"{count} GPUs"
-        text += f"; {ACCEPTANCE_ERROR:.0%} {what} accepted: {needs}"
+        needs = "no count holds" if count is None else plural(count, "GPU")
+        text += f"; {100 * ACCEPTANCE_ERROR:.0f} % {what} accepted: {needs}"
     return text
 
 
@@ -41,7 +41,9 @@ def tried(rows: Sequence[DraftsTried]) -> str:
     """Return what each number of drafted tokens would take."""
     texts = []
     for row in rows:
-        gpus = "infeasible" if row.gpu_count is None else f"{row.gpu_count} GPUs"
+        gpus = "infeasible"
+        if row.gpu_count is not None:
+            gpus = plural(row.gpu_count, "GPU")
         price = "" if row.usd_per_h is None else f", {format_fine_usd(row.usd_per_h)}/h"
         texts.append(f"{row.drafts}: {gpus}{price}")
     return "; ".join(texts)

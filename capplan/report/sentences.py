@@ -17,6 +17,7 @@ from capplan.report.columns import (
     format_count,
     format_fine_usd,
     format_interval,
+    format_load,
     format_share,
 )
 from capplan.report.columns import plural as plural
@@ -32,7 +33,7 @@ _CLASSES_NAMED = 3
 def nodes(run: Run) -> str:
     """Return the whole nodes that are paid for, and the GPUs left over in them.
 
-    As "3 × AWS p5.48xlarge (24 GPUs, 4 stranded, 17 %)"; empty without a price.
+    As "3 × AWS p5.48xlarge (24 GPUs, 4 idle, 17 %)"; empty without a price.
     """
     return "" if run.cost is None else nodes_paid(run.cost.nodes)
 
@@ -45,10 +46,10 @@ def nodes_paid(rows: Sequence[NodeCount]) -> str:
         if row.count is None:
             terms.append(f"{row.gpus_paid:,.6g} {gpus} priced one by one")
             continue
-        spare = "none stranded"
+        spare = "none idle"
         if row.stranded_gpus:
             share = row.stranded_gpus / row.gpus_paid
-            spare = f"{row.stranded_gpus:,.3g} stranded, {share:.0%}"
+            spare = f"{row.stranded_gpus:,.3g} idle, {100 * share:.0f} %"
         name = " ".join(filter(None, (row.provider, row.node))) or "node"
         terms.append(
             f"{row.count:,.3g} × {name} ({row.gpus_paid:,.4g} {gpus}, {spare})"
@@ -161,8 +162,8 @@ def caching(plan: Plan) -> str:
     if not share:
         return ""
     count = plan.gpu_count_without_prefix_caching
-    without = "no count was found" if count is None else plural(count, "GPU")
-    return f"{format_share(share)} of prompt tokens are found; without it: {without}"
+    without = "no count holds" if count is None else plural(count, "GPU")
+    return f"serves {format_share(share)} of prompt tokens; without it: {without}"
 
 
 def proof(candidate: Candidate) -> str:
@@ -182,34 +183,30 @@ def proof(candidate: Candidate) -> str:
 def _of_probe(probe: Probe) -> str:
     backlog = "" if probe.stable else "; the backlog keeps growing"
     if probe.utilisation is not None and probe.utilisation >= 1 and not probe.stable:
-        backlog = f"; the utilisation is {probe.utilisation:.2f}, so the backlog grows"
-    return (
-        f"{plural(probe.replica_count, 'replica')} simulated: {missed(probe)}{backlog}."
-    )
+        backlog = f"; {format_load(probe.utilisation)} loaded, so the backlog grows"
+    return f"{plural(probe.replica_count, 'replica')}: {missed(probe)}{backlog}."
 
 
 def missed(probe: Probe) -> str:
-    """Return what of the requests meets the SLO: where it misses, of that.
+    """Return what share of the requests is in time: where it misses, of that.
 
     Of the worst window that is judged, or of the classes that miss in all of the trace.
     """
     low = [row for row in probe.windows if row.is_judged and not row.meets]
     if low:
-        return f"{window(low[0])}, meet the SLO"
-    met = f"{format_share(probe.slo_attainment)} of requests"
+        return window(low[0])
+    met = f"{format_share(probe.slo_attainment)} of requests in time"
     missing = [row for row in probe.classes if row.class_name in probe.missing]
     if missing and (own_targets(probe.classes) or len(missing[0].attainment_of) == 1):
         named = [
-            f"{format_share(row.slo_attainment)} of {row.class_name} (asked "
+            f"{format_share(row.slo_attainment)} of {row.class_name} in time (asked "
             f"{row.attainment * 100:.6g} %)"
             for row in missing[:_CLASSES_NAMED]
         ]
         if len(missing) > _CLASSES_NAMED:
-            named.append(
-                f"and fewer than asked of {len(missing) - _CLASSES_NAMED} more"
-            )
+            named.append(f"and {len(missing) - _CLASSES_NAMED} more classes miss")
         met = ", ".join(named)
-    return f"{met} meet the SLO"
+    return met
 
 
 def shares(named: dict[str, float]) -> str:
@@ -238,22 +235,22 @@ def counted(judgement: Judgement, request_count: int) -> str:
 
 
 def load(judgement: Judgement) -> str:
-    """Return the utilisation of a fleet, and how it recovers; empty if unknown."""
+    """Return how loaded a fleet is, and how it recovers; empty if unknown."""
     steadiness = judgement.steadiness
     used = steadiness.known_utilisation
     if used is None:
         return ""
-    text = f"utilisation {used:.2f}"
+    text = f"{format_load(used)} loaded on average"
     if not steadiness.drawn:
         busiest = steadiness.busiest_utilisation
         if not math.isnan(busiest):
-            text += f", {busiest:.2f} in the busiest 5 min"
+            text += f", {format_load(busiest)} in the busiest 5 min"
         drains = busiest >= 1 and judgement.stable
         return text + "; that backlog drains before the end" * drains
     if steadiness.recovery_s is not None:
         recovery_s = steadiness.recovery_s
         within = f"in {format_duration(recovery_s)}" if recovery_s else "at once"
-        text += f"; recovers from a full queue {within}"
+        text += f"; a full backlog drains {within}"
     return f"{text}; {judgement.open}" if judgement.open else text
 
 
@@ -269,17 +266,17 @@ def sustained(plan: Plan) -> str:
     probes = {probe.replica_count: probe for probe in best.probes}
     if steadiness.outpaced:
         return (
-            "They hold the trace as replayed and no longer: until its end more arrives "
-            f"than they complete (utilisation {steadiness.sustained:.2f}), "
-            "and the backlog grows while such traffic lasts."
+            "This fleet holds this trace, but not more traffic like it: by its end it "
+            f"is {format_load(steadiness.sustained)} loaded, and the backlog grows."
         )
     fewer = probes.get(best.run.replica_count - 1)
     if fewer is None or fewer.missing or (fewer.sustained_utilisation or 0) < 1:
         return ""
     return (
-        f"{plural(fewer.replica_count, 'replica')} would hold the trace as replayed "
-        f"(--no-extend), but until its end {fewer.sustained_utilisation:.2f} times "
-        "what they complete arrives: the count is that of traffic that goes on so."
+        f"{plural(fewer.replica_count, 'replica')} would hold this trace alone "
+        "(--no-extend), but by its end are "
+        f"{format_load(fewer.sustained_utilisation or 0)} loaded: the count is for "
+        "traffic that goes on like this."
     )
 
 
@@ -291,7 +288,7 @@ def interruption(run: Run) -> str:
     arrived = " that had arrived" if run.simulation.times is None else ""
     return (
         f"after {format_count(run.simulation.totals.request_count)} of "
-        f"{format_count(run.interrupted_of)} requests{arrived}: the figures hold for "
+        f"{format_count(run.interrupted_of)} requests{arrived}: the figures are of "
         "those"
     )
 
@@ -303,11 +300,18 @@ def gap(candidate: Candidate) -> str:
         return "none known"
     above = candidate.gpu_count - bound
     if above <= 0:
-        return "proven minimal"
+        return "proven minimal" + _of_headline(candidate)
     if candidate.bound is not None and candidate.bound.method == "none":
-        return "no more is known"
+        return "no closer bound is known"
     share = above / max(bound, 1)
-    return f"at most {plural(above, 'GPU')} ({share:.0%}) above the minimum"
+    return f"at most {plural(above, 'GPU')} ({100 * share:.0f} %) above the minimum"
+
+
+def _of_headline(candidate: Candidate) -> str:
+    """Return that a proof is of the predicted times, where the bill is of slower."""
+    if candidate.cautious is None:
+        return ""
+    return " at the predicted times; the cautious count has no proof"
 
 
 def lower_bound(candidate: Candidate) -> str:
@@ -322,7 +326,7 @@ def gpu_time(run: Run) -> str:
     if run.work is None or run.cost is None:
         return ""
     share = format_share(run.work.prompt_share)
-    return f"{share} for prompts, the rest for answers: tokens share the bill so"
+    return f"{share} for prompts, the rest for answers; so is the bill split"
 
 
 def api_or_own(bill: ApiBill) -> str:
@@ -338,17 +342,17 @@ def api_or_own(bill: ApiBill) -> str:
         for name, usd in prices
     )
     asked = (
-        f"an API at {told} per million tokens asks {format_usd(bill.usd_per_month)} a "
-        "month for this trace"
+        f"an API at {told} per million tokens costs {format_usd(bill.usd_per_month)} a "
+        "month for this traffic"
     )
     if bill.own_usd_per_month is None or bill.break_even_per_s is None:
         return f"{asked}; the GPUs have no price"
     even, most = format_count(bill.break_even_per_s), bill.most_per_s
-    own = f"this fleet costs {format_usd(bill.own_usd_per_month)}"
-    at = f"owning it breaks even at {even} of these requests/s in the mean"
+    own = f"this fleet {format_usd(bill.own_usd_per_month)}"
+    at = f"the fleet pays from {even} requests/s on average"
     if most is None:
         return f"{asked}, {own}; {at}"
-    sustained = f"{format_count(most)} that it sustains within the SLO"
+    sustained = f"the {format_count(most)} that it holds"
     if bill.break_even_per_s <= most:
-        return f"{asked}, {own}; {at}, of the {sustained}"
-    return f"{asked}, {own}; {at}, more than the {sustained}: it does not pay"
+        return f"{asked}, {own}; {at}, of {sustained}"
+    return f"{asked}, {own}; {at}, more than {sustained}: it does not pay"

@@ -16,14 +16,14 @@ def engines(candidate: Candidate) -> str:
     ratio = candidate.capacity_ratio
     doubted = candidate.is_to_be_tested and fleets is None
     if doubted and configuration is not None and ratio:
-        of = " of other families of LLMs" if configuration.is_unbacked else ""
+        of = " of other LLM families" if configuration.is_unbacked else ""
         slowdown = configuration.cautious_slowdown
-        nine = f"nine of ten sustained {ratio[0]:.0%} of the predicted load or more "
+        nine = f"nine of ten reached {100 * ratio[0]:.0f} % of the predicted load "
         if slowdown is not None:
             nine = f"nine of ten took at most {slowdown:.2f} times as long "
         return (
             f"{nine}"
-            f"({plural(candidate.sweep_count or 0, 'benchmark sweep')}{of}): "
+            f"({plural(candidate.sweep_count or 0, 'load test')}{of}): "
             f"{cautious(candidate)}"
         )
     unmeasured = configuration is not None and configuration.is_unmeasured
@@ -34,24 +34,24 @@ def engines(candidate: Candidate) -> str:
     low, high = ratio
     if candidate.pools:
         return (
-            f"reached {low:.0%} to {high:.0%} of the predicted load "
-            f"({candidate.sweep_count} fleets of two pools that were served): "
+            f"reached {100 * low:.0f} % to {100 * high:.0f} % of the predicted load "
+            f"({candidate.sweep_count} load tests of two pools): "
             f"{_needed(candidate.gpu_count_range, 'GPU')}"
         )
     needed = _needed(candidate.replica_count_range, "replica")
     least = fleets[0].replica_count
     if candidate.bound is not None and least < candidate.bound.replica_count:
-        needed += "; fewer than the lower bound, which holds for the times assumed here"
+        needed += "; below the proven minimum, which is of the times planned with"
     if candidate.cautious_count is not None and configuration is not None:
         needed += (
-            f", the most for the slowest of ten, which take "
+            ", the most for the slowest of ten, which take "
             f"{configuration.cautious_slowdown:.2f} times as long"
         )
     if not candidate.sweep_count:
-        return f"by the error of the profile's fit: {needed}"
+        return f"within the error of the profile's fit: {needed}"
     return (
-        f"reached {low:.0%} to {high:.0%} of the predicted load "
-        f"({plural(candidate.sweep_count, 'benchmark sweep')}): {needed}"
+        f"reached {100 * low:.0f} % to {100 * high:.0f} % of the predicted load "
+        f"({plural(candidate.sweep_count, 'load test')}): {needed}"
     )
 
 
@@ -79,9 +79,9 @@ def another_engine(candidate: Candidate) -> str:
     time, share = older
     version = time.engine_version.rpartition("–")[2]
     return (
-        f"{time.engine_name} sustains {share:.2f} times as many requests at "
-        f"{LEVELS[0]:g} times the shortest TPOT: `--engine {time.engine}@{version}` "
-        "plans it"
+        f"{time.engine_name} carries {share:.2f} times as many requests at "
+        f"{LEVELS[0]:g} times the shortest TPOT: plan it with `--engine "
+        f"{time.engine}@{version}`"
     )
 
 
@@ -89,7 +89,7 @@ def cautious(candidate: Candidate) -> str:
     """Return the fleet that suffices for nine of ten engines, and its bill."""
     fleet, usd = candidate.cautious, candidate.cautious_usd_per_month
     if candidate.cautious_fails:
-        return "none; the slowest of ten engines miss the SLO with any count"
+        return "none: the slowest of ten engines miss the SLO at any count"
     if fleet is None:
         return ""
     count = plural(fleet.replica_count, "replica")

@@ -39,11 +39,11 @@ def window_length(seconds: float) -> str:
 
 
 def window(row: TimeWindow) -> str:
-    """Return what the requests of a window attain, of what is asked, when and where."""
+    """Return how many requests of a window are in time, when, and at which rate."""
     asked = "" if row.meets else f" (asked {row.target * 100:.6g} %)"
     return (
-        f"{format_share(row.slo_attainment)} of {_whose(row)}{asked}, {row.when}, at "
-        f"{format_count(row.rate_per_s)} requests/s"
+        f"{format_share(row.slo_attainment)} of {_whose(row)} in time{asked}, "
+        f"{row.when}, at {format_count(row.rate_per_s)} requests/s"
     )
 
 
@@ -58,8 +58,8 @@ def _windows_take(row: TimeWindow, probes: Sequence[Probe]) -> str:
     ]
     if not enough:
         most = plural(max(probe.replica_count for probe in probes), "replica")
-        return f"; {most}, the most simulated, are too few for all such windows"
-    return f"; {plural(min(enough), 'replica')} attain the target in all such windows"
+        return f"; even {most} (the most tried) miss in some windows this long"
+    return f"; {plural(min(enough), 'replica')} would hold every window this long"
 
 
 def _judged_in(judgement: Judgement) -> str:
@@ -79,9 +79,9 @@ def _judged_in(judgement: Judgement) -> str:
             wide += f" of up to {format_duration(row.longest * judged[0].seconds)}"
         else:
             wide = "one window, the whole trace"
-        texts.append(f"{of}{wide}: fewer requests in each would not tell")
+        texts.append(f"{of}{wide}: shorter ones have too few requests to judge")
     if len(joined) > CLASSES_NAMED:
-        texts.append(f"and so of {len(joined) - CLASSES_NAMED:,} groups more")
+        texts.append(f"likewise {len(joined) - CLASSES_NAMED:,} more groups")
     return "; ".join(texts)
 
 
@@ -90,7 +90,7 @@ def at_peak(peak: TimeWindow | None) -> str:
     if peak is None:
         return ""
     rate_per_s = format_count(peak.rate_per_s)
-    return f" in the mean and {rate_per_s} requests/s at the peak ({peak.when})"
+    return f" on average and {rate_per_s} requests/s at the peak ({peak.when})"
 
 
 def held(plan: Plan) -> str:
@@ -98,12 +98,12 @@ def held(plan: Plan) -> str:
     peak, low = plan.peak, [row for row in plan.windows if row.is_judged]
     if peak is None:
         return ""
-    said = "The peak is held" if peak.meets else f"The peak is not held: {window(peak)}"
+    said = "The peak holds" if peak.meets else f"The peak misses: {window(peak)}"
     if peak.meets and low and low[0].meets:
         every = window_length(low[0].seconds)
         if any(row.longest > 1 for row in plan.window_widths):
             every = "other window"
-        said += f", as is every {every}"
+        said += f", as does every {every}"
     found = plan.without_window
     if found is None or plan.best is None:
         return f"{said}."
@@ -125,7 +125,7 @@ def with_peak(peak: TimeWindow | None, attained: Tile) -> Tile:
     of = f"of {_whose(peak)}, {peak.when}; asked {peak.target * 100:.6g} %"
     return Tile(
         f"Peak of {format_count(peak.rate_per_s)} requests/s "
-        f"{'held' if peak.meets else 'not held'}",
+        f"{'holds' if peak.meets else 'misses'}",
         format_share(peak.slo_attainment),
         f"{of}; in all {attained.text}",
     )

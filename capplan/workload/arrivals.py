@@ -249,7 +249,7 @@ def no_times(trace: Trace) -> str:
     if trace.unread_columns:
         first = trace.unread_columns[0]
         text += (
-            f"; columns not read: {', '.join(trace.unread_columns)}: if one holds them "
+            f"; if an ignored column ({', '.join(trace.unread_columns)}) holds them, "
             f"name it, as in --columns {quote(f'arrival_s={first}')}; else"
         )
     else:

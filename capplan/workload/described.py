@@ -69,11 +69,11 @@ class Tally:
             parts.append(f"{self.left_out.total():,} left out ({', '.join(told)})")
         parts += [*self._peak(), self._classes()]
         of = f"{len(self.sessions):,} session{'s' * (len(self.sessions) != 1)}"
-        known = f"{of} (read by --router session alone)"
+        known = f"{of} (used by --router session alone)"
         text = ", ".join([*parts, known if self.sessions else "no sessions"])
         text = "; ".join((text, *self.remarks))
         if self.unread_columns:
-            text += f"; columns not read: {listed(self.unread_columns)}"
+            text += f"; ignored columns: {listed(self.unread_columns)}"
         return text
 
     def _times(self) -> str:

@@ -172,7 +172,8 @@ def page(runs: int, *, short: bool) -> str:
         "# How fast it is",
         "Made by `python tests/bench/speed_page.py` on an idle virtual machine,\n"
         f"{machine()}. Processor time of all threads; short commands are\n"
-        f"the median of {runs} run(s), those of more than ten seconds ran once. "
+        f"the median of {runs} run{'s' * (runs != 1)}, those of more than ten seconds "
+        "ran once. "
         "All write their files (`--out`).",
         "## Commands",
         "| command | processor | memory |\n|---|---|---|\n"

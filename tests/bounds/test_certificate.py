@@ -257,7 +257,7 @@ def test_other_requests_tables_or_attainments_are_refused():
     )
 
     assert "not those of the plan" in tables[0]
-    assert f"0.5 attained at {count - 1} replicas" in attained[0]
+    assert f"0.5 in time at {count - 1} replicas" in attained[0]
 
 
 @pytest.mark.parametrize(

@@ -197,6 +197,6 @@ def test_a_terminal_of_80_columns_keeps_attainment_and_p99(
     heading = next(row for row in shown.splitlines() if kept[0] in row)
     assert code == 0
     assert len(heading) <= 80
-    assert re.search("attain(ed|ment)", heading)
+    assert "in time" in heading
     assert all(each in heading for each in kept)
     assert "too narrow for " in shown

@@ -98,14 +98,15 @@ def test_use_beyond_the_measured_range_is_reported():
     warnings = profile().beyond_range(512, 16_384, 8192)
 
     assert any(
-        "a batch of 512 requests is beyond the 256" in sentence for sentence in warnings
-    )
-    assert any(
-        "a context of 16,384 tokens is beyond the 8,192" in sentence
+        "largest batch (512 requests) is beyond the 256" in sentence
         for sentence in warnings
     )
     assert any(
-        "prefill beside decode were not measured" in sentence for sentence in warnings
+        "longest request (16,384 tokens) is beyond the 8,192" in sentence
+        for sentence in warnings
+    )
+    assert any(
+        "prefill beside decode was not measured" in sentence for sentence in warnings
     )
     assert len(profile().beyond_range(256, 8192, 8192)) == 1
 

@@ -16,10 +16,10 @@ def test_of_warnings_that_differ_in_numbers_the_first_stands_for_all():
         for gpu, n in (("A", 17), ("B", 19), ("B", 21))
     ]
 
-    assert merged(texts) == [
-        "L on A: a context of 17 tokens is beyond 8; alike for L on B"
+    assert merged(texts) == ["L on A: a context of 17 tokens is beyond 8; also L on B"]
+    assert merged(["17 are late", "18 are late"]) == [
+        "17 are late; and 1 more like this"
     ]
-    assert merged(["17 are late", "18 are late"]) == ["17 are late; 1 more alike"]
 
 
 def test_a_warning_without_another_like_it_is_kept_word_for_word():

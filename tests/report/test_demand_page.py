@@ -67,7 +67,7 @@ def test_every_rate_is_a_row_with_replicas_gpus_bound_and_attainment(demand):
     assert lines[5].split() == ["80", "17", "136", "128", "100", "%", "$247,207"]
 
 
-ENDS = ["at", "least", "attainment", "$", "per", "month"]
+ENDS = ["at", "least", "in", "time", "$", "per", "month"]
 
 
 def test_a_candidate_without_a_bound_shows_a_dash(demand):
@@ -80,7 +80,7 @@ def test_a_candidate_without_a_bound_shows_a_dash(demand):
 
 def test_the_line_has_its_intervals_and_the_largest_residual(demand):
     assert printed(demand)[6] == (
-        "Aladdin, Eq. 7 replicas = ⌈0.2 · rate +0.5⌉ from 10 requests/s on; 95% "
+        "Aladdin, Eq. 7 replicas = ⌈0.2 · rate +0.5⌉ from 10 requests/s on; 95 % "
         "intervals: slope 0.18 to 0.22, constant 0 to 1; largest residual 0.5 replicas"
     )
 

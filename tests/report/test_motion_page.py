@@ -72,7 +72,7 @@ def test_two_pools_have_a_row_each_and_their_utilisation_over_time(apart):
     assert values["hand_off"] == "nixl"
     assert values["link_gb_per_s"] == 50.0
     assert titles(apart) == [
-        "Utilisation of the pools over time",
+        "Load of the pools over time",
         "KV of the pools over time",
     ]
     assert "each GPU's part at 50 GB/s" in dict(motion_section(apart).facts)["hand-off"]
@@ -111,8 +111,8 @@ def test_replicas_that_come_and_go_are_told_in_hours(scaled):
     paid, ready = values["gpu_hours_paid"], values["gpu_hours_ready"]
     assert paid >= ready >= values["gpu_hours_busy"] > 0
     assert values["peak_replicas"] == scaled.hours.peak_replicas
-    assert "paid in the mean" in facts["replicas"]
-    assert facts["cold start"] == "1 s from a replica's order"
+    assert "paid on average" in facts["replicas"]
+    assert facts["cold start"] == "1 s from order to first request"
     assert titles(scaled) == ["Replicas over time"]
 
 

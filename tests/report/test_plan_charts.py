@@ -20,8 +20,8 @@ def test_a_plan_has_latencies_attainment_and_the_fleet_in_this_order(plan):
         "Arrival to last token",
         "Time to first token: the slowest tenth",
         "Time per output token: the slowest tenth",
-        "Attainment against replicas",
-        "Utilisation and KV over time",
+        "In time against replicas",
+        "Load and KV over time",
         "Requests on a replica over time",
     ]
 
@@ -91,7 +91,7 @@ def test_the_axis_of_attainment_begins_below_the_lowest_interval(plan, best):
 def test_the_axis_names_the_gpus_of_a_replica(plan, best, tp, unit):
     figure = attainment_figure(replace(plan, best=replace(best, tp=tp)))
 
-    assert f'aria-label="attainment against replicas of {unit}"' in figure.svg
+    assert f'aria-label="requests in time against replicas of {unit}"' in figure.svg
 
 
 def test_more_than_eight_counts_have_the_ticks_of_a_linear_axis(plan, best):

@@ -212,8 +212,8 @@ def test_a_plan_against_itself_says_that_nothing_changed(compared):
     ("old", "new", "said", "fails"),
     [
         (infeasible(), priced(), "Feasible now, at $80,358.40 a month", True),
-        (priced(), infeasible(), "No configuration meets the SLO now", True),
-        (infeasible(), infeasible(tp=8), "No configuration meets the SLO, bef", False),
+        (priced(), infeasible(), "No configuration holds the SLO now", True),
+        (infeasible(), infeasible(tp=8), "No configuration holds the SLO, bef", False),
     ],
 )
 def test_plans_without_an_answer_are_compared_too(compared, old, new, said, fails):
@@ -231,7 +231,7 @@ def test_without_a_price_gpus_are_compared(compared):
 
     diff = compared(document(free(4)), document(free(5)))
 
-    assert diff_page(diff).headline.startswith("GPUs 16 → 20; without a price")
+    assert diff_page(diff).headline.startswith("GPUs 16 → 20; costs cannot be")
 
 
 def test_the_inputs_that_differ_are_the_causes(compared):
@@ -277,7 +277,7 @@ def test_a_line_says_why_and_that_its_price_is_the_same(compared):
     said = "because: rate 68 → 83; price unchanged ($6.88/GPU-h, AWS, 2026-11-09)"
     assert said in text
     assert "| nodes (8 GPUs) | 2 | 3 | +1 |" in text
-    assert "| GPUs stranded | 0 | 4 | +4 |" in text
+    assert "| GPUs idle | 0 | 4 | +4 |" in text
 
 
 def test_a_trace_that_moved_is_no_cause(compared):

@@ -80,7 +80,7 @@ def test_facts_are_those_that_apply(run):
     assert facts["within"] == "ttft ≤ 1 s"
     assert facts["each limit"] == "ttft 100 %, tpot 100 %, tbt 100 %, e2e 100 %"
     assert facts["preemptions"] == "0"
-    assert facts["iterations"].endswith("of the time, be it for one request")
+    assert facts["iterations"].endswith("of the time, if only with one request")
     assert not {"interrupted", "costs", "backlog", "each class"} & set(facts)
 
 
@@ -102,7 +102,7 @@ def test_classes_have_an_attainment_each_where_there_are_several(run):
 
     facts = facts_of(served)
 
-    assert facts["attained by"].startswith("1 of 2 classes; asked 99 %; ")
+    assert facts["in time"].startswith("1 of 2 classes; asked 99 %; ")
     assert [
         each["slo_attainment"] for each in plain(run_values(served)["classes"])
     ] == [
@@ -111,7 +111,7 @@ def test_classes_have_an_attainment_each_where_there_are_several(run):
     ]
     page = html(run_page(served))
     assert ">Classes</h2>" in page
-    assert '<td class="num" data-label="attained">50 %</td>' in page
+    assert '<td class="num" data-label="in time">50 %</td>' in page
 
 
 def test_what_is_not_known_is_null(run):

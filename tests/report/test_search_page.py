@@ -81,7 +81,7 @@ def test_a_row_that_cannot_serve_shows_dashes_and_no_zero():
 def test_the_cheapest_is_named_where_it_is_another():
     assert "cheapest" not in printed(search(GOOD))
     text = " ".join(printed(search(GOOD, CHEAP)).split())
-    assert "cheapest output tokens L4 × TP 2 at $0.25 per million if saturated" in text
+    assert "cheapest output tokens L4 × TP 2 at $0.25 per million at full load" in text
 
 
 @pytest.mark.parametrize(

@@ -28,11 +28,11 @@ def with_replicas(candidate, replica_count):
 @pytest.mark.parametrize(
     ("tp", "bound", "expected"),
     [
-        (8, 4, "32 GPUs: at most 8 GPUs (25%) above the minimum"),
-        (1, 4, "4 GPUs: at most 1 GPU (25%) above the minimum"),
-        (16, 2, "32 GPUs: at most 48 GPUs (150%) above the minimum"),
+        (8, 4, "32 GPUs: at most 8 GPUs (25 %) above the minimum"),
+        (1, 4, "4 GPUs: at most 1 GPU (25 %) above the minimum"),
+        (16, 2, "32 GPUs: at most 48 GPUs (150 %) above the minimum"),
         (8, 5, "40 GPUs: proven minimal"),
-        (1, 1, "1 GPU: at most 4 GPUs (400%) above the minimum"),
+        (1, 1, "1 GPU: at most 4 GPUs (400 %) above the minimum"),
     ],
 )
 def test_the_gap_is_what_lies_between_the_plan_and_the_bound(best, tp, bound, expected):
@@ -56,9 +56,7 @@ def with_probes(candidate, *below, **changes):
 def test_the_proof_is_the_largest_count_below(best):
     candidate = with_probes(best, 1, 2, slo_attainment=0.9134, stable=True)
 
-    assert sentences.proof(candidate) == (
-        "2 replicas simulated: 91.34 % of requests meet the SLO."
-    )
+    assert sentences.proof(candidate) == ("2 replicas: 91.34 % of requests in time.")
 
 
 def test_a_growing_backlog_is_said(best):
@@ -67,8 +65,7 @@ def test_a_growing_backlog_is_said(best):
     )
 
     assert sentences.proof(unstable) == (
-        "2 replicas simulated: 41.23 % of requests meet the SLO; the backlog keeps "
-        "growing."
+        "2 replicas: 41.23 % of requests in time; the backlog keeps growing."
     )
 
 
@@ -85,7 +82,7 @@ def test_two_replicas_below_which_nothing_was_simulated_have_no_proof(best):
 def test_one_replica_below_is_singular(best):
     text = sentences.proof(with_probes(with_replicas(best, 2), 1))
 
-    assert text.startswith("1 replica simulated:")
+    assert text.startswith("1 replica: ")
 
 
 def test_the_attainment_has_its_interval_and_the_target(best):
@@ -106,8 +103,8 @@ def test_classes_with_targets_are_never_held_against_one_for_all(classed):
     assert " of requests in all (95 % interval " in text
     below = sentences.proof(classed.best)
     assert re.fullmatch(
-        r"2 replicas simulated: [\d.]+ % of chat \(asked 99 %\), [\d.]+ % of code "
-        r"\(asked 95 %\) meet the SLO.",
+        r"2 replicas: [\d.]+ % of chat in time \(asked 99 %\), [\d.]+ % of code in "
+        r"time \(asked 95 %\).",
         below,
     )
 
@@ -129,11 +126,11 @@ def test_no_time_is_said_where_there_is_none(best):
 
     assert sentences.counted(cold, 0).endswith("requests count")
     assert (
-        sentences.load(cold) == "utilisation 0.50; recovers from a full queue at once"
+        sentences.load(cold) == "50 % loaded on average; a full backlog drains at once"
     )
     assert sentences.counted(warm, 0).endswith("count, after a warm-up of 2.5 s each")
     assert (
-        sentences.load(warm) == "utilisation 0.50; recovers from a full queue in 2.5 s"
+        sentences.load(warm) == "50 % loaded on average; a full backlog drains in 2.5 s"
     )
 
 
@@ -143,7 +140,7 @@ def test_an_interrupted_run_says_of_how_many_requests_it_is(best):
 
     assert sentences.interruption(run) == ""
     assert sentences.interruption(stopped) == (
-        "after 3,000 of 30,000 requests that had arrived: the figures hold for those"
+        "after 3,000 of 30,000 requests that had arrived: the figures are of those"
     )
 
 
@@ -164,6 +161,6 @@ def test_what_prefix_caching_is_worth_is_said_where_prefixes_are_found(plan, bes
 
     assert sentences.caching(planned(totals, None)) == ""
     assert sentences.caching(planned(found, 48)) == (
-        "25 % of prompt tokens are found; without it: 48 GPUs"
+        "serves 25 % of prompt tokens; without it: 48 GPUs"
     )
-    assert sentences.caching(planned(found, None)).endswith("no count was found")
+    assert sentences.caching(planned(found, None)).endswith("no count holds")

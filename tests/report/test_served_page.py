@@ -64,14 +64,13 @@ def test_the_peak_is_named_with_its_share_of_what_the_fleet_sustains(loaded):
     text = peak(loaded)
 
     assert f"{most:.3g} requests/s in the busiest 5 s" in text
-    # Rounded down, as all shares are.
-    share = int(most / (30 * count) * 1e4) / 100
-    assert f"{share:g} % of the {30 * count} requests/s that the fleet sustains" in text
+    share = 100 * most / (30 * count)
+    assert f"{share:.0f} % of the {30 * count} requests/s that the fleet holds" in text
 
 
 def test_without_a_load_the_peak_is_held_against_what_it_completes_at_most(plan):
     assert plan.replica_load is None
-    assert "of its saturated throughput" in peak(plan)
+    assert "of its maximum throughput" in peak(plan)
     assert "within the SLO" not in used(plan)
 
 
@@ -82,7 +81,7 @@ def test_a_short_peak_above_what_is_sustained_is_no_share_of_it(loaded):
 
     text = peak(low)
 
-    assert text.endswith("sustains within the SLO when they last")
+    assert text.endswith("that the fleet holds for longer")
     assert "more than the 3 requests/s" in text
 
 
@@ -90,8 +89,8 @@ def test_the_chart_marks_the_peak_and_both_capacities(loaded):
     requests, tokens = traffic_figures(loaded)
 
     assert requests.svg.count("<circle") == tokens.svg.count("<circle") == 1
-    assert "sustained within the SLO: 90" in requests.svg
-    assert "saturated throughput" in requests.svg
+    assert "most within the SLO: 90" in requests.svg
+    assert "maximum throughput" in requests.svg
     assert requests.legend == ()
 
 
@@ -107,7 +106,7 @@ def test_users_who_wait_have_no_chart_and_the_page_says_so(plan):
     waiting = replace(plan, traffic=None, asked_by="500 users")
 
     (note,) = section(waiting, "Traffic against capacity").notes
-    assert note.startswith("Users who wait")
+    assert "users ask as fast as they are answered" in note
 
 
 def test_lines_of_classes_are_drawn_where_there_are_classes(plan, classed):
@@ -118,7 +117,7 @@ def test_lines_of_classes_are_drawn_where_there_are_classes(plan, classed):
 
 def test_the_class_table_has_shares_of_cost_that_are_one_together(classed):
     (table,) = section(classed, "Classes").tables
-    (share,) = [column for column in table.columns if column.heading == "of cost"]
+    (share,) = [column for column in table.columns if column.heading == "cost share"]
 
     shares = [share.value(row) for row in table.rows]
 

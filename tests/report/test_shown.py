@@ -68,7 +68,7 @@ def test_a_notebook_shows_the_answer_and_its_table_escaped_and_without_a_style(p
     shown = plan._repr_html_()
 
     assert "<b>Rent 1 H100-SXM GPU for $1,825 a month.</b>" in shown
-    assert "<th>attainment</th>" in shown
+    assert "<th>in time</th>" in shown
     assert "<style" not in shown
     assert "<script" not in shown
 

@@ -155,7 +155,7 @@ def test_amounts_are_drawn_as_lines_and_names_as_bars(grid, cell):
     assert "$ per month against requests/s" in lines
     assert "against requests/s" not in bars
     assert lines.count('<path class="line"') == 2 * 2  # a line for each slo-scale
-    assert "Without 1 plan that is not feasible." in lines
+    assert "1 infeasible plan not drawn." in lines
     assert '<path class="line"' not in bars
     assert bars.count('height="15" fill=') == 2 * 2
     assert "&lt;A&gt;" in bars

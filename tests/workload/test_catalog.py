@@ -183,7 +183,7 @@ def test_parts_of_the_mixed_workload_follow_their_distribution(part, mixed_parts
     assert ks_distance(rows.sum(axis=0), drawn.sum(axis=0)) < limit
 
 
-@pytest.mark.filterwarnings("ignore:.*columns not read")
+@pytest.mark.filterwarnings("ignore:.*ignored columns")
 @pytest.mark.parametrize(
     ("part", "file"),
     [("code", "azure2023_code.csv.gz"), ("long_chat", "mooncake_conversation.csv.gz")],

@@ -52,8 +52,8 @@ def test_classes_sessions_and_what_was_left_out_are_counted():
 
     assert text == (
         "4 requests over 3 s (1/s) of 5/7 tokens, 5 left out (3 failed, 2 of kind "
-        "tool), 2 classes (chat, code), 2 sessions (read by --router session alone); "
-        "columns not read: user, spend"
+        "tool), 2 classes (chat, code), 2 sessions (used by --router session alone); "
+        "ignored columns: user, spend"
     )
 
 

@@ -166,7 +166,7 @@ def _fixed(of: _Asked) -> Outcome | str:
     if fewest.interrupted:
         raise Interrupted
     if fewest.run is None:
-        return "no number of replicas attains the target"
+        return "no number of replicas holds the target"
     replica_count = fewest.run.replica_count
     cases.buy_for(replica_count)
     check_losses(cases, replica_count)
@@ -188,7 +188,7 @@ def _bound(of: _Asked) -> ReplicaTime:
 
 
 def _sustained(of: _Asked, fixed: Outcome) -> ReplicaLoad | None:
-    of.show("measuring what a replica sustains")
+    of.show("measuring what a replica holds")
     return replica_load(
         of.inputs.settings,
         of.cases.load.base,
@@ -207,8 +207,8 @@ def _policies(
     if PERFECT not in map(name_of, compared):
         if sustained is None:
             text = (
-                "what a replica sustains could not be measured: perfect is left out; "
-                "policies that need its rate are to be given it"
+                "what a replica holds could not be measured: perfect is left out; give "
+                "the rate of a replica to policies that need it"
             )
             warn(text)
         else:
@@ -216,7 +216,7 @@ def _policies(
     for given in compared:
         policy, outcome = _simulated(of, given, sustained, fixed)
         yield (row := PolicyResult(name_of(policy), policy, outcome))
-        of.show(f"finding the fixed fleet that attains what {row.name} does")
+        of.show(f"finding the fixed fleet that does as well as {row.name}")
         yield replace(row, fixed=of.cases.as_good_as(outcome))
 
 

@@ -61,7 +61,7 @@ class AutoscaleSettings(
         None,
         CHOICES,
         "N",
-        "Replicas at the start (default: the smallest fixed fleet that attains the "
+        "Replicas at the start (default: the smallest fixed fleet that holds the "
         "target).",
         ge=1,
         le=MOST_REPLICAS,

@@ -67,7 +67,7 @@ def autoscaled(
             share * static.usd,
             share * static.usd_first_month,
             share * static.usd_last_month,
-            note=f"{share:.3g} of static, as on the trace in month 1",
+            note=f"{100 * share:.3g} % of static, as on the trace in month 1",
             is_estimated=True,
         )
         for row in fleets
@@ -83,7 +83,7 @@ def _owned(owned: Owned, months: Sequence[Month], prices: NodePrices) -> Alterna
     usd = (nodes * hour * HOURS_PER_MONTH).tolist()
     note = (
         f"{nodes[0]} to {nodes[-1]} nodes of {owned.gpus} GPUs bought as the peak "
-        "grows, at the level cost of their life; the rest of it is not owed to anybody"
+        "grows, at an even cost over their life"
     )
     return Alternative("static, owned", sum(usd), usd[0], usd[-1], 0.0, note, True)
 

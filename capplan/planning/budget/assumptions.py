@@ -28,7 +28,7 @@ def budget_assumptions(budget: Budget, drain_s: float) -> tuple[Assumption, ...]
 def _traffic(budget: Budget) -> list[Assumption]:
     curve, settings = budget.curve, budget.settings
     window = format_duration(curve.window_s)
-    text = f"busiest {window} of each hour, at which the SLO is attained by itself"
+    text = f"the busiest {window} of each hour hold the SLO by themselves"
     rows = [
         Assumption("hours", curve.source, text, ASSUMED if curve.is_typical else GIVEN),
         Assumption(
@@ -92,17 +92,18 @@ def _prices(budget: Budget) -> list[Assumption]:
 
 def _spot(budget: Budget) -> list[Assumption]:
     rent, settings = budget.rent, budget.settings
-    there = f"{rent.spot_there:.5f} of the time; too few in {SHORTFALL:.1%} of it"
+    there = f"{100 * rent.spot_there:.3f} % of the time"
+    there += f"; too few in {100 * SHORTFALL:.1f} % of it"
     rows = [
         Assumption(
             "spot node there",
             there,
-            "1 / (1 + λ t); losses taken as independent, which they are not in a zone",
+            "1 / (1 + λ t); losses assumed independent, which they are not in a zone",
             GIVEN if settings.spot else ASSUMED,
         )
     ]
     if settings.spot_return is None:
-        text = "finding another is not counted; give --spot-return"
+        text = "the time to find another is not counted; give --spot-return"
         rows.append(Assumption("spot return", "a cold start", text, ASSUMED))
     return rows
 

@@ -92,11 +92,11 @@ def fleet_rows(
     missing = [each for each in fleets if each.name == HOURS and not each.meets]
     for each in missing:
         hour = each.worst_hour_attainment
-        worst = "" if hour is None else f" and {hour:.2%} in the worst hour"
+        worst = "" if hour is None else f" and {100 * hour:.2f} % in the worst hour"
         text = (
-            f"the {HOURS}, as a schedule on the trace, attain {each.slo_attainment:.2%}"
-            f"{worst}, less than asked: a burst within an hour is not in the rate that "
-            "its replicas were counted for; the table of fleets tells what attains it"
+            f"the {HOURS}, simulated on the trace, serve only "
+            f"{100 * each.slo_attainment:.2f} % in time{worst}: bursts within an hour "
+            "need more replicas; the table of fleets shows which fleets hold"
         )
         warn(text)
     return tuple(fleets)

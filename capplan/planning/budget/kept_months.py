@@ -18,7 +18,7 @@ def refuse_with_least_months(settings: BudgetSettings, prices: NodePrices) -> No
         if prices.min_months and getattr(settings, name):
             raise InputError(
                 f"{prices.provider or 'the offer'} rents nodes for {prices.min_months} "
-                f"months at least; expected no {name}, which is of nodes by the hour"
+                f"months at least; expected no {name}, which is for nodes by the hour"
             )
 
 

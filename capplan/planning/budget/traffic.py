@@ -43,8 +43,9 @@ def curve_of(trace: Trace, settings: BudgetSettings) -> DemandCurve:
     rate_per_s = settings.rate or busiest_per_s(trace.arrival_s, window_s)
     lasts = format_duration(float(trace.arrival_s[-1] - trace.arrival_s[0]))
     warn(
-        f"{trace.source}: its requests arrive within {lasts}, which tells no hours of "
-        f"a day: a typical week is taken, with {rate_per_s:.4g} requests/s at its peak"
+        f"{trace.source}: its requests arrive within {lasts}, so the hours of a day "
+        f"are not known: a typical week is assumed, {rate_per_s:.3g} requests/s at its "
+        "peak"
     )
     return typical_curve(rate_per_s)
 

@@ -25,8 +25,8 @@ def warn_of_budget(
     horizon = settings.horizon_months
     if long := [term.name for term in prices.terms if term.months > horizon]:
         texts.append(
-            f"{', '.join(long)}: longer than the {horizon} months of the budget; where "
-            "bought, all of the term is charged, and the rest owed after"
+            f"{', '.join(long)}: longer than the {horizon} months of the budget; if "
+            "bought, the rest is still owed after them"
         )
     if assumed := [term.name for term in prices.terms if term.is_assumed]:
         texts.append(
@@ -35,8 +35,8 @@ def warn_of_budget(
         )
     if settings.spot_share > 0 and most_spot(rent.spot_share, peak_nodes) == 0:
         texts.append(
-            f"a share of {rent.spot_share:g} of {peak_nodes} nodes at the peak is no "
-            "whole node: none is spot"
+            f"a spot share of {rent.spot_share:g} of {peak_nodes} nodes at the peak is "
+            "less than one node: none is spot"
         )
     texts += _of_hours(settings, curve)
     for text in texts:
@@ -58,8 +58,8 @@ def _of_hours(settings: BudgetSettings, curve: DemandCurve) -> list[str]:
     ]
     if given and curve.is_typical:
         texts.append(
-            f"{', '.join(given)}: of the requests' own hours, without effect on a "
-            "typical week"
+            f"{', '.join(given)}: no effect, since a typical week takes the place of "
+            "the requests' own hours"
         )
     elif settings.rate is not None and settings.compare_fleets and not curve.is_typical:
         texts.append(
@@ -67,7 +67,7 @@ def _of_hours(settings: BudgetSettings, curve: DemandCurve) -> list[str]:
         )
     if curve.is_short:
         texts.append(
-            f"the requests span {curve.days_text}: less than a week, so a weekday "
-            "or the weekend is not in them"
+            f"the requests span {curve.days_text}, less than a week: give more, since "
+            "weekdays and weekends differ"
         )
     return texts

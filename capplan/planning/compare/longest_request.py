@@ -52,8 +52,8 @@ def slo_of_rest(slo: Slo, trace: Trace, kept: np.ndarray) -> Slo:
         if share < group.target:
             whose = f" of {', '.join(group.names)}" if len(slo.by_class) else ""
             raise InputError(
-                f"it is set up for requests that {1 - share:.2%}{whose} exceed, and "
-                f"{1 - group.target:.2%} may miss"
+                f"{100 * (1 - share):.2f} % of requests{whose} are longer than it "
+                f"takes, and {100 * (1 - group.target):.2f} % may miss"
             )
         alone = slo.each_class and (
             group.names[0] in slo.by_class or group.names[0] in slo.targets

@@ -65,8 +65,8 @@ class CompareSettings(
         None,
         METHOD,
         "N",
-        "Longest request of systems that reserve room for one or do not cut prompts "
-        "(default: all but a tenth of those that may miss).",
+        "Longest request of systems that reserve KV for it or do not cut prompts "
+        "(default: leaves out a tenth of the requests that may miss).",
         ge=1,
     )
     replicas: int | None = setting(

@@ -250,9 +250,9 @@ def _warn_of_few(
     if expected >= _MANY_LOSSES:
         return
     warn(
-        f"--spot {spot}: {drawn} interruptions drawn where {expected:.3g} are to be "
-        f"expected in {format_duration(lasts_s)}: too few to judge by; --outage 1@peak:"
-        f"{format_duration(_OUTAGE_S).replace(' ', '')} shows one at the worst time"
+        f"--spot {spot}: too few interruptions to judge by ({drawn} drawn, "
+        f"{expected:.3g} expected in {format_duration(lasts_s)}); --outage 1@peak:"
+        f"{format_duration(_OUTAGE_S).replace(' ', '')} simulates one at the worst time"
     )
 
 

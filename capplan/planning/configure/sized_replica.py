@@ -41,8 +41,8 @@ def sized_replica(
     if profile is not None and kv_dtype != measured:
         times = KV_BYTES[kv_dtype] / KV_BYTES[measured]
         warn(
-            f"{profile.name}: its times are of {measured} KV; attention to {kv_dtype} "
-            f"KV is taken to cost {times:g} times that, as its bytes",
+            f"{profile.name}: measured with {measured} KV; attention to {kv_dtype} KV "
+            f"is assumed to take {times:g} times as long, by its bytes",
             ExtrapolationWarning,
         )
     own = profile is not None and kv_dtype == measured and is_of(profile, of)

@@ -212,12 +212,12 @@ class Judge:
             return self.steadiness.open, False
         of_groups = self._verdicts(samples)
         if any(met is None and group.target < 1 for group, met in of_groups):
-            few = f"{len(samples)} samples leave the attainment too close to the target"
+            few = f"too close to the target after {len(samples)} samples"
             return few, False
         counts = [counts_of(samples, of)[0].sum() for of, met in of_groups if not met]
         count = int(min(counts))
         least = math.floor((1 - CONFIDENCE) ** (1 / count) * 1e4) / 1e2
-        return f"no miss in {count:,} requests, at least {least:.2f} %", True
+        return f"no miss in {count:,} requests: at least {least:.2f} % in time", True
 
 
 def answered(samples: Sequence[Sample]) -> Answers | None:

@@ -38,11 +38,12 @@ class Probe:
 
     @property
     def attained(self) -> str:
-        """Share of the requests that meet the SLO, where a window misses of that."""
+        """Share of the requests in time, where a window misses of that."""
         for row in self.windows:
             if row.is_judged and not row.meets:
-                return f"{row.slo_attainment:.2%} in the worst window, {row.when},"
-        return f"{self.slo_attainment:.2%}"
+                share = f"{100 * row.slo_attainment:.2f} %"
+                return f"{share} of requests in time in the worst window ({row.when})"
+        return f"{100 * self.slo_attainment:.2f} % of requests in time"
 
     @classmethod
     def of(cls, run: Run) -> "Probe":

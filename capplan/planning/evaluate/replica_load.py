@@ -48,7 +48,7 @@ def sustained_load(
     """
     if run is None or len(run.deployment.pools) > 1 or not inputs.load.is_open:
         return None
-    progress("measuring what a replica sustains")
+    progress("measuring what a replica holds")
     settings, base, slo = inputs.settings, inputs.load.base, inputs.slo
     with suppress(Interrupted), collected_warnings():
         known, of = inputs.load.saturations, run.deployment

@@ -59,10 +59,12 @@ class Steadiness:
         if not self.drawn:
             return ""
         if self.binds and self.utilisation >= 1:
-            return f"utilisation {self.utilisation:.3f}"
+            return f"{100 * self.utilisation:.1f} % loaded"
         if self.settled is False:
-            return f"not settled after {format_duration(self.simulated_s)} of traffic"
-        return "" if self.settled else "one sample that starts empty"
+            return (
+                f"still warming up after {format_duration(self.simulated_s)} of traffic"
+            )
+        return "" if self.settled else "one sample, from an empty start"
 
 
 def sustained_per_s(arrival_s: np.ndarray) -> float:

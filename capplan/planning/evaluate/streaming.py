@@ -34,7 +34,7 @@ def streamed(
     if settings.stream is None:
         warn(
             f"{path}: more than {STREAMED_BYTES / 2**20:.0f} MiB, read in chunks: "
-            f"percentiles within {RELATIVE_ERROR:.1%}; --no-stream reads it whole"
+            f"percentiles within {100 * RELATIVE_ERROR:g} %; --no-stream reads it whole"
         )
     about = about_how_many(path)
     shares = bool(settings.shared_prefix) or "prefix_tokens" in columns
@@ -56,8 +56,8 @@ def streamed(
         lasts_s = simulation.totals.duration_s
         if FROM_THE_FIRST.judged_s(slo, lasts_s) is not None:
             warn(
-                f"{path}: read in chunks, so judged in the mean of its "
-                f"{format_duration(lasts_s)}, not in every hour: --no-stream judges "
-                "its hours"
+                f"{path}: read in chunks, so judged over its whole "
+                f"{format_duration(lasts_s)}, not in every hour; --no-stream judges "
+                "every hour"
             )
     return deployment, simulation, warmup_s

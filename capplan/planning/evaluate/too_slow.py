@@ -33,9 +33,10 @@ def too_slow(alone: Unbatched, slo: Slo, load: Load) -> str | None:
         if row.is_judged and not row.meets:
             whose = " and ".join(row.classes) or "requests"
             return (
-                f"{row.slo_attainment:.1%} of {whose} meet their SLO in a window, "
-                f"{row.when}, even when each runs alone; {row.target:.4g} is asked of "
-                "each: --attain-in trace asks it of the mean"
+                f"only {100 * row.slo_attainment:.4g} % of {whose} are in time in a "
+                f"window ({row.when}) even when each runs alone, and "
+                f"{100 * row.target:.6g} % is asked of each window; --attain-in trace "
+                "asks it of all together"
             )
     return None
 
@@ -64,6 +65,6 @@ def _too_slow(
     return (
         f"{name} takes {format_duration(needed_s)} at least, not "
         f"{format_duration(limit_s)}; with each request alone on a replica "
-        f"{float(met[name].mean()):.1%} of {whose} are in time, and "
-        f"{group.target:.4g} of them need {slowest:.3g}× the limit"
+        f"{100 * float(met[name].mean()):.4g} % of {whose} are in time, and "
+        f"{100 * group.target:.6g} % need {slowest:.3g} times the limit"
     )

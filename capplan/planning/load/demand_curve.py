@@ -69,7 +69,7 @@ def curve_of_trace(trace: Trace, window_s: float) -> DemandCurve:
     if hours < HOURS_PER_DAY:
         raise InputError(
             f"{trace.source}: its requests arrive within {format_duration(lasts_s)}; "
-            "the hours of a budget take a day or more"
+            "the hours of a budget need a day or more"
         )
     per_hour = round(_HOUR_S / window_s)
     counts = np.bincount((since_s // window_s).astype(np.int64))

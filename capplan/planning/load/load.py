@@ -367,13 +367,13 @@ class UserLoad(Load):
         users, of = self._asking, answers.users(self.users.mean_think_s)
         if abs(of / users - 1) > _LITTLE:
             return (
-                f"answers a second times stay and think time make {of:,.1f} users of "
-                f"{users:,}: the sample is too short for their rate"
+                f"by Little's law {of:,.3g} users ask where there are {users:,}: the "
+                "sample is too short to tell their rate"
             )
         if abs(answers.given_tokens - answers.output_tokens) > (
             _LITTLE * answers.output_tokens
         ):
-            return "tokens given contradict those of the answers: the sample is short"
+            return "output tokens differ from those of the answers: the sample is short"
         return ""
 
 

@@ -105,8 +105,8 @@ def _rescaled(trace: Trace, rate_per_s: float) -> Trace:
         warn(
             f"{trace.source}: --rate {rate_per_s:g} scales the gaps of the trace: "
             f"{format_duration(before_s)} of its times become "
-            f"{format_duration(after_s)}; --scale {before_s / after_s:.3g} has as many "
-            "requests a second and keeps its hours"
+            f"{format_duration(after_s)}; --scale {before_s / after_s:.3g} gives as "
+            "many requests a second and keeps its hours"
         )
     return rescaled
 
@@ -127,8 +127,8 @@ def asked(
     if load.falls_in_step:
         think = format_duration(users.mean_think_s)
         warn(
-            f"users who all think exactly {think} bunch over hours, as buses do, and "
-            "then wait for one another; people's times vary: "
+            f"users who all think for exactly {think} end up asking at the same "
+            "moments; people's times vary: "
             f"--think exp:{users.mean_think_s:g}s"
         )
     return load
@@ -260,8 +260,8 @@ def _check_windows(load: Load, slo: Slo, stay_s: float) -> None:
         )
     if width_s < stay_s:
         raise InputError(
-            f"--attain-in is {format_duration(width_s)}; a request stays "
-            f"{format_duration(stay_s)} alone: expected more"
+            f"--attain-in is {format_duration(width_s)}; expected more than the "
+            f"{format_duration(stay_s)} that a request takes alone"
         )
 
 
@@ -285,10 +285,10 @@ def _long_enough(
         return load
     short = (
         f"the trace has {len(base):,} requests over {base.duration_s:.0f} s; "
-        f"{slo.attainment:.4g} of them within the SLO takes {wanted:,} to judge"
+        f"{wanted:,} are needed to judge {100 * slo.attainment:.6g} % in time"
     )
     if not may_extend:
-        warn(f"{short}: read the attainment's interval", HorizonWarning)
+        warn(f"{short}: see the 95 % interval", HorizonWarning)
         return load
     longer = extend(base, wanted, rng)
     warn(f"{short}; extended by resampling", HorizonWarning)

@@ -45,7 +45,7 @@ def capacities(
     found = np.zeros((len(bands), len(kinds)))
     parts = [band.holds(inputs.load.base) for band in bands]
     for column, kind in enumerate(kinds):
-        progress(f"measuring what a replica of {kind} sustains", column / len(kinds))
+        progress(f"measuring what a replica of {kind} holds", column / len(kinds))
         work = partial(_capacity, inputs, kind, replica_count)
         with collected_warnings():  # not in threads: warnings are of the whole process
             found[:, column] = side_by_side(work, parts)

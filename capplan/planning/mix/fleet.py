@@ -76,7 +76,7 @@ class MixFleet(Search):
             share = self._inputs.settings.mix_gain
             return (
                 f"{self.named(counts)} cost {format_usd(usd)}/h, not "
-                f"{share:.0%} less than the best single type"
+                f"{100 * share:.0f} % less than the best single type"
             )
         return None
 

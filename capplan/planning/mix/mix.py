@@ -258,7 +258,7 @@ class _Search:
         if surest is not None:
             self._found = fleet, surest, proposal
         elif reason is None:
-            reason = "more samples do not show that the mix meets the SLO"
+            reason = "more samples do not show that the mix holds the SLO"
         self._reason = self._reason or reason or ""
 
     def _told(self, sustained: np.ndarray) -> tuple[KindCapacity, ...]:
@@ -308,7 +308,7 @@ class _Search:
             if reason is not None:
                 return reason
             if sum(counts) > _HOPELESS * sum(allocated):
-                return f"{fleet.named(counts)} do not meet the SLO"
+                return f"{fleet.named(counts)} do not hold the SLO"
             if fleet.meets(counts):
                 break
             counts = fleet.with_more(counts)

@@ -51,7 +51,7 @@ def slow_link(settings: ConfigurationSettings, gpu: Gpu, tp: int) -> str:
         return ""
     return (
         f"no NVLink: all-reduces of {tp} GPUs reach "
-        f"{gpu.pcie_bytes_per_s(tp) / 1e9:g} GB/s over PCIe; --tp {tp} looks at it"
+        f"{gpu.pcie_bytes_per_s(tp) / 1e9:g} GB/s over PCIe; --tp {tp} plans it"
     )
 
 
@@ -142,9 +142,9 @@ def price_of(settings: Asked, market: Market | None, gpu: Gpu, tp: int) -> Price
         _, left_out = planned_offers(wanted, min(tp, gpu.max_gpus_per_node), day)
         if left_out:
             warn(
-                f"no price of {gpu.name} at TP {tp} is planned with: "
-                f"{'; '.join(left_out)}: it is compared by GPUs alone and is never the "
-                f"cheapest; set one with --price {gpu.name}=DOLLARS",
+                f"no price of {gpu.name} at TP {tp} can be used "
+                f"({'; '.join(left_out)}): it is compared by GPUs alone and is never "
+                f"the cheapest; give --price {gpu.name}=DOLLARS",
                 PriceWarning,
             )
             return None
@@ -153,7 +153,7 @@ def price_of(settings: Asked, market: Market | None, gpu: Gpu, tp: int) -> Price
         then = f" by {market.day} (the first is of {first})" if first else ""
         warn(
             f"no price is known for {gpu.name}{asked}{then}: it is compared by GPUs "
-            f"alone and is never the cheapest; set one with --price {gpu.name}=DOLLARS",
+            f"alone and is never the cheapest; give --price {gpu.name}=DOLLARS",
             PriceWarning,
         )
     return found
@@ -175,7 +175,7 @@ def _assumed(market: Market, gpu: Gpu, tp: int, today: date | None) -> Price | N
             usd_per_gpu_h=ask.usd_per_gpu_h * (1 - less),
             kind=f"reserved, {months} months",
             is_guess=True,
-            note=f"{less:.0%} less than on demand, {DISCOUNT_SOURCE}",
+            note=f"{100 * less:.0f} % less than on demand, {DISCOUNT_SOURCE}",
         )
 
     return replace(term(found), asked=tuple(map(term, found.asked)))

@@ -30,7 +30,7 @@ def _input(
 _CAPEX = "270,000 to 350,000 for 8 x H100: SemiAnalysis 2023-05"
 _LIFE = "3 to 6: Amazon 5, Meta 5.5, Microsoft and Alphabet 6"
 _KW = "10.2 for a DGX H100; else rated power x 1.82"
-_PUE = "1.1 to 1.8; Uptime Institute's survey of 2025, 1.54 in the mean"
+_PUE = "1.1 to 1.8; Uptime Institute's survey of 2025, 1.54 on average"
 _POWER = "0.08 to 0.22; US commercial, EIA Electric Power Monthly"
 _SITE = "150 to 250; in place of space and power"
 _ASKED = "not included unless given"

@@ -81,9 +81,9 @@ def spare_nodes(
     away = 1 - (1 - unavailability(failures_per_node_day, repair_h)) ** nodes_together
     if not _is_up(node_count, _MOST, away, availability):
         raise InputError(
-            f"{node_count} nodes, each away {away:.1%} of the time: no {_MOST:,} "
-            f"spares keep them up {availability:.4%} of it; expected fewer failures or "
-            "a shorter repair"
+            f"{node_count} nodes, each down {100 * away:.3g} % of the time: not even "
+            f"{_MOST:,} spares keep them up {100 * availability:.6g} % of it; expected "
+            "fewer failures or a shorter repair"
         )
     return fewest_spares(node_count, away, availability)
 

@@ -27,8 +27,8 @@ def availability(per_month: float, return_s: float) -> float:
     """
     if not 0 <= per_month < 1:
         raise InputError(
-            f"{per_month:.0%} of the spot nodes are taken back in a month; expected "
-            "less than 100 %"
+            f"{100 * per_month:.0f} % of the spot nodes are taken back in a month; "
+            "expected less than 100 %"
         )
     rate_per_h = -math.log1p(-per_month) / HOURS_PER_MONTH
     return 1 / (1 + rate_per_h * return_s / 3600)

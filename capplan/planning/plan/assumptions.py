@@ -119,10 +119,10 @@ def _of(
         across = " over the network" if configuration.nodes_per_replica > 1 else ""
         yield Assumption(
             f"pipeline, {configuration}",
-            f"each of {pipeline.stages} stages takes {pipeline.share:.1%} of the "
-            "kernels' time, all of the engine's own, and "
-            f"{1e6 * pipeline.hop_s:.3g} us + "
-            f"{1e6 * pipeline.hop_token_s:.3g} us a token to the next{across}",
+            f"each of {pipeline.stages} stages takes {100 * pipeline.share:.1f} % of "
+            "the kernels' time, all of the engine's own, and "
+            f"{1e6 * pipeline.hop_s:.3g} us + {1e6 * pipeline.hop_token_s:.3g} us a "
+            f"token to the next{across}",
             "by layers and output embedding, hops by data sheet; none was measured",
             "assumed",
         )
@@ -134,7 +134,8 @@ def _of(
             f"rank {adapters.lora_rank}; {adapters.max_loras} slots of rank "
             f"{adapters.max_lora_rank}, {format_bytes(adapters.gpu_bytes)} a GPU; "
             f"loaded in {1e3 * adapters.load_s:.3g} ms, read into host memory in "
-            f"{1e3 * adapters.fetch_s:.3g} ms; an iteration {adapters.slowdown:.0%} "
+            f"{1e3 * adapters.fetch_s:.3g} ms; an iteration takes "
+            f"{100 * adapters.slowdown:.0f} % "
             f"and {1e6 * adapters.read_s:.3g} us an adapter longer",
             f"{', '.join(given)} given; others by their bytes"
             if given
@@ -165,13 +166,13 @@ def _latency(
     if profile is None:
         return
     errors = ", ".join(
-        f"{phase} {record.held_out_mean_abs:.1%}"
+        f"{phase} {100 * record.held_out_mean_abs:.1f} %"
         for phase, record in profile.errors_by_phase.items()
         if record.held_out_mean_abs is not None
     )
     value = f"{profile.decode_form} decode, {profile.fused_form} prefill"
     if errors:
-        value += f"; held-out mean error: {errors}"
+        value += f"; mean error at points not fitted to: {errors}"
     what, how = f"iteration time, {configuration}", _HOW[profile.how]
     yield Assumption(what, value, configuration.note, how)
     if profile.kernels_from is None:
@@ -187,7 +188,7 @@ def _latency(
         yield Assumption(
             f"TPOT of real engines, {configuration}",
             f"{low:.2f} to {high:.2f} times the predicted in 80 % of "
-            f"{time.served.sweeps} sweeps left out; planned with quantile "
+            f"{time.served.sweeps} load tests not fitted to; planned with quantile "
             f"{configuration.quantile:g}",
             time.source,
             "measured",
@@ -202,12 +203,12 @@ def _memory(configuration: Configuration) -> Iterator[Assumption]:
     beside = f"; windows and states take up to {each:,} a request" if each else ""
     reported = configuration.replica.kv_source != "estimated"
     computed = (
-        f"{budget.utilization:.0%} of {format_bytes(budget.memory_bytes)} "
+        f"{100 * budget.utilization:.0f} % of {format_bytes(budget.memory_bytes)} "
         "less weights, activations and runtime"
     )
     if budget.engine is not VLLM:
         computed = (
-            f"{budget.utilization:.1%} {budget.engine.share_of}; "
+            f"{100 * budget.utilization:.1f} % {budget.engine.share_of}; "
             f"{format_bytes(budget.memory_bytes)} a GPU"
         )
     yield Assumption(

@@ -230,7 +230,7 @@ class PeakHeartbeat:
             f"{self.ongoing_requests} ongoing requests): {count} replicas by the MIP "
             f"({self.status}, at least {self.lower_bound}), "
             f"{self.best_fit_count} by best fit, under Aladdin's constraints for that "
-            "one moment; the replicas planned are those that pass when simulated"
+            "one moment; the plan takes what holds when simulated"
             + (f"; {self.left_out} too slow alone left out" if self.left_out else "")
         )
 

@@ -144,7 +144,7 @@ def _turned(best: Candidate, other: Candidate) -> str:
         return ""
     _, name = min(found)
     usd, instead = (format_usd(HOURS_PER_MONTH * of[name]) for of in (theirs, ours))
-    return f"{other} bills {usd} a month at {name}, where the best bills {instead}"
+    return f"{other} costs {usd} a month at {name}, the best {instead} there"
 
 
 def _by_provider(candidate: Candidate) -> dict[str, float]:
@@ -200,7 +200,7 @@ def _ways(settings: PriceSettings, best: Candidate) -> tuple[tuple[Way, ...], st
     if run is None or best.cost is None:
         return (), "no price is known"
     if settings.kind.partition(":")[0] not in BASE_KINDS:
-        return (), f"the plan is paid as {settings.kind} already"
+        return (), f"the plan is {settings.kind} already"
     wishes = [parse_commit(text) for text in DEFAULT_COMMITMENTS]
     of_rows: list[dict[str, _Paid]] = []
     rows = zip(alike(run.deployment.pools), best.cost.nodes, strict=True)
@@ -273,8 +273,9 @@ def _paid(prices: NodePrices, units: int, best: Candidate) -> list[_Paid]:
         source = (
             f"{offer.whose}, {offer.as_of}; "
             f"{bill.on_demand_node_hours / HOURS_PER_MONTH:,.0f} on demand and "
-            f"{bill.spot_node_hours / HOURS_PER_MONTH:,.0f} spot, at most {share:.0%} "
-            f"of those needed; {lost:.0%} taken back in a month"
+            f"{bill.spot_node_hours / HOURS_PER_MONTH:,.0f} spot, at most "
+            f"{100 * share:.0f} % of those needed; {100 * lost:.0f} % are taken back "
+            "in a month"
         )
         about = False, True, source
         found.append(_Paid("spot in part", bill.usd, on_demand - bill.usd, *about))

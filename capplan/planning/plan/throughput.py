@@ -9,8 +9,8 @@ from capplan.planning.load.traffic_over_time import Traffic
 
 PLANNED = "planned traffic"
 BUSIEST = "busiest window"
-WITHIN_SLO = "could, within the SLO"
-SATURATED = "could, saturated"
+WITHIN_SLO = "most within the SLO"
+SATURATED = "maximum throughput"
 
 
 @dataclass(frozen=True)

@@ -163,14 +163,14 @@ def sample_bound(
     targets = group_targets(inputs, sample)
     bound = lower_bound(bounded.columns, targets, tables, part.widest(engine))
     if not inputs.load.is_open:
-        return replace(bound, note="users ask less of a slow fleet: none is known")
+        return replace(bound, note="none is known: users ask less of a slow fleet")
     if sample != MIX:
         return bound
     length_s = bound.window_end_s - bound.window_start_s
     note = (
-        f"{inputs.load.rate_per_s:.6g} requests/s of the mix bring "
-        f"{bound.work_s / length_s:.6g} replica seconds of work a second, deadlines "
-        f"or not"
+        f"{inputs.load.rate_per_s:.3g} requests/s of this mix need "
+        f"{bound.work_s / length_s:.3g} s of replica time a second: at least "
+        f"{bound.replica_count:,} replica{'s' * (bound.replica_count > 1)}"
     )
     return replace(bound, note=note)
 

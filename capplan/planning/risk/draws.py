@@ -167,15 +167,15 @@ def draws_of(
         profile, capacity = _profile(configuration)
         inputs.append(profile)
     if "lengths" in asked:
-        how = f"{len(load.base):,} requests drawn among themselves"
+        how = f"drawn from the {len(load.base):,} requests"
         if strata:
-            how = "with the requests of each block of time"
+            how = "drawn with their days or hours"
         inputs.append(DrawnInput("lengths", how, varies=not strata))
     offers = 0 if configuration.price is None else len(configuration.price.providers)
     if "prices" in asked:
-        how = f"{offers} providers, each as likely"
+        how = f"{offers} providers, equally likely"
         if offers < 2:
-            how = "one price is known: it is not drawn"
+            how = "not drawn: only one price is known"
         inputs.append(DrawnInput("prices", how, varies=offers > 1))
     factors = {name: ends for name, ends in asked.items() if ends is not None}
     for name, ends in factors.items():
@@ -200,11 +200,11 @@ def _profile(
 ) -> tuple[DrawnInput, tuple[float, float, float] | None]:
     found = configuration.capacity_quantiles()
     if found is None or not found[0] > 0:
-        how = "its error is not known, and not drawn"
+        how = "not drawn: its error is not known"
         return DrawnInput("profile", how, varies=False), None
     how = "by the error of its fit"
     if configuration.sweep_count:
-        how = f"as {configuration.sweep_count:,} benchmark sweeps differ"
+        how = f"as {configuration.sweep_count:,} load tests differ"
     if configuration.is_unmeasured:
         how += ", none of such an engine"
     ends = (found[0], found[2])
@@ -216,24 +216,24 @@ def _blocks(
 ) -> tuple[DrawnInput, float, tuple[tuple[int, ...], ...]]:
     """Return how times are drawn: the block, and of each which stand in its place."""
     if load.process is not None:
-        how = f"no days: arrivals are {load.process}, at one rate"
+        how = f"not drawn: arrivals are {load.process}, at one rate"
         return DrawnInput("days", how, varies=False), 0.0, ()
     days = whole_blocks(load.base, load.day_s)
     if days >= FEWEST_DAYS:
         strata, how = _strata(days, settings.first_day)
         left_s = load.base.duration_s - days * load.day_s
         if left_s > 0:
-            how += f"; the last {format_duration(left_s)} are in no whole day"
+            how += f"; the last {format_duration(left_s)}, no whole day, are left out"
         varies = any(len(stratum) > 1 for stratum in strata)
         return DrawnInput("days", how, varies=varies), load.day_s, strata
     hour_s = load.day_s / _HOURS
     hours = whole_blocks(load.base, hour_s)
     if hours < FEWEST_DAYS:
         lasts = format_duration(load.base.duration_s)
-        how = f"no days: the arrivals last {lasts}, and stay as they are"
+        how = f"not drawn: the arrivals last only {lasts}"
         return DrawnInput("days", how, varies=False), 0.0, ()
     of = f"{days} whole day{'s' * (days != 1)}" if days else "not a whole day"
-    how = f"{of}: no information on days; {hours} hours drawn in their place"
+    how = f"{of}, so that {hours} hours are drawn in place of days"
     every = tuple(range(hours))
     return DrawnInput("days", how), hour_s, (every,) * hours
 
@@ -244,7 +244,7 @@ def _strata(
     """Return which days stand in the place of each: weekdays, or days of a weekend."""
     every = tuple(range(days))
     if first_day is None:
-        return (every,) * days, f"{days} days, any for any (--first-day is not given)"
+        return (every,) * days, f"{days} days, any in place of any (no --first-day)"
     first = WEEKDAYS.index(first_day)
     weekend = [(first + day) % FULL_WEEK in WEEKEND for day in every]
     strata = tuple(
@@ -252,4 +252,4 @@ def _strata(
         for day in every
     )
     kinds = sum(weekend)
-    return strata, f"{days - kinds} weekdays and {kinds} days of weekends, each apart"
+    return strata, f"{days - kinds} weekdays and {kinds} weekend days, drawn apart"

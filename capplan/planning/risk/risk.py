@@ -22,8 +22,8 @@ from capplan.planning.risk.swings import swings, worth_of_knowing
 LEVELS = (0.5, 0.9, 0.99)
 """Quantiles that are told beside the one asked for."""
 FEW_DAYS = (
-    "budgets from one day came to 9–24, 13–21 and 11–27 replicas where the 14 days of "
-    "the same three services say 20 (ServeGen's curves, days resampled)"
+    "give more days: three services that need 20 replicas by 14 days got 9 to 24, 13 "
+    "to 21 and 11 to 27 by one day (ServeGen's curves, resampled)"
 )
 """What few days do to a plan; computed for three curves of ServeGen's traces."""
 _WAVE = 32
@@ -162,4 +162,5 @@ def _caution(days: float | None) -> str:
     if days is None or days >= FULL_WEEK * (1 - 1e-3):
         return ""
     lasts = f"{days:.2g} days" if days >= 1 else f"{24 * days:.2g} hours"
+    lasts = {"1 days": "a day", "1 hours": "an hour"}.get(lasts, lasts)
     return f"the trace has {lasts}, less than a week: {FEW_DAYS}"

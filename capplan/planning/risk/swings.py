@@ -109,9 +109,9 @@ def worth_of_knowing(shared: Shared, rows: Sequence[DrawnPlan]) -> dict[str, Any
     if price is None or planned is None:
         return {"unknown_worth": "the GPU has no price"}
     if len(rows) < FEWEST_DRAWS:
-        return {"unknown_worth": f"it takes {FEWEST_DRAWS} draws to tell"}
+        return {"unknown_worth": f"it takes {FEWEST_DRAWS} draws or more (--draws)"}
     if len(needed) < len(rows):
-        return {"unknown_worth": "some draws are served by no count looked at"}
+        return {"unknown_worth": "in some draws no count that was tried holds"}
     paid = sum(row.usd_per_h for row in planned)
     size = min(row.gpus_per_node or 1 for nodes in (planned, *needed) for row in nodes)
     gpus = [sum(row.gpus_paid for row in nodes) for nodes in (planned, *needed)]

@@ -161,8 +161,8 @@ class ThinkSettings(Settings):
         None,
         WORKLOAD,
         "TIME",
-        "Time from an answer to its user's next request: 20s for all, exp:20s in the "
-        "mean (default 0).",
+        "Time from an answer to its user's next request: 20s for all, exp:20s on "
+        "average (default 0).",
     )
 
     @property
@@ -248,7 +248,8 @@ class ObjectiveSettings(LimitSettings):
         {ALL: 0.99},
         OBJECTIVE,
         "SHARE|CLASS=SHARE",
-        "Share that must meet the SLO (default 0.99); vip=0.999 for a class.",
+        "Share of requests that must be in time, within all limits (default 0.99); "
+        "vip=0.999 for a class.",
         repeated=True,
     )
     attainment_of: Literal["class", "all"] = setting(
@@ -262,8 +263,8 @@ class ObjectiveSettings(LimitSettings):
         None,
         OBJECTIVE,
         "TIME|trace",
-        "Attain the target in every window of this length: 1h, 5m (default: in every "
-        "hour of a trace of 2 h or more with times of its own); `trace`: in the mean.",
+        "Hold the target in every window of this length: 1h, 5m (default: in every "
+        "hour of a trace of 2 h or more with times of its own); `trace`: in all of it.",
     )
     warm_up: Annotated[Text | None, validated_with(check_duration)] = setting(
         None,
@@ -281,7 +282,7 @@ class ObjectiveSettings(LimitSettings):
         None,
         WORKLOAD,
         "",
-        "Resample a short trace until the attainment can be judged (default: only "
+        "Resample a short trace until it has enough requests to judge (default: only "
         "drawn arrivals).",
     )
 

@@ -45,16 +45,16 @@ def _of_pool(pool: SharedPool) -> Iterator[str]:
     price = pool.tenants[0].pool.price
     if price is not None and price.kind.startswith("spot"):
         yield (
-            f"{pool.name}: spot nodes are taken back, many at once; the spares are for "
-            "failures alone"
+            f"{pool.name}: spot nodes are taken back, often many at once; the spares "
+            "are for failures alone"
         )
     if pool.is_doubtful:
         yield f"{pool.name}: its price is a guess, old or undated"
     for tenant in pool.tenants:
         if tenant.pool.replica_count == 1:
             yield (
-                f"{tenant.name}: 1 replica, so no second failure domain: it is away "
-                "until a spare has loaded it"
+                f"{tenant.name}: one replica: if its node fails, it is down until a "
+                "spare has loaded it"
             )
     more = len(pool.peak_map.nodes) - pool.peak_map.nodes_without_rule
     if more > 0:

@@ -222,7 +222,7 @@ def described(
         close=found.close,
         probes=probes,
     )
-    texts, fewer = extrapolations(run), "cheaper pools may meet the SLO"
+    texts, fewer = extrapolations(run), "cheaper pools may hold"
     if len(shape.pools) == 1:
         count, below = run.replica_count, one_fewer(run.deployment.counts)
         less = [each for each in found.runs if each.replica_count < count]
@@ -236,7 +236,7 @@ def described(
         if over is not None:
             candidate = shape.candidate("infeasible")
             return replace(candidate, infeasible_reason=over, probes=probes), ()
-        fewer = f"{count:,} replicas meet the SLO, and fewer may"
+        fewer = f"{count:,} replicas hold, and fewer may"
     if found.interrupted:
         texts = (f"{shape}: interrupted; {fewer}", *texts)
     return candidate, texts
@@ -251,24 +251,22 @@ def _without_run(
         counts = ", ".join(f"{probe.replica_count:,}" for probe in probes)
         if is_one and not counts:
             return "interrupted", "not simulated before Ctrl-C"
-        of = f"of {counts} replicas " if is_one else ""
-        return "interrupted", f"{of}none was shown to meet the SLO before Ctrl-C"
+        of = f" of {counts} replicas" if is_one else ""
+        return "interrupted", f"none{of} was shown to hold before Ctrl-C"
     if shape.rivals:
-        why = "needs more than the best: of pools that cost less none is shown to do"
-        return "pruned", why
+        return "pruned", "costs more than the best: no cheaper pools hold"
     run, last = found.runs[-1], probes[-1]
     if not is_one:
         first, second = run.deployment.counts
         return "infeasible", (
-            f"{first:,} replicas for prompts and {second:,} for decoding attain "
-            f"{attained(run):.2%} with router {run.deployment.router}, and many more "
-            "are no help"
+            f"{first:,} replicas for prompts and {second:,} for decoding: "
+            f"{100 * attained(run):.2f} % of requests in time with router "
+            f"{run.deployment.router}, and many more do not help"
         )
     missing = ", ".join(last.missing)
     classes = len(run.simulation.class_names) > 1 and missing
     return "infeasible", (
-        f"{last.replica_count:,} replicas attain {last.attained} "
-        f"with router {shape.router}"
+        f"{last.replica_count:,} replicas: {last.attained} with router {shape.router}"
         + (f", class {missing} misses its target" if classes else "")
         + ("" if last.stable else ", the wait in the queue grows")
         + ", and more do not help"

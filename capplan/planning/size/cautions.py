@@ -17,7 +17,7 @@ def uncertainty(candidate: Candidate) -> str:
         return ""
     count = run.replica_count
     if run.judgement.open:
-        return f"{name}, {count:,} replicas: not decided: {run.judgement.open}"
+        return f"{name}, {count:,} replicas: not certain: {run.judgement.open}"
     if run.judgement.steadiness.filling:
         return f"{name}, {count:,} replicas: {FILLING}"
     if candidate.pools and candidate.close:
@@ -30,12 +30,12 @@ def uncertainty(candidate: Candidate) -> str:
         counts = ", ".join(f"{close:,}" for close in candidate.too_close)
         return (
             f"{name}: {counts} replicas are too close to the target to call; "
-            f"{count:,} are decided"
+            f"{count:,} hold for certain"
         )
     if not candidate.decided and not candidate.coarse and not candidate.cut_short:
         return (
-            f"{name}: {count:,} replicas meet the SLO, and larger counts miss it with "
-            f"router {run.deployment.placed_by}"
+            f"{name}: {count:,} replicas hold, but larger counts miss with router "
+            f"{run.deployment.placed_by}"
         )
     return ""
 
@@ -61,16 +61,16 @@ def extrapolations(run: Run) -> tuple[str, ...]:
         running = float(batches[batches > 0].mean())
         if running < LEAST_USERS:
             sentences.append(
-                f"{profile.name}: {running:.1f} requests run at once on average, and "
-                f"engines were measured from {LEAST_USERS} on; with fewer, launches "
-                "bind a mixture of experts, which may take up to half as long again"
+                f"{profile.name}: {running:.1f} requests run at once on average, fewer "
+                f"than the {LEAST_USERS} from which engines were measured: iterations "
+                "of a mixture of experts may take up to half as long again"
             )
     if run.configuration.rank_tables is not None and len(run.deployment.pools) == 1:
         measured = ""
         if run.configuration.layout_error() is None:
             measured = (
                 "three engines of DeepSeek-R1 that were measured had 0.45 to 1.08 of "
-                "the predicted TPOT (docs/latency.md), so that fewer may do; "
+                "the predicted TPOT (docs/latency.md), so fewer may do; "
             )
         sentences.append(
             f"{profile.name}: a prompt on one rank holds up the decodes of all; "

@@ -103,10 +103,7 @@ def _against(
             continue
         _, gpu_count = price
         other = min(feasible, key=price_of)
-        reason = (
-            f"needs at least {gpu_count} GPUs by the bounds or the utilisation of its "
-            f"pools; {other} does with {other.gpu_count}"
-        )
+        reason = f"needs at least {gpu_count:,} GPUs; {other} needs {other.gpu_count:,}"
         left_out.append(replace(pair.candidate("pruned"), pruned_reason=reason))
     return left, left_out
 

@@ -154,14 +154,10 @@ def cannot_win(prospect: Prospect, done: list[Candidate]) -> str | None:
     cheaper = [row for row in rivals if price_of(row)[0] <= usd]
     if not smaller or not cheaper:
         if prospect.max_replicas < prospect.at_least:
-            return f"needs at least {gpu_count} GPUs; the best costs less"
+            return f"needs at least {gpu_count:,} GPUs; the best costs less"
         return None
     other = cheaper[0]
-    price = "" if math.isinf(usd) else f" and ${usd:,.2f}/h"
-    by = "its lower bound"
-    if prospect.held > prospect.bound.replica_count:
-        by = "its utilisation, which is then below 1"
+    price = "" if math.isinf(usd) else f", ${usd:,.2f} an hour"
     return (
-        f"needs at least {gpu_count} GPUs{price} by {by}; "
-        f"{other} does with {other.gpu_count}"
+        f"needs at least {gpu_count:,} GPUs{price}; {other} needs {other.gpu_count:,}"
     )

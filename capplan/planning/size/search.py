@@ -213,15 +213,15 @@ def _reason(rows: tuple[TpRow, ...], best: TpRow | None) -> str:
         return "none can serve: " + "; ".join(sorted(reasons))
     text = (
         f"{best.gpu} TP {best.tp} makes {best.tokens_per_s_per_gpu:,.0f} output "
-        f"tokens/s per GPU, bound by {best.binding} at a batch of {best.batch}"
+        f"tokens/s per GPU, limited by {best.binding} at a batch of {best.batch}"
     )
     others = [row for row in rows if row is not best and not row.infeasible_reason]
     if others:
         second = max(others, key=_rank)
         more = best.tokens_per_s_per_gpu / second.tokens_per_s_per_gpu - 1
         text += (
-            f"; {more:.0%} more than {second.gpu} TP {second.tp}, "
-            f"bound by {second.binding}"
+            f"; {100 * more:.0f} % more than {second.gpu} TP {second.tp}, "
+            f"limited by {second.binding}"
         )
     elif len(rows) > 1:
         text += "; no other can serve"

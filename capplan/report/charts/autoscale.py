@@ -48,7 +48,7 @@ def _replicas(result: Autoscaled, row: PolicyResult) -> Figure:
     drawn = replicas_figure(row.outcome.makespan_s, moments, line)
     caption = drawn.caption
     if line is not None:
-        caption += " Needed: the arrivals over what a replica sustains within the SLO."
+        caption += " Needed: the arrivals over what a replica holds within the SLO."
     title = f"Replicas over time, {row.name}"
     return drawn._replace(title=title, caption=caption)
 
@@ -67,7 +67,7 @@ def _capacity(result: Autoscaled, row: PolicyResult) -> Figure:
         if result.fixed is not None:
             of_fixed_per_s = result.fixed.outcome.replica_count * sustained_per_s
             lines.append(Line("fixed fleet", at_s[[0, -1]], np.full(2, of_fixed_per_s)))
-        caption = "Capacity: ready replicas, times what each sustains within the SLO."
+        caption = "Capacity: ready replicas times what each holds within the SLO."
     return figure(
         f"Traffic against capacity, {row.name}",
         time_axis(np.array([0.0, float(since_s[-1])])),
@@ -91,5 +91,5 @@ def _gpu_hours(result: Autoscaled) -> Figure:
         )
         for row in rows
     ]
-    caption = "The white line is the lower bound of any fleet that attains the target."
+    caption = "White line: no fleet that holds the target takes less."
     return Figure(title, bars(title, drawn), caption=caption)

@@ -47,7 +47,7 @@ def _dollars(budget: Budget) -> Figure:
             1.08 * max(most / thousands, 1e-9),
         ),
         stacked(np.arange(len(bills) + 1) + 0.5, paid),
-        caption="One on another; what was paid upfront in equal parts.",
+        caption="Stacked; what was paid upfront is spread evenly.",
     )
 
 
@@ -72,8 +72,8 @@ def _hours(budget: Budget) -> Figure:
         Axis.above("nodes", digits, lines, max((*committed, 1.0))),
         lines,
         rules,
-        caption="What is above a line is on demand or spot; what is below it and not "
-        "filled is committed and unused.",
+        caption="Nodes above a line are on demand or spot. Space below it is committed "
+        "and unused.",
     )
 
 
@@ -95,6 +95,6 @@ def _break_even(budget: Budget) -> Figure:
         Axis("% of the hours in use", digits, 0, 100),
         Axis("$ a GPU-hour in use", digits, 0, _TOP * on_demand),
         lines,
-        caption="What is paid for all hours costs more by the hour the less it is "
-        "used; it pays from where it falls below on demand.",
+        caption="Nodes that are paid at all hours pay where their line is below on "
+        "demand.",
     )

@@ -55,7 +55,7 @@ def _against(comparison: Comparison) -> str:
 def _goodput(comparison: Comparison, drawn: list[SystemResult]) -> Figure:
     lines = _lines(drawn, lambda served: served.goodput_per_s or 0.0)
     most = max(float(line.y.max()) for line in lines) or 1.0
-    y = Axis("requests/s within the SLO", format_count, 0, 1.08 * most)
+    y = Axis("requests/s in time", format_count, 0, 1.08 * most)
     title = f"Goodput against {_against(comparison)}"
     return figure(title, _load_axis(comparison), y, lines)
 
@@ -65,8 +65,8 @@ def _latency(comparison: Comparison, drawn: list[SystemResult]) -> Figure:
     ends = np.concatenate([line.y[np.isfinite(line.y)] for line in lines])
     low, high = float(ends.min()) / 1.2, float(ends.max()) * 1.2
     beyond = (
-        " Above the rate that a system holds it grows with the length of the sample; "
-        "far above it the curves end."
+        " Above the highest rate that a system holds it grows with the length of the "
+        "sample; far above it the curve ends."
     )
     if comparison.asked_by is not None:
         beyond = " Users who wait longer ask less."
@@ -101,7 +101,7 @@ def _price(comparison: Comparison) -> Figure:
         mark = None if bound is None else value * bound / best.gpu_count
         rows.append(Bar(row.name, value, text, mark))
     title = "$ per month" if priced else "GPUs"
-    caption = "For the rate of the requests. The white line is the lower bound."
+    caption = "For the rate asked. White line: no scheduler takes less."
     if comparison.asked_by is not None:
-        caption = f"For {comparison.asked_by}: no lower bound is known of users."
+        caption = f"For {comparison.asked_by}."
     return Figure(title, bars(title, rows), caption=caption)

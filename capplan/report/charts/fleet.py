@@ -82,12 +82,12 @@ def fleet_figures(series: Series) -> list[Figure]:
     most = float(np.nanmax([running.y.max(), waiting.y.max(), 1.0])) * 1.08
     figures = [
         figure(
-            "Utilisation and KV over time",
+            "Load and KV over time",
             time,
             Axis("share", format_share, 0, 1),
             [busy, kv],
-            caption="Share of time spent in iterations, and share of KV blocks in use; "
-            "mean over the replicas.",
+            caption="Share of time that engines compute, and share of KV blocks in "
+            "use; mean over the replicas.",
         ),
         figure(
             "Requests on a replica over time",

@@ -43,11 +43,11 @@ def pool_figures(run: Run) -> list[Figure]:
     )
     return [
         figure(
-            "Utilisation of the pools over time",
+            "Load of the pools over time",
             time,
             share,
             busy,
-            caption="Share of time spent in iterations; mean over their replicas.",
+            caption="Share of time that engines compute; mean over their replicas.",
         ),
         figure(
             "KV of the pools over time",

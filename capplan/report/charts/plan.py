@@ -87,7 +87,7 @@ def _tail(metric: str, title: str, rows: list[Any]) -> Figure | None:
         Axis("share within, %", _of_nines, 1, 4, ticks=(1.0, 2.0, 3.0, 4.0)),
         lines,
         rules,
-        caption="Each line ends where a single request would decide.",
+        caption="Each line ends where only one request is slower.",
     )
 
 
@@ -118,12 +118,12 @@ def attainment_figure(plan: Plan) -> Figure | None:
         lines = [_class_line(row, probes, counts) for row in drawn]
         # The legend says which rule is whose: labels would lie on each other.
         rules = [Rule("", y=y) for y in sorted({row.attainment for row in drawn})]
-        meets = "attain the target of the class"
+        meets = "hold the target of the class"
     else:
         shares = [(p.slo_attainment, *p.slo_attainment_interval) for p in probes]
         lines = [_line(str(best), counts, shares, met)]
         rules = [Rule(f"asked {format_share(plan.attainment)}", y=plan.attainment)]
-        meets = "meet the SLO"
+        meets = "hold"
     # Few counts get a tick each, many get those of a linear axis.
     ticks = tuple(counts) if len(counts) <= 8 else ()
     # Show the lowest interval and the target, but not the empty part below them.
@@ -131,7 +131,7 @@ def attainment_figure(plan: Plan) -> Figure | None:
     lowest = float(np.nanmin(np.concatenate(ends)))
     floor = min(0.95 * lowest, *(rule.y - 0.02 for rule in rules if rule.y is not None))
     return figure(
-        "Attainment against replicas",
+        "In time against replicas",
         Axis(
             f"replicas of {plural(best.gpus_per_replica or best.tp, 'GPU')}",
             "{:,.0f}".format,
@@ -139,10 +139,10 @@ def attainment_figure(plan: Plan) -> Figure | None:
             float(counts.max()) + 0.5,
             ticks=ticks,
         ),
-        Axis("attainment", format_share, max(0.0, floor), 1.0),
+        Axis("requests in time", format_share, max(0.0, floor), 1.0),
         lines,
         rules,
-        caption=f"{best}. Filled points {meets}, hollow ones miss it; bars are "
+        caption=f"{best}. Filled points {meets}, hollow ones miss; bars are "
         "95 % intervals.",
     )
 

@@ -18,7 +18,7 @@ _CLASSES_DRAWN = 5
 """Classes whose lengths are drawn; more lines hide each other."""
 _ROOM = 1.12
 """Height of the axis over what is highest in it."""
-_RULES = {WITHIN_SLO: "sustained within the SLO", SATURATED: "saturated throughput"}
+_RULES = {WITHIN_SLO: "most within the SLO", SATURATED: "maximum throughput"}
 
 
 def traffic_figures(plan: Plan) -> list[Figure]:
@@ -49,8 +49,8 @@ def traffic_figures(plan: Plan) -> list[Figure]:
                 for what, row in capacity.items()
             },
             f"Prompt and output tokens of the requests that arrive {every}. The "
-            "capacity holds for the mean mix of both; decoding a token takes more time "
-            "than reading one.",
+            "capacity is for the mean mix of both: an output token takes more time "
+            "than a prompt token.",
         ),
     ]
 

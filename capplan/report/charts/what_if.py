@@ -78,7 +78,7 @@ def _against(result: WhatIf, axis: str, shown: Shown) -> Figure:
         Axis(heading, format_count, 0.9 * float(x.min()), 1.05 * float(x.max())),
         Axis(title, show, 0, 1.08 * float(y.max()) or 1.0),
         lines,
-        caption=f"Without {plural(left, 'plan')} that is not feasible." if left else "",
+        caption=f"{plural(left, 'infeasible plan')} not drawn." if left else "",
     )
 
 
@@ -93,5 +93,5 @@ def _bars(result: WhatIf, shown: Shown) -> Figure:
     return Figure(
         title,
         bars(title, rows),
-        caption=f"Without {left} more plans." if left > 0 else "",
+        caption=f"{plural(left, 'more plan')} not drawn." if left > 0 else "",
     )

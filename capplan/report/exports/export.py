@@ -107,8 +107,8 @@ class Target:
         name, lacks = planned.router.partition(":")[0], []
         if name not in self.routers:
             lacks.append(
-                f"the plan's router {planned.router}: {self.otherwise}; what it "
-                "attains is not simulated"
+                f"the plan's router {planned.router}: {self.otherwise}, which was not "
+                "simulated"
             )
         if planned.rebalancer is not None:
             lacks.append(

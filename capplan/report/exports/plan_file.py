@@ -241,8 +241,8 @@ def _assumed(
     )
     lines = [
         f"{traffic}, of {plan.trace_source}",
-        f"SLO: {plan.slo_text}; attained by {format_share(best.slo_attainment)} of "
-        f"requests (simulated), asked {plan.attainment_text}",
+        f"SLO: {plan.slo_text}; {format_share(best.slo_attainment)} of requests in "
+        f"time (simulated), asked {plan.attainment_text}",
     ]
     if plan.interrupted:
         lines.append("the plan was interrupted: a smaller one may do")

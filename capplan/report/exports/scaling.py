@@ -90,7 +90,7 @@ def no_target(planned: Planned) -> tuple[str, ...]:
         if planned.is_disaggregated
         else "users, nor without capplan plan --out"
     )
-    return (f"an autoscaler: what a replica sustains is not measured of {of}",)
+    return (f"an autoscaler: what a replica holds is not measured of {of}",)
 
 
 def quantity(value: float) -> str:

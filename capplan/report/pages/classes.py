@@ -1,4 +1,4 @@
-"""What each class of a run attains, as a section and as CSV."""
+"""How many requests of each class are in time, as a section and as CSV."""
 
 from collections.abc import Iterable
 
@@ -11,10 +11,7 @@ from capplan.report.page import Section, Table
 
 MOST_SHOWN = 20
 """Rows shown to people; all are in the files."""
-_SHARES = (
-    "“of cost”: parts of the replica time, of a prompt the time by which it lengthens "
-    "iterations, of each output token its part of one at the mean batch"
-)
+_SHARES = "“cost share” is the share of GPU time"
 
 COLUMNS = fields("class", attainment_of=lambda row: "; ".join(row.attainment_of))
 """Columns of a class; ``attainment`` may be asked of several classes together."""
@@ -37,7 +34,7 @@ def cost_share(work: Work | None) -> Column:
     return Column(
         COST_SHARE,
         lambda row: shares.get(row.class_name),
-        "of cost" if shares else "",
+        "cost share" if shares else "",
         lambda share: f"{100 * share:.1f} %",
     )
 
@@ -45,7 +42,7 @@ def cost_share(work: Work | None) -> Column:
 def classes_section(
     classes: tuple[ClassResult, ...], work: Work | None = None
 ) -> Section:
-    """Return what each class attains; empty where there is one class."""
+    """Return how each class does; empty where there is one class."""
     columns = (*COLUMNS, cost_share(work))
     note = ". ".join(filter(None, (_note(classes), "" if work is None else _SHARES)))
     return Section("Classes", tables=[Table(columns, shown(classes), note=note)])

@@ -47,10 +47,9 @@ def _line(law: DemandLaw) -> str:
     slope, fixed = law.workers_per_rate_interval, law.workers_fixed_interval
     return (
         f"replicas = ⌈{law.workers_per_rate:.4g} · rate {law.workers_fixed:+.3g}⌉ from "
-        f"{law.linear_from_per_s:g} requests/s on; "
-        f"{law.confidence:.0%} intervals: slope {slope[0]:.4g} to {slope[1]:.4g}, "
-        f"constant {fixed[0]:.3g} to {fixed[1]:.3g}; largest residual "
-        f"{law.residual_workers:.2g} replicas"
+        f"{law.linear_from_per_s:g} requests/s on; {100 * law.confidence:.0f} % "
+        f"intervals: slope {slope[0]:.4g} to {slope[1]:.4g}, constant {fixed[0]:.3g} "
+        f"to {fixed[1]:.3g}; largest residual {law.residual_workers:.2g} replicas"
     )
 
 

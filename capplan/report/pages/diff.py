@@ -93,17 +93,17 @@ def _headline(diff: PlanDiff) -> str:
     if not diff.has_changed:
         return "Nothing changed"
     if diff.old.best is None and diff.new.best is None:
-        return "No configuration meets the SLO, before or now"
+        return "No configuration holds the SLO, before or now"
     if diff.old.best is None:
         cost = "" if after is None else f", at {format_cents(after)} a month"
-        return f"Feasible now{cost}; no configuration met the SLO before"
+        return f"Feasible now{cost}; no configuration held the SLO before"
     if diff.new.best is None:
         cost = "" if before is None else f"; it cost {format_cents(before)} a month"
-        return f"No configuration meets the SLO now{cost}"
+        return f"No configuration holds the SLO now{cost}"
     effects = diff.effects
     if effects is None or before is None or after is None:
         gpus = _arrow(diff.old.best.gpu_count, diff.new.best.gpu_count)
-        return f"GPUs {gpus}; without a price on both sides no cost compares"
+        return f"GPUs {gpus}; costs cannot be compared without a price on both sides"
     if not effects.total_cents:
         return f"Monthly cost unchanged at {format_cents(after)}"
     share = (
@@ -122,7 +122,7 @@ def _lead(diff: PlanDiff) -> str:
     inputs = plural(len(diff.causes), "input")
     count, changed = len(diff.candidates), len(diff.changed_candidates)
     of = f"{changed:,} of {plural(count, 'configuration')}"
-    return f"{inputs} changed, and the answers of {of}."
+    return f"{inputs} changed, and with them {of}."
 
 
 def _warnings(diff: PlanDiff) -> list[str]:
@@ -182,7 +182,7 @@ def _rows(diff: PlanDiff, line: LineChange) -> list[Row]:
     if known:
         rows.append(counts(_nodes(line), "node_count"))
     if any(pool.stranded_gpus for pool in known):
-        rows.append(counts("GPUs stranded", "stranded_gpus"))
+        rows.append(counts("GPUs idle", "stranded_gpus"))
     change = ""
     if line.price_cents is not None and line.volume_cents is not None:
         moved = line.price_cents + line.volume_cents
@@ -193,10 +193,10 @@ def _rows(diff: PlanDiff, line: LineChange) -> list[Row]:
     before, after = (_known(b and b.attained, format_share) for b in bests)
     plans = (diff.old, diff.new)
     asked = _arrow(*(plan.asked or None for plan in plans))
-    what = "attained" + (f", asked {asked}" if any(p.asked for p in plans) else "")
+    what = "in time" + (f", asked {asked}" if any(p.asked for p in plans) else "")
     rows.append(Row(what, before, after))
     before, after = (_known(best and best.lower_bound_gpu_count) for best in bests)
-    return [*rows, Row("lower bound, GPUs", before, after)]
+    return [*rows, Row("GPUs, at least", before, after)]
 
 
 def _nodes(line: LineChange) -> str:
@@ -214,7 +214,7 @@ def _effects(effects: Effects | None) -> Section:
     if effects is None or not any(vars(effects).values()):
         return Section()
     rows = [
-        Row("price, of the GPUs before", "", signed_usd(effects.price_cents)),
+        Row("price, for the GPUs of before", "", signed_usd(effects.price_cents)),
         Row("number of GPUs, at the new price", "", signed_usd(effects.volume_cents)),
         Row("configurations added or removed", "", signed_usd(effects.rest_cents)),
         Row("together", "", signed_usd(effects.total_cents)),

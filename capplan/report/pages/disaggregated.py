@@ -48,9 +48,9 @@ def verdict(plan: Plan) -> str:
     if worth is None:
         return ""
     if disaggregated is None:
-        return "Disaggregation does not pay: no two pools meet the SLO."
+        return "Disaggregation does not pay: no two pools hold the SLO."
     if worth.gpu_count_saved is None:
-        return "Disaggregation pays: without it, nothing meets the SLO."
+        return "Disaggregation pays: nothing holds the SLO without it."
     by = _difference(worth.gpu_count_saved)
     if worth.usd_per_h_saved is not None:
         by += f", {_usd_difference(worth.usd_per_h_saved)}"
@@ -68,7 +68,7 @@ def _difference(saved: int) -> str:
 
 def _usd_difference(saved: float) -> str:
     if abs(saved) < 0.005:
-        return "for as much money"
+        return "for the same money"
     return f"{format_fine_usd(abs(saved))} per hour {'less' if saved > 0 else 'more'}"
 
 
@@ -84,7 +84,7 @@ _POOLS = fields("disaggregated_pool")
 
 
 def one_fewer(disaggregated: Candidate) -> str:
-    """Return what pools attain with one replica fewer, and which are too close."""
+    """Return how pools do with one replica fewer, and which are too close."""
     probes = {probe.pool_replica_counts: probe for probe in disaggregated.probes}
     counts = tuple(pool.replica_count or 0 for pool in disaggregated.pools)
     texts = [

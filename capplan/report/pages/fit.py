@@ -156,8 +156,8 @@ def _of_sweep(fitted: "SweepProfile") -> tuple[list[Table], list[str]]:
     )
     off = abs(fitted.held_out - 1)
     note = (
-        f"Loads left out are predicted within {np.median(off):.1%} in the "
-        f"median and {off.max():.1%} at worst."
+        f"Loads not fitted to are predicted within {100 * np.median(off):.1f} % in the "
+        f"median and {100 * off.max():.1f} % at worst."
     )
     tables = [Table(of_tests, tests, title="load tests")]
     tables.append(Table(of_values, values, title="engine time"))

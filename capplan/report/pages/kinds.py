@@ -131,9 +131,7 @@ KINDS: Mapping[str, Kind] = {
         _predictors,
         _WITH_SETTINGS,
     ),
-    "engines": Kind(
-        "--engine", "engines whose times were measured", ENGINES, _engines, NAMED
-    ),
+    "engines": Kind("--engine", "engines to plan for", ENGINES, _engines, NAMED),
     **POLICIES,
     "systems": Kind(
         "--systems",

@@ -58,12 +58,12 @@ def mix_sentence(mix: Mix) -> str:
 
 
 _ROUTED = (
-    "The router looks at a request's class and lengths alone; each kind of replica is "
-    "a pool with an image, a profile and a quota of its own."
+    "The router needs only a request's class and lengths. Each kind of replica is a "
+    "pool with its own image, profile and quota."
 )
 _ALONE = (
-    "budget, export and the certificate are of the best single type; a mix is to be "
-    "deployed by the commands below."
+    "`budget`, `export` and the certificate are of the best single type; deploy a mix "
+    "with the commands below."
 )
 
 
@@ -82,15 +82,15 @@ def _facts(mix: Mix) -> list[Fact]:
         ("mix", f"{format_usd(mix.cost.usd_per_month)} a month{saved}"),
         ("nodes", sentences.nodes_paid(mix.cost.nodes)),
         (
-            "attainment",
+            "in time",
             f"{format_share(mix.slo_attainment or 0.0)}{interval}"
             + ("" if mix.decided else ", not decided"),
         ),
         (
             "allocation",
-            f"{mix.allocation_status} for the allocation model, which adds up what is "
-            f"sustained of each size alone: {allocated:,} replicas, {simulated:,} once "
-            f"they were simulated together ({mix.simulated_count:,} fleets)",
+            f"{allocated:,} replicas ({mix.allocation_status} for a model that adds up "
+            f"the load of each size alone), {simulated:,} when simulated together "
+            f"({mix.simulated_count:,} fleets tried)",
         ),
     ]
     facts.append(("uncertain", "; ".join(mix.doubts)))
@@ -99,8 +99,8 @@ def _facts(mix: Mix) -> list[Fact]:
         facts.append(
             (
                 "no mix costs less than",
-                f"{format_usd(HOURS_PER_MONTH * least)} a month, certain whatever goes "
-                f"where; this one is {hour / least - 1:.0%} above it"
+                f"{format_usd(HOURS_PER_MONTH * least)} a month, however requests are "
+                f"routed; this one costs {100 * (hour / least - 1):.0f} % more"
                 if least > 0
                 else "nothing is known",
             )
@@ -120,9 +120,9 @@ def _capacities(mix: Mix) -> Section:
         ),
     ]
     return Section(
-        "What a replica sustains of each size",
+        "What a replica holds of each size",
         tables=[Table(columns, mix.capacities)],
-        notes=["Requests a second within the SLO, of each size alone; 0: none."],
+        notes=["Requests/s within the SLO, of each size alone."],
         only=FILES,
         is_folded=True,
     )

@@ -108,9 +108,9 @@ def _migrations(run: Run) -> str:
     text = f"{plural(len(joined), 'request')} moved to another replica"
     if len(joined):
         away_s = float((joined["ended_s"] - joined["left_s"]).mean())
-        text += f", each {format_duration(away_s)} without a token in the mean"
+        text += f", each {format_duration(away_s)} without a token on average"
     aborted = len(moved) - len(joined)
-    return f"{text}; {format_count(aborted)} began to and stayed" if aborted else text
+    return f"{text}; {format_count(aborted)} more were aborted" if aborted else text
 
 
 def _replicas(run: Run) -> list[Fact]:
@@ -118,13 +118,13 @@ def _replicas(run: Run) -> list[Fact]:
     if hours is None:
         return []
     replicas = (
-        f"{format_count(hours.mean_replicas)} paid in the mean, "
-        f"{hours.peak_replicas:,} at most; {hours.ordered:,} ordered and "
+        f"{format_count(hours.mean_replicas)} paid on average, "
+        f"{hours.peak_replicas:,} at most; {hours.ordered:,} ordered, "
         f"{hours.closed:,} closed or lost"
     )
     if not deployment.autoscaler:
         fewest, left = int(hours.ready.min()), plural(hours.closed, "replica")
-        replicas = f"{fewest:,} of {deployment.replica_count:,} at least; {left} left"
+        replicas = f"{fewest:,} of {deployment.replica_count:,} at least; {left} lost"
     facts = [
         ("autoscaler", deployment.autoscaler),
         ("replicas", replicas),
@@ -136,5 +136,5 @@ def _replicas(run: Run) -> list[Fact]:
     ]
     if deployment.cold_start_s:
         cold = format_duration(deployment.cold_start_s)
-        facts.append(("cold start", f"{cold} from a replica's order"))
+        facts.append(("cold start", f"{cold} from order to first request"))
     return facts

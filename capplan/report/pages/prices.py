@@ -8,6 +8,7 @@ from typing import Any
 from capplan.fleet.offer import Offer
 from capplan.planning.money.cost import HOURS_PER_MONTH
 from capplan.planning.money.prices import Offers
+from capplan.report.columns import plural
 from capplan.report.fields import fields
 from capplan.report.page import Page, Section, Table
 from capplan.report.render.json_text import plain
@@ -32,16 +33,14 @@ def prices_page(found: Offers) -> Page:
     rows = [_row(offer, found.planned) for offer in found.offers]
     gpus = dict.fromkeys(row.offer.gpu for row in rows)
     table = Table(_COLUMNS, rows, style=lambda row: "best" if row.taken else "")
-    count = "1 offer" if len(rows) == 1 else f"{len(rows)} offers"
     notes = [
-        "Replicas are paid for by whole nodes that hold them. Of each provider plans "
-        "take the cheapest of those marked, of mixed sizes where that bills less, and "
-        "of the providers the bill at the lower quartile, unless --provider or --nodes "
-        "names one."
+        "Plans pay for whole nodes: the cheapest marked ones of each provider (sizes "
+        "may mix), then the provider whose bill is at the lower quartile. --provider "
+        "or --nodes chooses instead."
     ]
     return Page(
         "prices",
-        f"{count} of {len(gpus)} GPU type{'' if len(gpus) == 1 else 's'}",
+        f"{plural(len(rows), 'offer')} of {plural(len(gpus), 'GPU type')}",
         f"{found.asked}, GPU-hours and nodes without storage, network or staff",
         [Section(tables=[table], notes=notes)],
         values=partial(_values, rows),

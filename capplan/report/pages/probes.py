@@ -1,4 +1,4 @@
-"""What each simulated replica count of the best candidate attains and costs."""
+"""How each simulated replica count of the best candidate does, and its cost."""
 
 from capplan.planning.evaluate.candidate import Candidate
 from capplan.planning.evaluate.probe import Probe
@@ -10,7 +10,7 @@ from capplan.units import format_usd
 
 
 def _result(probe: Probe) -> str:
-    found = {True: "meets the SLO", False: "misses the SLO", None: "too close to call"}
+    found = {True: "holds", False: "misses", None: "too close to call"}
     worst = "".join(
         f", {format_share(row.slo_attainment)} in the worst window"
         for row in probe.windows
@@ -27,7 +27,7 @@ _PROBES = fields("probe", replica_count=_counts_of, result=_result)
 
 
 def probes_section(best: Candidate) -> Section:
-    """Return what each simulated count attains and costs."""
+    """Return how each simulated count does, and its cost."""
 
     def style(probe: Probe) -> str:
         if probe.replica_count == best.replica_count:

@@ -29,14 +29,14 @@ _SCHEMA = "capplan.profiles/1"
 
 def format_error(share: float) -> str:
     """Return a relative error in percent, two decimals."""
-    return f"{share:.2%}"
+    return f"{100 * share:.2f} %"
 
 
 def _told(phase: str, row: dict[str, Any]) -> str | None:
     error, sigma = row[f"{phase}_error"], row.get(f"{phase}_sigma")
     if error is not None:
-        return f"{error:.1%}"
-    return f"± {sigma:.0%}" if sigma else None
+        return f"{100 * error:.1f} %"
+    return f"± {100 * sigma:.0f} %" if sigma else None
 
 
 def _users(row: dict[str, Any]) -> str | None:
@@ -67,7 +67,7 @@ def profiles_page(
     if ranks.rows:
         count += f", {len(ranks.rows)} of ranks that step together"
     notes = (
-        "Users: what 80 % of such engines sustain within 1.25 times the lowest TPOT, "
+        "Users: what 80 % of such engines hold within 1.25 times the lowest TPOT, "
         "as shares of the predicted.",
         "Errors are means over points not fitted to.",
     )

@@ -16,7 +16,7 @@ WAYS = fields("way", usd_change=format_usd_change)
 COUNTS = fields(
     "count_cost",
     usd_change=format_usd_change,
-    outcome=lambda meets: "meets" if meets else "misses",
+    outcome=lambda meets: "holds" if meets else "misses",
 )
 MONEY = "Nodes, months and commitments"
 """Heading of a section."""
@@ -36,20 +36,20 @@ def bill_section(bought: Purchase) -> Section:
     """Return scenarios of the bill and ways to pay."""
     notes = []
     if bought.bills and bought.no_ways:
-        notes = [f"No other way to pay is shown: {bought.no_ways}."]
+        notes = [f"Other ways to pay are not shown: {bought.no_ways}."]
     if bought.bills:
         notes.append(
-            "The same nodes at all hours of a month of 730 h; capplan budget follows "
-            "the hours of a week and the growth of 12 to 36 months, and buys the "
-            "commitments that cost least."
+            "The same nodes at all hours of a month of 730 h. `capplan budget` follows "
+            "the hours of a week and 12 to 36 months of growth, and finds the cheapest "
+            "commitments."
         )
     left_out = f" Left out: {', '.join(bought.left_out)}." if bought.left_out else ""
     bills = Table(
         BILLS,
         bought.bills,
         title="What each provider bills for these replicas",
-        note="The cheapest whole nodes of each that hold them; you choose. Planned "
-        f"with is the bill at the lower quartile.{left_out}",
+        note="Each with its cheapest whole nodes; you choose. The plan takes the bill "
+        f"at the lower quartile.{left_out}",
         style=lambda row: "best" if row.is_planned else "",
     )
     ways = Table(
@@ -96,8 +96,8 @@ def paid_anyway(bought: Purchase, planned: int) -> str:
     beside = sentences.plural(more.replica_count - planned, "more replica")
     verb = "fits" if more.replica_count == planned + 1 else "fit"
     return (
-        f"{beside} {verb} the nodes that are paid for: run {more.replica_count:,}, "
-        f"which attain {more.attained} at the same bill; {planned:,} are needed"
+        f"{beside} {verb} the nodes that are paid for: run {more.replica_count:,} "
+        f"({more.attained}) for the same bill; {planned:,} are needed"
     )
 
 
@@ -111,7 +111,7 @@ def commitment(bought: Purchase) -> str:
     word = "less" if saved >= 0 else "more"
     return (
         f"{way.name}: {format_usd(abs(saved))}{star} a month {word} than on demand; "
-        f"cheaper from {format_share(way.break_even)} of the hours in use on"
+        f"it pays if used at least {format_share(way.break_even)} of the hours"
     )
 
 
@@ -127,11 +127,11 @@ def _of_ways(bought: Purchase) -> str:
     parts = []
     if any(way.break_even is not None for way in bought.ways):
         parts.append(
-            "“pays from” is the share of the hours in use from which on a commitment "
-            "is cheaper than on demand; it is paid whether used or not."
+            "“pays from”: a commitment is paid used or not, and is cheaper than on "
+            "demand if used for more than this share of the hours."
         )
     if any(way.is_assumed for way in bought.ways):
-        parts.append("Starred: assumed, nobody quotes it for these nodes, or old.")
+        parts.append("Starred: assumed (nobody quotes it for these nodes), or old.")
     return " ".join(parts)
 
 
@@ -158,7 +158,7 @@ def _figures(bought: Purchase) -> list[Figure]:
 
 
 def replicas_section(bought: Purchase) -> Section:
-    """Return what replica counts beside the planned one cost and attain."""
+    """Return what replica counts beside the planned one cost, and which hold."""
 
     def style(row: CountCost) -> str:
         if row.name == PLANNED_COUNT:
@@ -167,11 +167,11 @@ def replicas_section(bought: Purchase) -> Section:
 
     lost = any(row.attainment_with_one_lost is not None for row in bought.count_costs)
     note = (
-        "Counts that were simulated, one replica more than planned, and those that "
-        "80 % of measured engines needed: these you bear."
+        "Counts that were simulated, one replica more than planned, and the range that "
+        "80 % of measured engines needed: be ready to pay for any of these."
     )
     if lost:
-        note += " “with one lost” is what one replica fewer attains."
+        note += " “with one lost”: in time while one replica is gone."
     return Section(
         "Replicas against cost",
         tables=[Table(COUNTS, bought.count_costs, note=note, style=style)],

@@ -36,9 +36,8 @@ def risk_section(risk: Risk) -> Section:
         tables=[table, Table(_SWINGS, risk.swings, title="One input at a time")],
         figures=lambda: [histogram(risk), *([tornado(risk)] if risk.swings else [])],
         notes=[
-            f"{plural(risk.run_count, 'fleet')} simulated and judged, each draw with "
-            "the same random numbers for every count. The lower bound is of the plan "
-            "alone."
+            f"{plural(risk.run_count, 'fleet')} simulated. All counts of a draw use "
+            "the same random seed. The proof is of the plan, not of the draws."
         ],
     )
 
@@ -68,27 +67,27 @@ def level_name(quantile: float) -> str:
 
 
 def _facts(risk: Risk) -> list[Fact]:
-    serves = f"the planned {risk.planned_replica_count:,} meet the SLO in "
+    serves = f"the planned {risk.planned_replica_count:,} hold in "
     serves += f"{format_share(risk.planned_share)} of the draws"
     facts = [
         ("replicas", f"{_replicas(risk)}; {serves}"),
         (
             "planned fleet",
-            f"attains {format_share(risk.planned_attainment)} or more in "
+            f"{format_share(risk.planned_attainment)} or more in time in "
             f"{format_share(risk.quantile)} of the draws",
         ),
         *((f"drawn: {each.name}", _drawn(each)) for each in risk.inputs),
     ]
     facts.append(("knowing more", worth(risk)))
     if risk.unserved_draw_count:
-        facts.append(("without a count", plural(risk.unserved_draw_count, "draw")))
+        facts.append(("no count holds in", plural(risk.unserved_draw_count, "draw")))
     return facts
 
 
 def worth(risk: Risk) -> str:
     """Return what knowing each input is worth in a month, or why it is not told."""
     if risk.unused_usd_per_month is None or risk.missing_usd_per_month is None:
-        return f"its worth is not told: {risk.unknown_worth}"
+        return f"not known: {risk.unknown_worth}"
     terms = [
         (_KNOWING.get(row.name, row.name), format_usd(row.usd_per_month, 0))
         for row in risk.worth
@@ -153,8 +152,8 @@ def histogram(risk: Risk) -> Figure:
     return Figure(
         title,
         bars(title, rows),
-        caption="Replicas; the draws that need as many, and the share that as many "
-        f"serve. {level_name(risk.quantile)} was asked for.",
+        caption="Each bar: the draws that need this many replicas, and in brackets the "
+        f"share that they serve. {level_name(risk.quantile)} was asked for.",
     )
 
 
@@ -170,12 +169,13 @@ def tornado(risk: Risk) -> Figure:
             continue
         low, high = known
         rows.append(Bar(row.name, high, _span(row), start=low))
-    title = "What each input alone does" + (" to the $ per month" if in_usd else "")
+    of = "$ per month" if in_usd else "replicas"
+    title = f"What each input alone does to the {of}"
     return Figure(
         title,
         bars(title, rows),
-        caption="Each at its low and its high end, 80 % of the draws between; all "
-        "others as planned.",
+        caption="Each input from its low to its high end (80 % of the draws lie "
+        "between); all others as planned.",
     )
 
 
@@ -185,7 +185,7 @@ def _span(row: Swing) -> str:
         known = sorted(value for value in pair if value is not None)
         if len(known) == 2:
             if known[0] == known[1]:
-                return f"no {noun[:-1]} moves"
+                return f"{known[0]:,.6g} {noun} at both ends"
             return f"{known[0]:,.6g}–{known[1]:,.6g} {noun}"
     return ""
 

@@ -129,7 +129,7 @@ def _facts(run: Run) -> list[Fact]:
         ("throughput", _throughput(run)),
         (
             "iterations",
-            f"run {format_share(run.busy_share)} of the time, be it for one request",
+            f"{format_share(run.busy_share)} of the time, if only with one request",
         ),
         ("KV cache", kv_cache(run)),
         ("preemptions", format_count(run.simulation.totals.preemptions)),
@@ -157,7 +157,7 @@ def _objective_facts(run: Run) -> list[Fact]:
     asked = run.slo.describe_targets(run.simulation.class_names)
     return [
         ("within", run.slo.describe(run.simulation.class_names)),
-        ("attained by", sentences.attained(run.judgement, asked)),
+        ("in time", sentences.attained(run.judgement, asked)),
         *window_sentences.windows(run.judgement),
         ("load", sentences.load(run.judgement)),
         ("each limit", sentences.shares(attainment.by_limit)),
@@ -166,11 +166,7 @@ def _objective_facts(run: Run) -> list[Fact]:
 
 def _throughput(run: Run) -> str:
     goodput = run.goodput_per_s
-    met = (
-        ""
-        if goodput is None
-        else f"; {format_count(goodput)} requests/s within the SLO"
-    )
+    met = "" if goodput is None else f"; {format_count(goodput)} requests/s in time"
     in_span = run.span_output_tokens_per_s
     span = (
         "" if in_span is None else f", {format_count(in_span)} until the last arrival"

@@ -33,7 +33,7 @@ def search_page(search: Search) -> Page:
     if cheapest is not None and cheapest is not best:
         usd = cheapest.saturated_usd_per_million_output_tokens
         price = "" if usd is None else f" at {format_fine_usd(usd)} per million"
-        price += " if saturated" * bool(price)
+        price += " at full load" * bool(price)
         facts.append(
             ("cheapest output tokens", f"{cheapest.gpu} × TP {cheapest.tp}{price}")
         )
@@ -48,8 +48,8 @@ def search_page(search: Search) -> Page:
     limit = f"TPOT ≤ {format_duration(tpot_s)}" if limited else "no TPOT limit"
     note = (
         f"For a mean context of {found.context_tokens:,.0f} tokens and {limit}; decode "
-        "at a steady full batch only, which “saturated” dollars are of: `capplan plan` "
-        "simulates prefill and queueing, and prices tokens at the traffic."
+        "alone, with a full batch at all times, which is “full load”. `capplan plan` "
+        "simulates prefill and queueing, and prices tokens at your traffic."
     )
     table = Table(_COLUMNS, found.rows, style=style)
     return Page(

@@ -12,7 +12,7 @@ from capplan.planning.plan.last_replica import LastReplica
 from capplan.planning.plan.result import Plan
 from capplan.planning.plan.throughput import PLANNED, SATURATED, WITHIN_SLO, Throughput
 from capplan.report.charts.served import length_figures, traffic_figures
-from capplan.report.columns import format_count, format_share
+from capplan.report.columns import format_count, format_load, format_share
 from capplan.report.fields import fields
 from capplan.report.page import FILES, Fact, Section, Table
 from capplan.report.window_sentences import window_length
@@ -80,8 +80,8 @@ def beyond_peak(beyond: BeyondPeak) -> str:
     """Return what the fleet attains at 1.3 times the peak."""
     grows = "" if beyond.stable else ", and the backlog grows"
     return (
-        f"{format_share(beyond.slo_attainment)} of requests meet the SLO at "
-        f"{TIMES:g} times the peak, {format_count(beyond.rate_per_s)} requests/s for "
+        f"{format_share(beyond.slo_attainment)} of requests in time at {TIMES:g} times "
+        f"the peak, {format_count(beyond.rate_per_s)} requests/s for "
         f"{format_duration(beyond.simulated_s)}{grows}"
     )
 
@@ -98,17 +98,17 @@ def gateway(beyond: BeyondPeak) -> str:
         f"refuse requests where a replica has {limit.in_flight:,} in flight"
         f"{f' ({of_classes})' if of_classes else ''}: at {TIMES:g} times the peak "
         f"{format_share(limit.admitted_share)} are admitted, and "
-        f"{format_share(limit.slo_attainment)} of those meet the SLO"
+        f"{format_share(limit.slo_attainment)} of those are in time"
     )
 
 
 def last_replica(last: LastReplica) -> str:
     """Return what the last replica costs where one fewer misses by little."""
-    points = f"one fewer misses the target by {100 * last.missed_by:.2g} points"
+    points = f"one fewer misses by {100 * last.missed_by:.2g} percentage points"
     if last.usd_per_month is None:
         return points
     if last.usd_per_month <= 0:
-        return f"{points}; the last one fits into nodes that are paid anyway"
+        return f"{points}; the last one is free, on nodes paid for anyway"
     return f"{points}; the last one costs {format_usd(last.usd_per_month)} a month"
 
 
@@ -120,7 +120,7 @@ def kv_cache(run: Run) -> str:
     engine, totals = run.configuration.engine, run.simulation.totals
     mean = math.ceil(totals.mean_prompt_tokens + totals.mean_output_tokens)
     rooms = " and ".join(
-        f"{engine.requests_at(tokens):,.2f} requests at {tokens:,} tokens"
+        f"{engine.requests_at(tokens):,.3g} requests of {tokens:,} tokens"
         for tokens in dict.fromkeys((engine.longest_tokens, mean))
     )
     return f"{engine.kv_tokens:,} tokens a replica: {rooms}"
@@ -145,12 +145,12 @@ def peak(plan: Plan) -> str:
     share = rate_per_s / row.rate_per_s
     capacity = f"the {format_count(row.rate_per_s)} requests/s "
     if row.what == WITHIN_SLO:
-        capacity += "that the fleet sustains within the SLO"
+        capacity += "that the fleet holds"
     else:
-        capacity += "of its saturated throughput"
+        capacity += "of its maximum throughput"
     if share > 1:  # for a time that short, or a fleet that does not hold it
-        return f"{text}: more than {capacity} when they last"
-    return f"{text}: {format_share(share)} of {capacity}"
+        return f"{text}: more than {capacity} for longer"
+    return f"{text}: {format_load(share)} of {capacity}"
 
 
 def used(plan: Plan) -> str:
@@ -164,11 +164,11 @@ def used(plan: Plan) -> str:
         f"{format_count(planned.output_tokens_per_s)} output tokens/s"
     )
     capacities = (
-        (WITHIN_SLO, "what the fleet sustains within the SLO"),
-        (SATURATED, "its saturated throughput"),
+        (WITHIN_SLO, "what the fleet holds"),
+        (SATURATED, "the fleet's maximum throughput"),
     )
     parts = [
-        f"{format_share(rows[what].used_share or math.nan)} of {capacity}"
+        f"{format_load(rows[what].used_share or math.nan)} of {capacity}"
         for what, capacity in capacities
         if what in rows
     ]
@@ -192,12 +192,12 @@ def served_section(plan: Plan) -> Section:
 
 def _undated(plan: Plan) -> str:
     if plan.asked_by is not None:
-        return "Users who wait for their answers ask as fast as they are answered."
+        return "No chart over time: users ask as fast as they are answered."
     if plan.settings.get("rate") is None:
         return "No chart over time: the requests arrive within 2 s."
     return (
-        "No chart over time: the requests have no times of their own, so their "
-        "arrivals are drawn, at one mean rate."
+        "No chart over time: the requests have no times of their own; their arrivals "
+        "are drawn at one mean rate."
     )
 
 
@@ -207,13 +207,13 @@ def throughput_table(rows: tuple[Throughput, ...]) -> Table:
     parts = []
     if WITHIN_SLO in known:
         parts.append(
-            "Within the SLO: the highest rate that attains the target, with requests "
-            "of the same mix at one mean rate by a Poisson process."
+            "Within the SLO: the highest rate that holds, of the same mix of requests "
+            "in Poisson arrivals at one mean rate."
         )
     if SATURATED in known:
         parts.append(
-            "Saturated: what the replicas complete with requests waiting at all times, "
-            "whatever the latency."
+            "Maximum: what the replicas complete when requests always wait, whatever "
+            "the latency."
         )
     return Table(THROUGHPUT, rows, note=" ".join(parts))
 
@@ -230,7 +230,7 @@ def lengths_section(lengths: tuple[Lengths, ...]) -> Section:
 
 def lengths_table(lengths: tuple[Lengths, ...]) -> Table:
     """Return the lengths of all requests and of each class. [tokens]"""
-    note = "Tokens of a request: mean, and what 50, 90 and 99 % are within."
+    note = "Tokens of a request: the mean, and the percentiles 50, 90 and 99."
     return Table(LENGTHS, lengths, note=note)
 
 

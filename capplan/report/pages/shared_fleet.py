@@ -42,24 +42,24 @@ def shared_fleet_page(fleet: SharedFleet) -> Page:
         BILL,
         bill_rows(fleet),
         style=lambda row: "fail" if row["who"] == IDLE else "",
-        note="GPU-hours of each LLM's replicas at the price of its nodes; idle is what "
-        "no replica uses. The lines add up to the nodes of the joint peak and the "
-        f"spares{_sum(fleet)}.",
+        note="GPU-hours of each LLM's replicas at the price of its nodes; no replica "
+        "uses the idle ones. Sum: the nodes of the joint peak and the spares"
+        f"{_sum(fleet)}.",
         is_whole=True,
     )
     ways = Table(
         WAYS,
         fleet.arrangements,
         style=lambda row: "best" if row.name == JOINT else "",
-        note="With spares for each pool. The bill is of the joint peak: replicas start "
-        "and stop by the hour on nodes that are kept.",
+        note="With spares for each pool. You pay for the joint peak: nodes are kept, "
+        "and replicas start and stop on them by the hour.",
     )
     pools = Table(pool_fields(fleet), fleet.pools)
     tenants = Table(
         TENANTS,
         [tenant_row(p, i) for p in fleet.pools for i in range(len(p.tenants))],
-        note="Replicas of an hour follow the rate of its busiest 10 minutes, on a line "
-        "from one replica to those of the plan: estimated, not simulated.",
+        note="Replicas of an hour are estimated, not simulated: in proportion to its "
+        "busiest 10 minutes, from one to those of the plan.",
     )
     return Page(
         "fleet",
@@ -121,11 +121,9 @@ def _lead(fleet: SharedFleet) -> str:
     if usd is None or idle is None or alone is None:
         return f"{text}."
     return (
-        f"{text}. The replicas alone bill {format_cents(alone)} a month, as "
-        f"{'its plan bills' if len(fleet.llms) == 1 else 'plans bill'} them; "
-        "with two nodes at least for each LLM of several replicas and with spares "
-        f"{format_cents(usd)}, of which {format_cents(idle)} "
-        f"({format_share(_idle_share(fleet))}) is idle."
+        f"{text}. Planned alone: {format_cents(alone)} a month. With spares, and two "
+        f"nodes or more for each LLM of several replicas: {format_cents(usd)}, of "
+        f"which {format_cents(idle)} ({format_share(_idle_share(fleet))}) is idle."
     )
 
 
@@ -162,7 +160,7 @@ def _facts(fleet: SharedFleet) -> list[Fact]:
         failures = (
             f"{FAILURES_PER_1000_NODE_DAYS} in 1,000 node-days of 8 GPUs: "
             f"{FAILURES_SOURCE}. At {FAILURES_LOW} it "
-            f"would be {sentences.plural(low, 'spare')}, at {FAILURES_HIGH} {high}"
+            f"takes {sentences.plural(low, 'spare')}, at {FAILURES_HIGH} {high}"
         )
     star = "" if asked.repair is not None else "*, assumed"
     return [
@@ -175,13 +173,13 @@ def _facts(fleet: SharedFleet) -> list[Fact]:
         ],
         (
             "spares",
-            f"{fleet.spares}, the fewest with which enough nodes are up "
-            f"{_up(fleet)} of the time; nodes fail one by one",
+            f"{fleet.spares}, the fewest that keep enough nodes up {_up(fleet)} of the "
+            "time if nodes fail one by one",
         ),
         ("repair", f"{format_duration(fleet.settings.repair_h * 3600)}{star}"),
         ("failures", failures),
         *[
-            (llm.name, f"{llm.source}, as sealed; capplan verify plans it again")
+            (llm.name, f"{llm.source}, as written; capplan verify checks it")
             for llm in fleet.llms
         ],
     ]

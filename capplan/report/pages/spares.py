@@ -22,17 +22,17 @@ def spares_section(found: SpareNodes) -> Section:
 
 
 def _notes(found: SpareNodes) -> list[str]:
-    notes = ["Spares are no capacity: they stand in for the nodes that are gone."]
+    notes = ["Spares add no capacity: they replace nodes that fail."]
     if found.nodes_per_replica > 1:
         notes.append(
             f"A replica takes {found.nodes_per_replica} nodes and is down while one of "
-            "them is away; nodes that are gone are each of another replica, and spares "
-            "stand in for whole ones."
+            "them is. Each failed node is taken to be of another replica, and spares "
+            "replace whole replicas."
         )
     if found.is_gone_throughout and found.gone:
         notes.append(
-            "Nodes are away from the first request on: such replicas are not simulated "
-            "as they die, so that no request is computed again."
+            "Nodes are gone from the first request on. The moment of failure is not "
+            "simulated: no request is computed again."
         )
     return notes
 
@@ -43,9 +43,11 @@ def _facts(found: SpareNodes) -> list[Fact]:
     assert found.failures_per_node_day is not None
     share = format_share(found.availability)
     answer = (
-        f"{nodes} ({format_usd(found.usd_per_month or 0.0)} a month) {keep} the "
+        f"{nodes} ({format_usd(found.usd_per_month or 0.0)} a month) {keep} "
         f"{plural(found.node_count or 0, 'node')} up {share} of the time"
     )
+    if not found.spare_nodes and found.node_count == 1:
+        answer = f"a single node is up {share} of the time without spares"
     is_alone = len(found.gone) > 1 and not found.gone[1].replica_count
     if is_alone:
         answer = f"{_alone(found)}; {answer}"
@@ -57,7 +59,7 @@ def _facts(found: SpareNodes) -> list[Fact]:
         or_one = ", or one without the spares," if found.spare_nodes else ""
         answer += (
             f"; with {plural(one.nodes_gone, 'node')} gone{or_one} "
-            f"{format_share(one.slo_attainment)} {when} attain the SLO"
+            f"{format_share(one.slo_attainment)} {when} are in time"
         )
     rate = 1000 * found.failures_per_node_day
     failures = f"{rate:.3g} in 1,000 node-days"
@@ -83,9 +85,9 @@ def _alone(found: SpareNodes) -> str:
     more = "a second node costs" if nodes == 1 else f"{nodes} nodes more cost"
     away_h = 365 * nodes * (found.failures_per_node_day or 0.0) * found.repair_h
     return (
-        f"all replicas are {on}: when a node fails, nothing is served for its repair, "
-        f"{format_duration(3600 * found.repair_h)} ({away_h:.2g} h of a year are to be "
-        f"expected); {more} {format_usd(nodes * usd)} a month"
+        f"all replicas are {on}: if it fails, everything is down for the repair of "
+        f"{format_duration(3600 * found.repair_h)} (expect {away_h:.2g} h a year); "
+        f"{more} {format_usd(nodes * usd)} a month"
     )
 
 

@@ -55,7 +55,7 @@ def _laws_broken(document: Mapping[str, Any]) -> list[str]:
         bound = row["lower_bound_gpu_hours"]
         if row["meets"] and bound is not None and paid * _SLACK < bound:
             reasons.append(
-                f"{row['name']} attains the target with {paid:.6g} GPU-hours, below "
+                f"{row['name']} holds the target with {paid:.6g} GPU-hours, below "
                 f"the bound, {bound:.6g}"
             )
     return reasons

@@ -56,14 +56,14 @@ def add_summary(book: Book, plan: Plan, page: Page, named: Mapping[str, Named]) 
     sheet.row()
     best = plan.best
     if best is None or best.cost is None:
-        sheet.row("No cost: no configuration meets the SLO, or its price is not known.")
+        sheet.row("No cost: no configuration holds the SLO, or its price is not known.")
         return
     sheet.row("quantity", "value", "unit", "low", "high", form="head")
     for group in paid(best):
         _add_nodes(book, sheet, group, named)
     _add_cost(book, sheet, best, named)
     sheet.row()
-    sheet.row("* at the simulated traffic; every hour of the nodes is paid.")
+    sheet.row("* at the simulated traffic; nodes are paid at all hours.")
     sheet.row("The yellow cells of the sheet Assumptions are the only inputs.")
 
 
@@ -87,7 +87,7 @@ def _add_nodes(
     paid_gpus = f"{before}nodes*{before}gpus_per_node"
     sheet.row(f"GPUs paid{of}", Formula(f"={paid_gpus}", group.gpus_paid, "count"))
     idle = Formula(f"={paid_gpus}-({'+'.join(used)})", group.stranded_gpus, "count")
-    sheet.row(f"GPUs stranded{of}", idle)
+    sheet.row(f"GPUs idle{of}", idle)
 
 
 def _add_cost(

@@ -250,8 +250,8 @@ class ServingPool:
         most = int(self.state.counts[Count.MOST_TOKENS])
         if most > self._measured_tokens:
             warn(
-                f"an iteration had {most} tokens; the latency is given up to "
-                f"{self._measured_tokens} and was continued in a straight line"
+                f"an iteration had {most:,} tokens; its time was extrapolated from the "
+                f"{self._measured_tokens:,} up to which times are known"
             )
 
     def take_results(self) -> np.ndarray:

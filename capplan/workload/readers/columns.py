@@ -100,13 +100,13 @@ class Columns:
 
     @property
     def note(self) -> str:
-        """What was guessed and not read, and how to say it; empty if nothing."""
+        """What was guessed and ignored, and how to say it; empty if nothing."""
         parts = [self.guesses] if self.guesses else []
         if self.unread:
-            parts.append(f"columns not read: {listed(self.unread)}")
+            parts.append(f"ignored columns: {listed(self.unread)}")
         if not parts:
             return ""
-        return f"{'; '.join(parts)}; --columns NAME=COLUMN says otherwise"
+        return f"{'; '.join(parts)} (--columns NAME=COLUMN changes it)"
 
     @property
     def guesses(self) -> str:
@@ -114,10 +114,10 @@ class Columns:
         parts = []
         if self.guessed:
             said = ",".join(f"{name}={self.names[name]}" for name in self.guessed)
-            parts.append(f"columns guessed: {said}")
+            parts.append(f"guessed columns: {said}")
         for column, names in self.beside.items():
             added = " + ".join((self.names[column], *names))
-            parts.append(f"{column} are {added}: the first leaves out the rest")
+            parts.append(f"{column} are {added}: the first does not count the others")
         if self.times:
             said = quote(f"arrival_s={self.times[0]}")
             parts.append(f"{listed(self.times)} may be arrivals: give --columns {said}")

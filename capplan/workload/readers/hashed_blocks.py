@@ -53,8 +53,8 @@ def shared_prefixes(
     group[order], shared_blocks[order] = paths.group, paths.shared_blocks
     if group.max() >= 0:
         notes.add(
-            f"prefix groups keep {paths.kept:.1%} of the blocks that an endless "
-            "prefix cache would find",
+            f"prefix groups keep {100 * paths.kept:.1f} % of the blocks that an "
+            "endless prefix cache would find",
             warn=False,
         )
     prefix_tokens = np.minimum(shared_blocks * block_tokens, prompt_tokens)

@@ -101,7 +101,7 @@ def test_above_tp_2_a_gpu_without_nvlink_is_looked_at_only_when_asked():
         (8, False),
     ]
     assert every[2].reason == (
-        "no NVLink: all-reduces of 4 GPUs reach 3.7 GB/s over PCIe; --tp 4 looks at it"
+        "no NVLink: all-reduces of 4 GPUs reach 3.7 GB/s over PCIe; --tp 4 plans it"
     )
     assert asked.tp == 4
 
@@ -134,7 +134,7 @@ def test_profile_without_kv_blocks_needs_them_given(tmp_path):
 
 
 def test_an_fp8_cache_holds_twice_the_tokens_and_says_what_the_latency_is_of():
-    with pytest.warns(ExtrapolationWarning, match="times are of bf16 KV"):
+    with pytest.warns(ExtrapolationWarning, match="measured with bf16 KV"):
         small = only(gpu="H100-SXM", tp="1", kv_cache_dtype="fp8")
     usual = only(gpu="H100-SXM", tp="1")
 
@@ -184,7 +184,7 @@ def test_a_measured_capacity_holds_for_the_kv_it_was_measured_with(tmp_path):
     profile_of(tmp_path, "H100-SXM")
     profile_of(tmp_path, "cpu-of-ours")
 
-    with pytest.warns(ExtrapolationWarning, match="times are of bf16 KV"):
+    with pytest.warns(ExtrapolationWarning, match="measured with bf16 KV"):
         known = only(profiles=tmp_path, gpu="H100", tp="1", kv_cache_dtype="fp8")
     settings = PlanSettings(
         llm="Llama-3.1-8B", profiles=tmp_path, gpu="cpu-of-ours", kv_cache_dtype="fp8"

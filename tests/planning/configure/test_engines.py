@@ -47,9 +47,7 @@ def test_the_count_says_how_many_replicas_engines_need(usual):
     assert low <= usual.replica_count <= high
     assert low < high
     assert f"{low} to {high} replicas" in uncertain.engines(usual)
-    assert f"({usual.configuration.sweep_count} benchmark sweeps)" in uncertain.engines(
-        usual
-    )
+    assert f"({usual.configuration.sweep_count} load tests)" in uncertain.engines(usual)
 
 
 def test_kernels_alone_promise_more(usual):
@@ -88,8 +86,8 @@ def test_an_older_engine_is_named_with_what_it_would_carry():
     assert older.engine_version == "0.10.2–0.12.0"
     assert 0.2 < share < 0.8
     text = " ".join(shown(found).split())
-    assert f"vLLM 0.10.2–0.12.0 sustains {share:.2f} times as many requests" in text
-    assert "`--engine vllm@0.12.0` plans it" in text
+    assert f"vLLM 0.10.2–0.12.0 carries {share:.2f} times as many requests" in text
+    assert "plan it with `--engine vllm@0.12.0`" in text
     named = plan(PlanSettings(**asked, engine="vllm@0.12.0"))
     assert named.best.replica_count > found.best.replica_count
     assert "older engine" not in shown(named)
@@ -193,7 +191,7 @@ def test_a_range_below_the_bound_says_why(usual):
 
     assert below.replica_count_range[0] < bound.replica_count
     assert (
-        "fewer than the lower bound, which holds for the times assumed here"
+        "below the proven minimum, which is of the times planned with"
         in uncertain.engines(below)
     )
     assert "lower bound" not in uncertain.engines(rated(usual, (0.9, 1.0)))
@@ -221,7 +219,7 @@ def test_engines_that_differ_by_a_factor_of_two_have_their_range_and_are_in_doub
         "real engines of it differ by a factor of two: load-test before you buy"
     )
     assert uncertain.engines(found) == (
-        f"reached 60% to 130% of the predicted load (9 benchmark sweeps): {low} to "
+        f"reached 60 % to 130 % of the predicted load (9 load tests): {low} to "
         f"{high} replicas, the most for the slowest of ten, which take 1.20 times as "
         "long"
     )
@@ -242,7 +240,7 @@ def test_where_slow_engines_miss_the_slo_with_any_count_the_bill_says_so(tmp_pat
     assert found.cautious_fails
     assert found.cautious is found.replica_count_range is None
     assert sentences.month(found).endswith(
-        "(cautious: none; the slowest of ten engines miss the SLO with any count)"
+        "(cautious: none: the slowest of ten engines miss the SLO at any count)"
     )
     # It comes after all whose cautious count is known, however many replicas that is.
     many = replace(found, cautious_fails=False, cautious_count=4096)
@@ -346,6 +344,7 @@ def test_a_mixture_that_runs_nearly_alone_is_named():
 
     found = plan(PlanSettings(**{**SETTINGS, **alone}))
 
-    assert any("engines were measured from 4 on" in text for text in found.warnings)
+    said = "the 4 from which engines were measured"
+    assert any(said in text for text in found.warnings)
     busy = plan(PlanSettings(**{**SETTINGS, **alone, "rate": 60.0}))
     assert not any("engines were measured" in text for text in busy.warnings)

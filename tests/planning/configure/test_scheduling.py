@@ -143,7 +143,7 @@ def test_a_scheduler_says_what_it_does_not_have():
 
 
 @pytest.mark.thorough
-@pytest.mark.filterwarnings("ignore:.*continued in a straight line")
+@pytest.mark.filterwarnings("ignore:.*its time was extrapolated")
 @pytest.mark.parametrize("name", sorted(set(SCHEDULERS) - set(VLLM.schedulers)))
 def test_a_plan_with_another_scheduler_names_it_and_is_verified(name):
     asked = {**ASKED, "slo": f"{ASKED['slo']},tbt=500ms"}  # which AccelGen needs

@@ -263,10 +263,14 @@ def test_room_is_a_quarter_of_what_may_miss(missing, roomy):
     [
         (HELD, True, ""),
         (replace(HELD, utilisation=1.05, utilisation_error=0.02), False, ""),
-        (replace(HELD, utilisation=1.01, utilisation_error=0.02), None, "utilisation"),
+        (replace(HELD, utilisation=1.01, utilisation_error=0.02), None, "% loaded"),
         (replace(HELD, utilisation=1.05, binds=False), True, ""),
-        (replace(HELD, settled=False, simulated_s=10800.0), None, "not settled after"),
-        (replace(HELD, settled=None), None, "starts empty"),
+        (
+            replace(HELD, settled=False, simulated_s=10800.0),
+            None,
+            "still warming up after",
+        ),
+        (replace(HELD, settled=None), None, "an empty start"),
     ],
     ids=["held", "overloaded", "at capacity", "short first", "unsettled", "not asked"],
 )
@@ -276,7 +280,7 @@ def test_a_fleet_that_does_not_hold_its_load_is_never_decided(steadiness, meets,
     assert judgement.meets is meets
     assert why in judgement.open
     assert judgement.stable is (
-        why in ("", "starts empty", "utilisation") and meets is not False
+        why in ("", "an empty start", "% loaded") and meets is not False
     )
 
 
@@ -286,7 +290,7 @@ def test_an_attainment_of_1_is_never_decided_by_a_finite_sample():
 
     assert (spotless.meets, spotless.no_miss) == (None, True)
     # By the rule of three: 0.05 ** (1 / 5000) = 0.99940.
-    assert spotless.open == "no miss in 5,000 requests, at least 99.94 %"
+    assert spotless.open == "no miss in 5,000 requests: at least 99.94 % in time"
     assert (spoiled.meets, spoiled.no_miss) == (False, False)
 
 

@@ -151,5 +151,5 @@ def test_requests_asked_once_each_say_where_they_do_not_show_a_rate(alike):
     run = simulate_deployment(settings)
 
     assert run.simulation.totals.request_count == 400
-    assert any("too short for their rate" in text for text in run.warnings)
+    assert any("too short to tell their rate" in text for text in run.warnings)
     assert np.isfinite(run.simulation.totals.rate_per_s)

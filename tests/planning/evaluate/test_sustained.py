@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from capplan.planning.evaluate.steadiness import sustained_per_s
 from capplan.planning.plan.plan import plan
 from capplan.planning.settings.plan import PlanSettings
+from capplan.report.columns import format_load
 from capplan.report.pages.plan import plan_page
 from capplan.workload.catalog import open_workload
 from capplan.workload.synthesis import resample
@@ -56,8 +57,8 @@ def test_the_headline_says_that_fewer_would_hold_the_replay_and_not_the_rate(tmp
     three = {row.replica_count: row for row in found.best.probes}[3]
     assert (three.missing, three.meets, three.stable) == ((), False, False)
     lead = plan_page(found).lead
-    assert "3 replicas would hold the trace as replayed (--no-extend)" in lead
-    assert f"{three.sustained_utilisation:.2f} times what they complete" in lead
+    assert "3 replicas would hold this trace alone (--no-extend)" in lead
+    assert f"are {format_load(three.sustained_utilisation)} loaded" in lead
 
 
 def test_no_extend_takes_a_replay_as_it_is_and_says_that_its_backlog_grows(tmp_path):
@@ -68,7 +69,7 @@ def test_no_extend_takes_a_replay_as_it_is_and_says_that_its_backlog_grows(tmp_p
     assert found.best.replica_count == 3
     assert not found.best.run.judgement.stable
     lead = plan_page(found).lead
-    assert "They hold the trace as replayed and no longer" in lead
+    assert "This fleet holds this trace, but not more traffic" in lead
 
 
 def test_a_burst_that_drains_gets_a_line_and_no_gpu(tmp_path):

@@ -154,7 +154,7 @@ def test_the_headline_names_the_peak_and_what_does_without_it(peak_day):
 
     page, found = plan_page(made), made.without_window
     assert (
-        " in the mean and 14 requests/s at the peak (Tue 24 Nov 14:00–15:00)"
+        " on average and 14 requests/s at the peak (Tue 24 Nov 14:00–15:00)"
         in page.lead
     )
     assert "The peak is held, as is every hour." in page.lead
@@ -187,7 +187,7 @@ def test_a_streamed_trace_says_that_its_hours_are_not_judged(peak_day):
 
     run = simulate_deployment(settings)
 
-    assert any("judged in the mean of its 6 h" in text for text in run.warnings)
+    assert any("judged over its whole 6 h" in text for text in run.warnings)
 
 
 def test_hours_whose_requests_are_too_slow_alone_are_infeasible_at_once(tmp_path):

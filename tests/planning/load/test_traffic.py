@@ -100,7 +100,7 @@ def test_all_requests_of_a_replayed_trace_count(tmp_path):
 def test_a_short_replayed_trace_is_left_as_it_is_and_said_so(tmp_path):
     settings = PlanSettings(trace=own(tmp_path, rows=50))
 
-    with pytest.warns(HorizonWarning, match="read the attainment's interval"):
+    with pytest.warns(HorizonWarning, match="see the 95 % interval"):
         load = judged_traffic(settings, parse_slo("ttft=1s"), rng(), [CONFIGURATION])
 
     assert len(load.trace) == 50
@@ -145,7 +145,7 @@ def test_the_warm_up_is_at_most_a_fifth_of_the_trace(tmp_path):
     path.write_text("prompt_tokens,output_tokens\n" + "10,1001\n" * 200)
     settings = PlanSettings(trace=path, rate=50.0, extend=False)
 
-    with pytest.warns(HorizonWarning, match="read the attainment's interval"):
+    with pytest.warns(HorizonWarning, match="see the 95 % interval"):
         load = judged_traffic(
             settings, parse_slo("ttft=30s,tpot=50ms"), rng(), [CONFIGURATION]
         )

@@ -58,7 +58,7 @@ def test_owning_breaks_even_where_the_api_asks_what_the_fleet_costs(found):
 def test_the_answer_tells_both_bills_and_the_rate_that_breaks_even(found):
     said = sentences.api_or_own(found.api)
 
-    assert "at $0.60 in, $2.40 out, $0.15 cached per million tokens asks" in said
+    assert "at $0.60 in, $2.40 out, $0.15 cached per million tokens costs" in said
     assert "this fleet costs $1,460" in said
     assert "owning it breaks even at" in said
     assert "does not pay" not in said
@@ -70,7 +70,7 @@ def test_an_api_cheaper_than_a_full_fleet_is_said_to_be(found):
     bill = api_bill(cheap, parse_api_price("in=0.01,out=0.02"))
 
     assert bill.break_even_per_s > bill.most_per_s == 30.0
-    assert "more than the 30 that it sustains within the SLO: it does not pay" in (
+    assert "more than the 30 that it holds: it does not pay" in (
         sentences.api_or_own(bill)
     )
 

@@ -80,7 +80,7 @@ def test_replicas_that_fit_the_nodes_paid_for_are_simulated_and_said(offered):
     row = of.purchase.count_costs[-1]
     assert (row.replica_count, row.usd_against_planned) == (8, 0)
     said = paid_anyway(of.purchase, of.best.replica_count)
-    assert f"run 8, which attain {more.attained} at the same bill" in said
+    assert f"run 8 ({more.attained}) for the same bill" in said
 
 
 def test_nothing_is_idle_where_gpus_are_sold_one_by_one():

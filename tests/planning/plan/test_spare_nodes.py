@@ -131,11 +131,10 @@ def test_one_node_with_all_replicas_takes_all_with_it_and_a_second_costs():
     said = dict(section.known_facts)["spares"]
     node_usd = 730 * found.best.cost.nodes[0].usd_per_h
     assert said.startswith(
-        "all replicas are on one node: when a node fails, nothing is served for its "
-        "repair, 4 h (5.5 h of a year are to be expected); a second node costs "
-        f"${node_usd:,.0f} a month"
+        "all replicas are on one node: if it fails, everything is down for the repair "
+        f"of 4 h (expect 5.5 h a year); a second node costs ${node_usd:,.0f} a month"
     )
-    assert "attain the SLO" not in said
+    assert "are in time" not in said
 
 
 def test_nodes_of_two_sizes_are_all_counted_and_the_largest_is_taken_away():

@@ -289,7 +289,7 @@ def test_a_day_of_a_rescaled_trace_is_scaled_with_it(week):
     [
         ([40], "1 whole day: no information on days; 24 hours drawn in their place"),
         ([40, 40], "2 whole days: no information on days; 48 hours"),
-        ([40, 40, 40], "3 days, any for any"),
+        ([40, 40, 40], "3 days, any in place of any"),
     ],
 )
 def test_hours_are_drawn_of_fewer_than_three_days(tmp_path, days, how):

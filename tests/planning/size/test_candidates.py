@@ -105,7 +105,7 @@ def test_a_prospect_is_pruned_only_where_it_can_be_neither_best(done, prunes):
 
     assert (reason is not None) is prunes
     if prunes:
-        assert reason.startswith("needs at least 4 GPUs and $8.00/h by its lower bound")
+        assert reason.startswith("needs at least 4 GPUs, $8.00 an hour; ")
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_an_slo_below_the_latency_of_a_request_alone_cannot_be_met():
     impossible = cannot_serve(inputs(slo="ttft=19.9ms"), configuration())
 
     assert possible is None
-    assert impossible.startswith("TTFT ≤ 19.9 ms is met by 0.0% of requests even when")
+    assert impossible.startswith("TTFT takes 20 ms at least, not 19.9 ms; with each")
 
 
 def test_the_fewest_replicas_are_found_with_their_cost():

@@ -259,7 +259,7 @@ def test_prompts_that_are_too_slow_alone_exclude_a_pair():
     assert row.status == "infeasible"
     assert "TTFT" in row.infeasible_reason
     assert found.disaggregation == Disaggregation(False)
-    assert verdict(found) == ("Disaggregation does not pay: no two pools meet the SLO.")
+    assert verdict(found) == ("Disaggregation does not pay: no two pools hold the SLO.")
 
 
 @pytest.mark.parametrize(

@@ -166,9 +166,9 @@ def test_what_was_pruned_names_the_count_that_stands_in_the_table():
 
     counts = {f"{row.gpu} × TP {row.tp}": row.gpu_count for row in tuned.candidates}
     named = [
-        row.pruned_reason.rpartition("; ")[2].split(" does with ")
+        row.pruned_reason.rpartition("; ")[2].split(" needs ")
         for row in tuned.candidates
-        if row.status == "pruned" and " does with " in row.pruned_reason
+        if row.status == "pruned" and "; " in row.pruned_reason
     ]
     assert named
     assert all(counts[name] == int(count) for name, count in named)

@@ -46,8 +46,8 @@ def test_a_gateways_log_is_guessed_with_a_note_that_names_what_is_not_read(write
         trace = read_trace(path)
 
     text = str(caught[0].message)
-    assert "columns guessed: arrival_s=timestamp,class=tenant" in text
-    assert "columns not read: latency_ms" in text
+    assert "guessed columns: arrival_s=timestamp,class=tenant" in text
+    assert "ignored columns: latency_ms" in text
     assert "--columns" in text
     assert trace.arrival_s.tolist() == pytest.approx([0, 0.5, 1.75], abs=1e-6)
     assert [trace.class_names[i] for i in trace.request_class] == [
@@ -125,7 +125,7 @@ def test_chunks_take_the_same_columns(write):
     path = write("when,a,b,c\n7.5,5,6,1\n9,7,8,1\n")
     said = {"arrival_s": "when", "prompt_tokens": "a", "output_tokens": "b"}
 
-    with pytest.warns(TraceWarning, match="columns not read: c"):
+    with pytest.warns(TraceWarning, match="ignored columns: c"):
         chunks = list(iterate_trace(path, 1, said))
 
     assert [chunk.arrival_s.tolist() for chunk in chunks] == [[7.5], [9]]
@@ -145,7 +145,7 @@ def test_tenants_are_guessed_to_be_classes_only_where_they_are_few(write, tenant
     rows = "".join(f"{k},5,5,{name}\n" for k, name in enumerate(tenants))
     path = write("arrival_s,prompt_tokens,output_tokens,tenant\n" + rows)
 
-    with pytest.warns(TraceWarning, match="columns not read: tenant"):
+    with pytest.warns(TraceWarning, match="ignored columns: tenant"):
         trace = read_trace(path)
 
     assert trace.class_names == ("all",)
@@ -156,7 +156,7 @@ def test_no_arrival_times_is_never_said_while_columns_were_not_read(write):
     settings = PlanSettings(trace=path)
 
     with (
-        pytest.warns(TraceWarning, match="columns not read: when"),
+        pytest.warns(TraceWarning, match="ignored columns: when"),
         pytest.raises(
             InputError, match="when may be arrivals: give --columns arrival_s=when"
         ),

@@ -101,7 +101,7 @@ def test_every_reader_leaves_out_and_counts_what_was_not_answered(name, write):
     assert (trace.prompt_tokens.tolist(), trace.output_tokens.tolist()) == ([5], [1])
 
 
-@pytest.mark.filterwarnings("ignore:.*columns guessed")
+@pytest.mark.filterwarnings("ignore:.*guessed columns")
 def test_requests_that_failed_are_left_out_and_counted(write):
     with pytest.warns(
         TraceWarning, match=f"3 of 5{LEFT_OUT}2 failed, 1 without output tokens"
@@ -239,7 +239,7 @@ def test_sums_of_requests_are_refused_by_the_name_of_their_column(write):
 
 
 def test_a_usage_export_of_single_requests_is_read(write):
-    with pytest.warns(TraceWarning, match="columns guessed"):
+    with pytest.warns(TraceWarning, match="guessed columns"):
         trace = read_trace(write(USAGE.replace(",35,", ",1,")))
 
     assert trace.prompt_tokens.tolist() == [434, 7564]
