@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from capplan.report.charts.fleet import Curve, fleet_figures, latency_figures
+from capplan.report.charts.fleet import Curve, digits, fleet_figures, latency_figures
 from capplan.report.charts.svg_chart import COLOURS
 from capplan.simulator.results.times import Series
 
@@ -67,7 +67,10 @@ def test_several_curves_have_a_legend_in_their_colours():
 
     (figure,) = latency_figures(curves, None, {})
 
-    assert figure.legend == (("A", COLOURS[0]), ("B", COLOURS[1]))
+    labels, colours = zip(*figure.legend, strict=True)
+    assert labels == ("A", "B")
+    for wanted, found in zip(COLOURS[:2], colours, strict=True):
+        assert wanted in found
 
 
 @pytest.mark.parametrize("values", [[np.nan] * 3, [np.inf] * 3, [0, 0, 0]])
@@ -124,3 +127,9 @@ def test_time_is_in_the_unit_of_its_length(last_s, unit, last_tick):
     ticks = re.findall('text-anchor="middle">([^<]*)</text><', use.svg)
     assert label == f"share against time since the first arrival, {unit}"
     assert last_tick in ticks
+
+
+def test_ticks_have_no_exponent():
+    assert [digits(value) for value in (0.5, 12.5, 10_000, 2e6)] == [
+        *("0.5", "12.5", "10,000", "2,000,000")
+    ]

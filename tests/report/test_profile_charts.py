@@ -37,8 +37,8 @@ def test_points_add_residuals_of_the_phases_that_were_measured(profile):
     figures = {figure.title: figure for figure in profile_figures(profile, POINTS)}
 
     residuals = figures["Residual by phase"]
-    assert [label for label, _ in residuals.legend] == ["prefill", "decode"]
-    assert residuals.svg.count("<circle") == 2
+    assert [label for label, _ in residuals.legend] == ["● prefill", "■ decode"]
+    assert residuals.svg.count("<title>") == 2
     assert "Measured against fitted" in figures
 
 

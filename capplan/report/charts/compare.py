@@ -1,5 +1,6 @@
 """Charts of compared systems: goodput and latency against the load, and the price."""
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -17,9 +18,15 @@ from capplan.units import format_usd
 
 def figures(comparison: Comparison) -> list[Figure]:
     """Return the charts that a comparison has data for."""
-    drawn = [row for row in comparison.systems if row.curve]
+    drawn = sorted((row for row in comparison.systems if row.curve), key=_gpus)
     curves = [_goodput(comparison, drawn), _latency(comparison, drawn)] if drawn else []
     return [*curves, _price(comparison)]
+
+
+def _gpus(row: SystemResult) -> float:
+    """Return the GPUs that a system needs: of many, those that need least are told."""
+    known = row.candidate is not None and row.candidate.gpu_count
+    return float(known or math.inf)
 
 
 def _lines(

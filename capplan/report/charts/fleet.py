@@ -8,7 +8,7 @@ import numpy as np
 
 from capplan.report.charts.svg_chart import Axis, Line, Rule, figure
 from capplan.report.charts.ticks import linear_ticks
-from capplan.report.columns import format_share
+from capplan.report.columns import format_count, format_share
 from capplan.report.page import Figure
 from capplan.simulator.results.times import Series
 from capplan.units import format_duration
@@ -108,7 +108,7 @@ def fleet_figures(series: Series) -> list[Figure]:
     return figures
 
 
-digits = "{:,.4g}".format
+digits = format_count
 """Numbers at the ticks of an axis."""
 
 

@@ -1,20 +1,35 @@
 """A line chart as inline SVG, without a script."""
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 from markupsafe import Markup, escape
 
+from capplan.report.charts.spots import Spot, dense, first_free
 from capplan.report.charts.ticks import linear_ticks, log_ticks
 from capplan.report.page import Figure
 
 COLOURS = ("#1f5fbf", "#c2570c", "#1b7f5c", "#7a3fa0", "#8a6d00")
 """Distinct for colour-blind readers, dark enough on white paper."""
-_DASHES = ((), (7, 4), (2, 3))
-"""Lengths of dash and gap where the colours come again. [px]"""
+MOST_LINES = len(COLOURS) + 1
+"""Lines that are told from each other; the rest is grey."""
+_DASHES = ((), (7, 4), (2, 3), (12, 3, 2, 3), (16, 4), (5, 3, 1, 3))
+"""Lengths of dashes and gaps of each, which survive black and white. [px]"""
+_REST = "#9aa4b2"
+_GLYPHS = "●■▲◆"
+_SHAPES = (
+    "",
+    "m-4 -4h8v8h-8z",
+    "m0 -5l5 9h-10z",
+    "m0 -5.5l5.5 5.5l-5.5 5.5l-5.5 -5.5z",
+)
+"""Of points that no line joins, in the legend and in the chart; first a circle."""
+_RULE = "repeating-linear-gradient(90deg, var(--bad) 0 5px, transparent 5px 9px)"
+"""Swatch of a rule whose label stands in the legend."""
 
 WIDTH, HEIGHT = 480, 280
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 14, 12, 44
@@ -49,6 +64,12 @@ class Rule:
     label: str
     x: float | None = None
     y: float | None = None
+
+    def lies_in(self, x: "Axis", y: "Axis") -> bool:
+        """Return whether it crosses the plot of two axes."""
+        if self.x is not None:
+            return x.low <= self.x <= x.high
+        return self.y is not None and y.low <= self.y <= y.high
 
 
 @dataclass(frozen=True)
@@ -106,16 +127,26 @@ def figure(
     rules: Sequence[Rule] = (),
     caption: str = "",
 ) -> Figure:
-    """Return lines over axes with their legend."""
-    return Figure(title, chart(x, y, lines, rules), legend_of(lines), caption)
+    """Return lines over axes with their legend; labels without a place stand there."""
+    places = _places(_Plot.of(x, y), lines, rules)
+    told = [
+        (rule.label, _RULE)
+        for rule, place in zip(rules, places, strict=True)
+        if rule.label and place is None and rule.lies_in(x, y)
+    ]
+    legend = (*legend_of(lines), *told)
+    return Figure(title, chart(x, y, lines, rules), legend, caption)
 
 
 def chart(x: Axis, y: Axis, lines: Sequence[Line], rules: Sequence[Rule] = ()) -> str:
     """Return the SVG element of lines over axes; its texts are escaped."""
     plot = _Plot.of(x, y)
-    parts = [*_grid(plot), *(_rule(plot, rule) for rule in rules)]
-    for index, line in enumerate(lines):
-        parts += _line(plot, line, index)
+    places = _places(plot, lines, rules)
+    parts = [*_grid(plot)]
+    parts += [_rule(plot, *each) for each in zip(rules, places, strict=True)]
+    order = range(len(lines))
+    for index in (*order[MOST_LINES:], *order[:MOST_LINES]):  # grey below the others
+        parts += _line(plot, lines[index], index, _shape(lines, index))
     return svg(HEIGHT, f"{y.label} against {x.label}", parts)
 
 
@@ -132,20 +163,34 @@ def legend_of(lines: Sequence[Line]) -> tuple[tuple[str, str], ...]:
     if len(lines) < 2:
         return ()
     entries = []
-    for index, line in enumerate(lines):
-        colour, dash = _stroke(index)
-        if dash:
-            on, off = dash
-            stops = f"{colour} 0 {on}px, transparent {on}px {on + off}px"
+    for index, line in enumerate(lines[:MOST_LINES]):
+        colour, dashes = _stroke(index)
+        if dashes and line.joined:
+            edges = [sum(dashes[:k]) for k in range(len(dashes) + 1)]
+            stops = ", ".join(
+                f"{colour if k % 2 == 0 else 'transparent'} {low}px {high}px"
+                for k, (low, high) in enumerate(pairwise(edges))
+            )
             colour = f"repeating-linear-gradient(90deg, {stops})"
-        entries.append((line.label, colour))
+        glyph = "" if line.joined else f"{_GLYPHS[_shape(lines, index)]} "
+        entries.append((f"{glyph}{line.label}", colour))
+    if left := len(lines[MOST_LINES:]):
+        entries.append((f"{left:,} more", _REST))
     return tuple(entries)
 
 
+def _shape(lines: Sequence[Line], index: int) -> int:
+    """Return which shape the points of a line have, a circle where it joins them."""
+    if lines[index].joined:
+        return 0
+    return sum(not line.joined for line in lines[:index]) % len(_SHAPES)
+
+
 def _stroke(index: int) -> tuple[str, tuple[int, ...]]:
-    """Return colour and dashes of a line, different for fifteen of them."""
-    repeats, colour = divmod(index, len(COLOURS))
-    return COLOURS[colour], _DASHES[repeats % len(_DASHES)]
+    """Return colour and dashes of a line; grey of one that is not told from others."""
+    if index >= MOST_LINES:
+        return _REST, ()
+    return COLOURS[index % len(COLOURS)], _DASHES[index]
 
 
 def text_px(text: str) -> float:
@@ -215,31 +260,85 @@ def _grid(plot: _Plot) -> list[str]:
     return parts
 
 
-def _rule(plot: _Plot, rule: Rule) -> str:
-    x, y, left, right = plot
-    bottom = HEIGHT - _BOTTOM
-    if rule.x is not None:
-        if not x.low <= rule.x <= x.high:
-            return ""
-        at = float(plot.px(rule.x))
-        end = at > (left + right) / 2  # the label is on the wider side of the rule
-        return (
-            f'<path class="rule" d="M{at:.1f} {_TOP}V{bottom}"/>'
-            f'<text class="rule" x="{at + (-5 if end else 5):.1f}" y="{bottom - 8}" '
-            f'text-anchor="{"end" if end else "start"}">{escape(rule.label)}</text>'
+def _places(
+    plot: _Plot, lines: Sequence[Line], rules: Sequence[Rule]
+) -> list[Spot | None]:
+    """Return where the label of each rule crosses no line, no rule and no label."""
+    taken, places = _drawn(plot, lines, rules), []
+    for rule in rules:
+        width = (1 + _WIDER) * text_px(rule.label)
+        spots = (
+            _spots(plot, rule) if rule.lies_in(plot.x, plot.y) and rule.label else ()
         )
-    if rule.y is None or not y.low <= rule.y <= y.high:
+        place = first_free(spots, width, np.concatenate(taken), (plot.left, WIDTH))
+        places.append(place)
+        if place is not None:
+            taken.append(place.points(width))
+    return places
+
+
+def _drawn(
+    plot: _Plot, lines: Sequence[Line], rules: Sequence[Rule]
+) -> list[np.ndarray]:
+    """Return points on all that a label must not cross, each of shape (n, 2). [px]"""
+    taken = [np.empty((0, 2))]
+    for line in lines:
+        known = np.isfinite(line.x) & np.isfinite(line.y)
+        px, py = plot.px(line.x[known]), plot.py(line.y[known])
+        taken.append(dense(px, py) if line.joined else np.stack([px, py], axis=-1))
+        if line.low is not None and line.high is not None and not line.shaded:
+            low, high = plot.py(line.low[known]), plot.py(line.high[known])
+            bars = zip(px, low, high, strict=True)
+            taken += [dense(np.array([at, at]), np.array(ends)) for at, *ends in bars]
+    across, up = np.array([plot.left, plot.right]), np.array([_TOP, HEIGHT - _BOTTOM])
+    for rule in rules:
+        if rule.x is not None:
+            taken.append(dense(np.repeat(plot.px(rule.x), 2), up))
+        elif rule.y is not None:
+            taken.append(dense(across, np.repeat(plot.py(rule.y), 2)))
+    return taken
+
+
+def _spots(plot: _Plot, rule: Rule) -> Iterator[Spot]:
+    """Yield where the label of a rule may stand, beside or above and below it."""
+    left, right, bottom = plot.left, plot.right, HEIGHT - _BOTTOM
+    if rule.x is not None:
+        at = float(plot.px(rule.x))
+        sides = [(at + 5, "start"), (at - 5, "end")]
+        if at > (left + right) / 2:  # first on the wider side of the rule
+            sides.reverse()
+        for y in (bottom - 8, *range(_TOP + 14, bottom - 20, 15)):
+            for x, anchor in sides:
+                yield Spot(x, y, anchor)
+    elif rule.y is not None:
+        at = float(plot.py(rule.y))
+        high, low = at - 6, at + 15
+        middle = (left + right) / 2
+        for y in (high, low) if at >= _TOP + 24 else (low,):
+            if y < bottom:
+                yield Spot(left + 6, y, "start")
+                yield Spot(right - 6, y, "end")
+                yield Spot(middle, y, "middle")
+
+
+def _rule(plot: _Plot, rule: Rule, place: Spot | None) -> str:
+    x, y, left, right = plot
+    if not rule.lies_in(x, y):
         return ""
-    at = float(plot.py(rule.y))
-    below = at < _TOP + 24  # no room for the label above
+    if rule.x is not None:
+        path = f"M{float(plot.px(rule.x)):.1f} {_TOP}V{HEIGHT - _BOTTOM}"
+    else:
+        path = f"M{left} {float(plot.py(rule.y or 0.0)):.1f}H{right}"
+    drawn = f'<path class="rule" d="{path}"/>'
+    if place is None:
+        return drawn
     return (
-        f'<path class="rule" d="M{left} {at:.1f}H{right}"/>'
-        f'<text class="rule" x="{left + 6}" y="{at + (15 if below else -6):.1f}">'
-        f"{escape(rule.label)}</text>"
+        f'{drawn}<text class="rule" x="{place.x:.1f}" y="{place.y:.1f}" '
+        f'text-anchor="{place.anchor}">{escape(rule.label)}</text>'
     )
 
 
-def _line(plot: _Plot, line: Line, index: int) -> list[str]:
+def _line(plot: _Plot, line: Line, index: int, shape: int) -> list[str]:
     x, y = plot.x, plot.y
     finite = np.isfinite(line.x) & np.isfinite(line.y)
     px, py = plot.px(line.x[finite]), plot.py(line.y[finite])
@@ -247,7 +346,7 @@ def _line(plot: _Plot, line: Line, index: int) -> list[str]:
         return []
     path = "L".join(f"{a:.1f} {b:.1f}" for a, b in zip(px, py, strict=True))
     colour, dash = _stroke(index)
-    dashed = f' stroke-dasharray="{dash[0]} {dash[1]}"' if dash else ""
+    dashed = f' stroke-dasharray="{" ".join(map(str, dash))}"' if dash else ""
     parts = []
     if line.joined:
         parts.append(f'<path class="line" stroke="{colour}"{dashed} d="M{path}"/>')
@@ -267,10 +366,14 @@ def _line(plot: _Plot, line: Line, index: int) -> list[str]:
     if line.markers:
         filled = np.asarray(line.filled or [True] * len(line.x))[finite]
         points = zip(px, py, filled, line.x[finite], line.y[finite], strict=True)
-        parts += [
-            f'<circle cx="{at_x:.1f}" cy="{at_y:.1f}" r="4.5" stroke="{colour}" '
-            f'fill="{colour if full else "#fff"}" stroke-width="2"><title>'
-            f"{escape(x.show(value_x))}: {escape(y.show(value_y))}</title></circle>"
-            for at_x, at_y, full, value_x, value_y in points
-        ]
+        for at_x, at_y, full, value_x, value_y in points:
+            style = f'stroke="{colour}" fill="{colour if full else "#fff"}"'
+            told = f"{escape(x.show(value_x))}: {escape(y.show(value_y))}"
+            name, where = "circle", f'cx="{at_x:.1f}" cy="{at_y:.1f}" r="4.5"'
+            if shape:
+                name, where = "path", f'd="M{at_x:.1f} {at_y:.1f}{_SHAPES[shape]}"'
+            parts.append(
+                f'<{name} {where} {style} stroke-width="2">'
+                f"<title>{told}</title></{name}>"
+            )
     return parts

@@ -6,7 +6,7 @@ import numpy as np
 
 from capplan.planning.what_if.what_if import Cell, WhatIf
 from capplan.report.charts.svg_bars import Bar, bars
-from capplan.report.charts.svg_chart import Axis, Line, figure
+from capplan.report.charts.svg_chart import MOST_LINES, Axis, Line, figure
 from capplan.report.columns import at, format_count
 from capplan.report.page import Figure
 from capplan.report.sentences import plural
@@ -14,8 +14,6 @@ from capplan.units import format_usd
 
 _AMOUNTS = ("rate", "scale", "users", "slo-scale")
 """What may be an axis, the first that has several values."""
-_MOST_LINES = 15
-"""Lines that can be told apart."""
 _MOST_BARS = 40
 
 _USD = "best.cost.usd_per_month"
@@ -34,7 +32,7 @@ def figures(result: WhatIf) -> list[Figure]:
     if any(at(cell, _USD) is not None for cell in result.cells):
         of.append((_USD, "$ per month", format_usd))
     axis = next((name for name in _AMOUNTS if len(result.vary.get(name, ())) > 1), None)
-    if axis is None or len(_lines(result, axis, of[0][0])) > _MOST_LINES:
+    if axis is None or len(_lines(result, axis, of[0][0])) > MOST_LINES:
         return [_bars(result, shown) for shown in of]
     return [_against(result, axis, shown) for shown in of]
 

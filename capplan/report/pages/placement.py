@@ -11,7 +11,7 @@ from capplan.placement.load import ReplicaLoad, replica_loads
 from capplan.placement.problem import PlacementProblem, kv_over_iterations
 from capplan.placement.result import Placement, Status
 from capplan.planning.plan.placing import Placed
-from capplan.report.charts.svg_chart import COLOURS, Axis, Line, Rule, chart
+from capplan.report.charts.svg_chart import MOST_LINES, Axis, Line, Rule, figure
 from capplan.report.columns import DASH, column, format_count, format_share
 from capplan.report.fields import fields
 from capplan.report.page import Fact, Figure, Page, Section, Table
@@ -20,7 +20,7 @@ from capplan.units import format_duration
 
 SCHEMA = "capplan.placement/2"
 
-_PER_CHART = len(COLOURS)
+_PER_CHART = MOST_LINES
 
 
 def headline(placement: Placement) -> str:
@@ -173,10 +173,12 @@ def kv_figures(problem: PlacementProblem, placement: Placement) -> list[Figure]:
             kv = kv_over_iterations(problem, rows)
             lines.append(Line(f"replica {replica}", *_sawtooth(*kv)))
         figures.append(
-            Figure(
+            figure(
                 f"KV of replicas {group[0]} to {group[-1]}",
-                chart(x, y, lines, [Rule("capacity", y=float(capacity))]),
-                tuple((line.label, c) for line, c in zip(lines, COLOURS, strict=False)),
+                x,
+                y,
+                lines,
+                [Rule("capacity", y=float(capacity))],
                 "Just before each completion, as predicted.",
             )
         )
