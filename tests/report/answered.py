@@ -5,7 +5,18 @@ from dataclasses import replace
 from markupsafe import Markup
 
 from capplan.report.columns import column
-from capplan.report.page import Answer, Figure, Page, Said, Section, Table
+from capplan.report.page import (
+    Answer,
+    Cell,
+    Choice,
+    Figure,
+    Fixed,
+    Page,
+    Panel,
+    Said,
+    Section,
+    Table,
+)
 
 WAYS = Table(
     [
@@ -31,6 +42,14 @@ ANSWER = Answer(
     WAYS,
     ["ask for a quote for a year"],
 )
+PANEL = Panel(
+    "$",
+    [Cell([[29740.0]] * 12, "6 GPUs", True), Cell([[34697.0]] * 12, "7 GPUs", True)],
+    [("Price of a GPU-hour", 6.79)],
+    [Choice("Growth of traffic", ["0 %", "3 %"])],
+    [Fixed("Target", "99 %", "capplan what-if PLAN.json --attainment 0.95,0.999")],
+    "GPUs",
+)
 PAGE = Page(
     "plan",
     "Rent 6 B200-SXM GPUs for $29,740 a month.",
@@ -46,7 +65,7 @@ PAGE = Page(
     lead="They serve the daily peak.",
     answer=ANSWER,
     chart=Figure("6 GPUs carry the day", Markup("<svg></svg>"), caption="of a week"),
-    panel=Markup("<form>set</form>"),
+    panel=PANEL,
     warnings=("contexts are long",),
 )
 
