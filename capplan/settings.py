@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, ClassVar, get_args
 
 from pydantic import (
@@ -25,17 +26,23 @@ def setting(
     *,
     flags: tuple[str, ...] = (),
     repeated: bool = False,
+    common: bool = False,
     **checks: Any,
 ) -> Any:
     """Return a field with its flag's help text, panel and metavar.
 
     A default of ``...`` makes it required. ``flags`` are its names, such as ``("--out",
     "-o")``; by default the field's with dashes, of a bool with its ``--no-`` form. The
-    field of a ``repeated`` flag gets a list; ``checks`` are as of ``pydantic.Field``.
+    field of a ``repeated`` flag gets a list; ``-h`` shows a ``common`` one, the rest is
+    of ``--help-all``; ``checks`` are as of ``pydantic.Field``.
     """
     shown: dict[str, JsonValue] = {"panel": panel, "metavar": metavar}
-    shown |= {"flags": list(flags), "repeated": repeated}
+    shown |= {"flags": list(flags), "repeated": repeated, "common": common}
     return Field(default, description=description, json_schema_extra=shown, **checks)
+
+
+common = partial(setting, common=True)
+"""A setting that most people use: the first sentence of its text stands in ``-h``."""
 
 
 def validated_with(check: Callable[[Any], object]) -> AfterValidator:

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
+from capplan.cli.help import EXPLAIN, HELP_ALL, help_all
 from capplan.cli.outputs import say
-from capplan.cli.parameters import named_parameters, take
+from capplan.cli.parameters import COMMON, named_parameters, take
 from capplan.errors import InputError
 from capplan.input_file import printable
 
@@ -38,51 +39,39 @@ class Asked(NamedTuple):
 _NOTHING = Asked()
 _asked: ContextVar[Asked] = ContextVar("asked", default=_NOTHING)
 
-Form = Annotated[
-    str | None,
-    typer.Option(
-        "--format",
-        metavar="|".join(FORMATS),
-        help="Print this document alone on standard output; title is line 1.",
-        show_default=False,
-        rich_help_panel=PANEL,
-    ),
-]
-Json = Annotated[
-    bool,
-    typer.Option(
-        "--json",
-        help="Short for --format json.",
-        show_default=False,
-        rich_help_panel=PANEL,
-    ),
-]
-Quiet = Annotated[
-    bool,
-    typer.Option(
-        "--quiet",
-        "-q",
-        help="No progress and no report: only errors, warnings and the document asked "
-        "for.",
-        show_default=False,
-        rich_help_panel=PANEL,
-    ),
-]
+
+def _option(*names: str, **more: Any) -> Any:
+    return typer.Option(*names, show_default=False, rich_help_panel=PANEL, **more)
+
+
+_FORM = f"Print this alone: {', '.join(FORMATS)} (line 1)."
+Form = Annotated[str | None, _option("--format", metavar="FORM", help=_FORM), COMMON]
+Json = Annotated[bool, _option("--json", help="Short for --format json.")]
+_QUIET = "No progress and no report: only errors, warnings and what was asked for."
+Quiet = Annotated[bool, _option("--quiet", "-q", help=_QUIET)]
+_EXPLAIN = (
+    "Why: count, peak, price, sure, run, candidates, assumptions or next. In place of "
+    "one screen; without a topic all."
+)
 Explain = Annotated[
+    str | None, _option(EXPLAIN, metavar="[TOPIC]", help=_EXPLAIN), COMMON
+]
+HelpAll = Annotated[
     str | None,
-    typer.Option(
-        "--explain",
-        metavar="[TOPIC]",
-        help="Why and how, in place of one screen: all of it, or count, peak, price, "
-        "sure, run, candidates, assumptions, next.",
-        show_default=False,
-        rich_help_panel=PANEL,
+    _option(
+        HELP_ALL,
+        metavar="[WORD]",
+        help="All settings, or those that mention WORD.",
+        callback=help_all,
+        is_eager=True,
+        expose_value=False,
     ),
+    COMMON,
 ]
 
 
 def answering(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the flags ``--format``, ``--json``, ``--quiet`` and ``--explain``."""
+    """Add the flags of every command: how it answers, and the help of all settings."""
 
     def run(
         *,
@@ -90,6 +79,7 @@ def answering(command: Callable[..., Any]) -> Callable[..., Any]:
         answer_as_json: Json = False,
         quiet: Quiet = False,
         explain: Explain = None,
+        all_settings: HelpAll = None,
         **given: Any,
     ) -> Any:
         form = _checked(answer_as, answer_as_json)

@@ -16,7 +16,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from capplan.cli import interruption
 from capplan.cli.answer import answering
-from capplan.cli.help import HELP_FLAGS, GroupedCommand
+from capplan.cli.help import CONTEXT, GroupedCommand, write_groups
 from capplan.cli.interruption import INTERRUPTED
 from capplan.cli.notices import Notices
 from capplan.cli.outputs import close_outputs, open_outputs, say
@@ -31,25 +31,34 @@ BROKEN_PIPE = 141
 _COMPLETING = "_CAPPLAN_COMPLETE"
 """Environment variable by which a shell asks for completions."""
 
+
 COMMANDS = {
     "init": ("init", "init_command", "Write a first scenario from three questions."),
     **{name: ("asked", name, row.summary) for name, row in QUESTIONS.items()},
     "what-if": ("what_if", "what_if_command", QUESTIONS["what-if"].summary),
-    "diff": ("diff", "diff_command", "Compare two plans: cost, effects and causes."),
-    "verify": ("verify", "verify_command", "Check the proof in a plan.json."),
-    "export": ("export", "export_command", "Write a plan as a deployment."),
+    "diff": ("diff", "diff_command", "What did a change cost?"),
+    "verify": ("verify", "verify_command", "Is the proof in a plan.json right?"),
+    "export": ("export", "export_command", "How do I run it? Files of a deployment."),
     "check-scheduler": (
         "check_scheduler",
         "check_scheduler_command",
         "Run laws on a scheduler, such as your own.",
     ),
-    "prices": ("prices", "prices_command", "List what nodes and GPU-hours cost."),
+    "prices": ("prices", "prices_command", "What nodes and GPU-hours cost."),
     "profile": ("profile", "profile_command", "Measure an engine on this machine."),
     "fit": ("fit", "fit_command", "Fit a latency profile to measurements."),
-    "list": ("listing", "list_command", "List what settings may name."),
+    "list": ("listing", "list_command", "Names that settings take, as of GPUs."),
     "profiles": ("profiles", "profiles_app", "List, show and compare profiles."),
 }
 """Module, function or app, and help text of each command."""
+
+GROUPS = {
+    "Buy": "init plan capacity what-if budget autoscale compare fleet demand",
+    "Check and run": "diff verify simulate place search export",
+    "Measure": "profile fit check-scheduler",
+    "Look up": "list prices profiles",
+}
+"""Commands by what they are for, as the help lists them."""
 
 
 class LazyCommand(TyperCommand):
@@ -78,6 +87,14 @@ class LazyGroup(TyperGroup):
         text = COMMANDS[cmd_name][2]
         return LazyCommand(cmd_name, help=text, short_help=text)
 
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write the commands by what they are for."""
+        groups = {
+            heading: [(name, COMMANDS[name][2]) for name in names.split()]
+            for heading, names in GROUPS.items()
+        }
+        write_groups(formatter, groups)
+
 
 def load_command(name: str) -> Any:
     """Return a command, imported."""
@@ -102,10 +119,10 @@ def _version(wanted: bool) -> None:
 
 app = typer.Typer(
     cls=LazyGroup,
-    context_settings=HELP_FLAGS,
+    context_settings=CONTEXT,
     rich_markup_mode=None,
-    help="Plan the GPUs of an LLM service: how many, in which configuration and at "
-    "what cost they serve a trace within its SLOs.",
+    help="How many GPUs your LLM service needs, what they cost, and how sure that is.",
+    epilog="capplan COMMAND -h has an example.",
 )
 
 

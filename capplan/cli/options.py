@@ -10,7 +10,7 @@ import typer
 from pydantic import BeforeValidator
 
 from capplan.cli.completion import KIND_OF, completer
-from capplan.cli.parameters import named_parameters, take
+from capplan.cli.parameters import COMMON, named_parameters, take
 from capplan.settings import Settings
 
 
@@ -69,11 +69,12 @@ def _flag(model: type[Settings], name: str) -> inspect.Parameter:
         rich_help_panel=str(shown["panel"]) or None,
         autocompletion=completer(KIND_OF[name]) if name in KIND_OF else None,
     )
+    kind = Annotated[kind if required else kind | None, option]
     return inspect.Parameter(
         name,
         inspect.Parameter.KEYWORD_ONLY,
         default=inspect.Parameter.empty if required else None,
-        annotation=Annotated[kind if required else kind | None, option],
+        annotation=Annotated[kind, COMMON] if shown["common"] else kind,
     )
 
 
@@ -90,7 +91,7 @@ def _argument(model: type[Settings], name: str) -> inspect.Parameter:
         name,
         inspect.Parameter.KEYWORD_ONLY,
         default=inspect.Parameter.empty if several else None,
-        annotation=Annotated[kind, argument],
+        annotation=Annotated[kind, argument, COMMON],
     )
 
 

@@ -4,6 +4,9 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
+COMMON = "common"
+"""In the annotation of a parameter: most people use it, so that ``-h`` shows it."""
+
 
 def named_parameters(command: Callable[..., Any]) -> list[inspect.Parameter]:
     """Return the parameters of a command without its ``**flags``."""

@@ -7,6 +7,7 @@ from typing import Annotated, Any, TypeVar
 import typer
 import yaml
 
+from capplan.cli.parameters import COMMON
 from capplan.errors import InputError, warn
 from capplan.input_file import parse_yaml, read_text
 from capplan.settings import SettingError, Settings, no_setting
@@ -23,9 +24,10 @@ Scenario = Annotated[
     Path | None,
     typer.Argument(
         metavar="SCENARIO.yaml",
-        help="YAML file of the settings below; flags override it.",
+        help="These settings as a YAML file. Flags override it.",
         show_default=False,
     ),
+    COMMON,
 ]
 """Argument of commands that take a scenario."""
 
@@ -33,10 +35,11 @@ Source = Annotated[
     Path | None,
     typer.Argument(
         metavar="PLAN.json|SCENARIO.yaml",
-        help="Plan that `capplan plan` wrote, or YAML file of the settings below; "
-        "flags override both.",
+        help="A plan that `capplan plan` wrote, or these settings as YAML. Flags "
+        "override both.",
         show_default=False,
     ),
+    COMMON,
 ]
 """Argument of commands that take a plan too."""
 

@@ -6,15 +6,14 @@ import typer
 
 from capplan.cli.asked import answered
 from capplan.cli.options import with_settings
+from capplan.cli.parameters import COMMON
 from capplan.cli.scenario import Source, settings_of_source
-from capplan.planning.settings.groups import CHOICES
-from capplan.planning.settings.traffic import OBJECTIVE, WORKLOAD
-from capplan.planning.what_if.settings import WhatIfSettings
+from capplan.planning.what_if.settings import VARIED, WhatIfSettings
 
 
-def _varied(metavar: str, text: str, panel: str) -> Any:
+def _varied(metavar: str, text: str) -> Any:
     return typer.Option(
-        metavar=metavar, help=text, show_default=False, rich_help_panel=panel
+        metavar=metavar, help=text, show_default=False, rich_help_panel=VARIED
     )
 
 
@@ -23,22 +22,23 @@ def what_if_command(
     source: Source = None,
     rate: Annotated[
         str | None,
-        _varied("x1,x2", "Times the traffic, x2, or requests/s, 34.", WORKLOAD),
+        _varied("x1,x2", "Times the traffic, x2, or requests/s, 34."),
+        COMMON,
     ] = None,
     attainment: Annotated[
         str | None,
-        _varied("A,B", "Shares that must meet the SLO: 0.99,0.999.", OBJECTIVE),
+        _varied("A,B", "Shares of requests in time: 0.99,0.999."),
+        COMMON,
     ] = None,
     slo_scale: Annotated[
-        str | None,
-        _varied("F,G", "Times the limits of the SLO: 0.8,1,1.25.", OBJECTIVE),
+        str | None, _varied("F,G", "Times the limits: 0.8,1,1.25."), COMMON
     ] = None,
     llm: Annotated[
-        str | None, _varied("A,B", "LLMs: names, or their config.json.", CHOICES)
+        str | None, _varied("A,B", "Models: names, or their config.json."), COMMON
     ] = None,
     **flags: Any,
 ) -> int:
-    """Plan for each combination of other traffic, objectives, LLMs or settings.
+    """What GPUs cost with other traffic, limits, models or settings, side by side.
 
     One table, and a picture, of GPUs and $ per month. Each row is what `capplan plan`
     finds with its settings; simulations are shared, so that a grid takes less than its

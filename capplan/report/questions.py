@@ -21,7 +21,7 @@ class Question:
     result: str  # name of the class that it returns
     page: str  # function of the result, in capplan.report.pages
     summary: str  # in the list of commands
-    example: str  # a command line to copy
+    example: str  # command lines to copy
     text: str = ""  # help of the command; empty: it has a file of its own in cli/
     takes_plan: bool = False  # a plan.json in place of a scenario
     argument: str = ""  # setting that stands without a flag, in place of a scenario
@@ -63,9 +63,11 @@ QUESTIONS = {
         "planning.plan.plan:plan",
         "Plan",
         "plan:plan_page",
-        "Find the fewest GPUs that meet the SLOs.",
-        f"capplan plan {_ASKED}ttft=1s,tpot=30ms --out out",
-        """Find the fewest GPUs, and the cheapest, that serve a trace within its SLOs.
+        "How many GPUs, and what do they cost?",
+        "capplan plan --workload sharegpt --rate 20 --llm Llama-3.1-8B "
+        "--slo ttft=1s,tpot=30ms\n"
+        "capplan plan --trace log.csv --llm Llama-3.1-70B --slo ttft=1.5s,tpot=50ms",
+        """How many GPUs hold your limits, what they cost, and how sure that is.
 
         Of several LLMs (--llm A,B) a plan of each, side by side: with --out, a folder
         for each. Exit code 0: a feasible plan; 2: wrong input; 3: no configuration
@@ -79,7 +81,7 @@ QUESTIONS = {
         "planning.what_if.what_if:what_if",
         "WhatIf",
         "what_if:what_if_page",
-        "Plan for other traffic, objectives and LLMs.",
+        "What if traffic, limits or the model change?",
         "capplan what-if scenario.yaml --rate x0.5,x1,x2 "
         "--attainment 0.99,0.999 --slo-scale 0.8,1 --out out",
         takes_plan=True,
@@ -91,7 +93,7 @@ QUESTIONS = {
         "planning.evaluate.run:simulate_deployment",
         "Run",
         "run:run_page",
-        "Simulate one given deployment.",
+        "What does one given deployment do?",
         f"capplan simulate {_ASKED}ttft=1s,tpot=30ms --tp 1 --replicas 2",
         """Simulate one given deployment: latencies, attainment, use over time.
 
@@ -106,7 +108,7 @@ QUESTIONS = {
         "planning.size.search:search",
         "Search",
         "search:search_page",
-        "Compare TP degrees without simulating.",
+        "Which degree of tensor parallelism, without simulating?",
         "capplan search --workload sharegpt --llm Llama-3.1-8B --slo tpot=30ms",
         """Compare TP degrees and GPUs by output tokens per second and GPU.
 
@@ -122,7 +124,7 @@ QUESTIONS = {
         "planning.plan.demand:demand",
         "Demand",
         "demand:demand_page",
-        "Plan at several arrival rates.",
+        "How does the count grow with the rate?",
         "capplan demand --workload sharegpt --rates 10,20,40,80 --at 120 "
         "--llm Llama-3.1-8B --gpu H100 --slo ttft=1s,tpot=30ms",
         "Plan at several arrival rates and fit replicas = ⌈k5 · rate + c5⌉ (Aladdin).",
@@ -132,10 +134,10 @@ QUESTIONS = {
         "planning.size.capacity:capacity",
         "Capacity",
         "capacity:capacity_page",
-        "Find what a given fleet serves.",
+        "What do the GPUs that I have carry?",
         "capplan capacity --workload sharegpt --llm Llama-3.1-8B --gpu H100 "
         "--tp 1 --slo ttft=1s,tpot=30ms --max-gpus 4",
-        """Find the highest rate and the most users that given fleets serve.
+        """What the GPUs that you have carry: requests a second, and users.
 
         The inverse of `capplan plan`: of --replicas N, of the replicas that --max-gpus
         hold, or of those that --max-usd-per-month pays. Ctrl-C answers with the fleets
@@ -149,10 +151,10 @@ QUESTIONS = {
         "planning.autoscale.autoscale:autoscale",
         "Autoscaled",
         "autoscale:autoscale_page",
-        "Compare autoscalers with a fixed fleet.",
+        "Does autoscaling pay?",
         "capplan autoscale --workload azure-week-like --llm Llama-3.1-8B "
         "--gpu H100 --tp 1 --slo ttft=1s,tpot=30ms --policies hpa,keda --out out",
-        """Compare autoscalers with fleets of a fixed size, and with a lower bound.
+        """What autoscaling saves against a fixed fleet, and whether the peak holds.
 
         Each policy against the smallest fixed fleet that attains as much, and against
         one that knows the arrivals to come; what an outage, an update or lost spot
@@ -167,10 +169,10 @@ QUESTIONS = {
         "planning.budget.budget:budget",
         "Budget",
         "budget:budget_page",
-        "Budget nodes over months of growth.",
+        "What do I put into next year's budget?",
         "capplan budget out/plan.json --months 36 --growth 3%/month "
-        "--commit reserved:12,reserved:36 --out out",
-        """Budget the nodes of 12 to 36 months, and the commitments worth buying.
+        "--commit reserved:12,reserved:36",
+        """What GPUs cost over months of growth, and which commitments pay.
 
         Demand by the hour, of a trace or a typical week, grows month by month; replicas
         are simulated at some months' peaks. The ladder of commitments, spot, on demand
@@ -184,10 +186,10 @@ QUESTIONS = {
         "planning.compare.compare:compare",
         "Comparison",
         "comparison:comparison_page",
-        "Compare serving systems.",
+        "Which engine or scheduler needs least?",
         f"capplan compare {_ASKED}ttft=1s,tpot=30ms --tp 1 "
         "--systems vllm-v1,sarathi,orca --out out",
-        """Compare serving systems: fewest GPUs and cost, and all on equal hardware.
+        """Which serving system needs the fewest GPUs, and how all do on the same ones.
 
         A system is a scheduler with the router, the predictor and the engine settings
         that it was published with; what the scenario gives wins. Exit code 0: at least
@@ -203,7 +205,7 @@ QUESTIONS = {
         "report.received.planned_llms:share_planned",
         "SharedFleet",
         "shared_fleet:shared_fleet_page",
-        "Put several LLMs on shared nodes.",
+        "How many nodes do several models share?",
         "capplan fleet chat/plan.json code/plan.json --repair 24h --out out",
         """Put the LLMs of several plans on shared nodes, and share the bill.
 
@@ -219,7 +221,7 @@ QUESTIONS = {
         "planning.plan.placing:place",
         "Placed",
         "placement:placement_page",
-        "Place the requests of one moment.",
+        "Which requests go to which replica?",
         "capplan place --workload sharegpt --llm Llama-3.1-8B --gpu H100 --tp 1 "
         "--rate 20 --slo tpot=30ms",
         """Place the requests of a moment: fewest replicas, who goes where, what binds.
@@ -232,7 +234,7 @@ QUESTIONS = {
         fails=lambda placed: placed.placement.assignment is None,
     ),
 }
-"""In the order of the list of commands."""
+"""By the name of the command."""
 
 
 def question_of(result: Any) -> Question:

@@ -41,10 +41,10 @@ def test_every_command_has_the_three_flags(run):
     lines = [name for name in COMMANDS if name != "profiles"]
     lines += [f"profiles {name}" for name in subcommands]
     for line in lines:
-        code, shown, _ = run(f"{line} --help")
+        code, shown, _ = run(f"{line} --help-all")
 
         assert code == 0
-        for flag in ("--format json|md|csv", "--json", "-q, --quiet"):
+        for flag in ("--format FORM", "--json", "-q, --quiet"):
             assert flag in shown, line
 
 

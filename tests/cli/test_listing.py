@@ -91,7 +91,7 @@ def test_without_a_kind_the_kinds_are_listed_with_their_flag_and_count(capsys):
 def test_every_flag_of_a_kind_is_one_of_a_command(capsys):
     flags = set()
     for command in ("plan", "autoscale", "compare", "simulate", "export"):
-        exit_code([command, "--help"])
+        exit_code([command, "--help-all"])
         flags |= set(re.findall(r"--[a-z][a-z-]*", capsys.readouterr().out))
 
     assert {kind.flag for kind in KINDS.values()} <= flags

@@ -139,7 +139,7 @@ def test_a_folder_that_cannot_be_written_is_refused_before_the_work(capsys, tmp_
 
 
 def test_help_of_plan_keeps_settings_in_groups(capsys):
-    code = exit_code(["plan", "--help"])
+    code = exit_code(["plan", "--help-all"])
 
     shown = capsys.readouterr().out
     assert code == 0

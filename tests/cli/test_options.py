@@ -134,7 +134,7 @@ def test_a_parameter_of_the_command_takes_the_place_of_the_flag():
 
 
 def test_every_setting_of_simulate_is_a_flag(capsys):
-    exit_code(["simulate", "--help"])
+    exit_code(["simulate", "--help-all"])
 
     flags = set(re.findall(r"--[a-z][a-z0-9-]*", capsys.readouterr().out))
     for name in SimulateSettings.model_fields:

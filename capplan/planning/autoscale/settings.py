@@ -6,7 +6,6 @@ from pydantic import BeforeValidator
 
 from capplan.planning.settings.fleet import MOTION, LossSettings
 from capplan.planning.settings.groups import (
-    CHOICES,
     MOST_REPLICAS,
     OutputSettings,
     SchedulerSettings,
@@ -16,7 +15,7 @@ from capplan.planning.settings.plan import FleetSettings, PlanSettings
 from capplan.planning.settings.speculation import SpeculationSettings
 from capplan.planning.settings.traffic import TrafficSettings
 from capplan.setting_values import policy_texts
-from capplan.settings import setting, validated_with
+from capplan.settings import common, setting, validated_with
 from capplan.simulator.autoscalers import AUTOSCALERS, parse_autoscaler
 
 PERFECT = "perfect"
@@ -50,19 +49,18 @@ class AutoscaleSettings(
     scenario_of: ClassVar = PlanSettings
     searches_layouts: ClassVar[bool] = False
 
-    policies: Policies = setting(
+    policies: Policies = common(
         (),
         MOTION,
         "A,B",
-        f"Autoscalers: {', '.join(AUTOSCALERS)} (default: "
-        f"{', '.join(DEFAULT_POLICIES)}; perfect comes too); hpa:target=20,max=16.",
+        f"Autoscalers (default: {','.join(DEFAULT_POLICIES)}). Of "
+        f"{', '.join(AUTOSCALERS)}; perfect comes too; hpa:target=20,max=16.",
     )
-    replicas: int | None = setting(
+    replicas: int | None = common(
         None,
-        CHOICES,
+        MOTION,
         "N",
-        "Replicas at the start (default: the smallest fixed fleet that holds the "
-        "target).",
+        "Replicas at the start (default: the smallest fixed fleet that holds).",
         ge=1,
         le=MOST_REPLICAS,
     )

@@ -29,7 +29,7 @@ from capplan.planning.settings.plan import PlanningSettings, PlanSettings
 from capplan.planning.settings.speculation import SpeculationSettings
 from capplan.planning.settings.traffic import TrafficSettings
 from capplan.setting_values import Text, pairs_text, parts
-from capplan.settings import setting, validated_with
+from capplan.settings import common, setting, validated_with
 from capplan.units import check_duration, parse_duration_s
 
 BUDGET = "Budget"
@@ -54,7 +54,7 @@ class BudgetSettings(
 
     scenario_of: ClassVar = PlanSettings
 
-    horizon_months: int = setting(
+    horizon_months: int = common(
         36,
         BUDGET,
         "N",
@@ -65,11 +65,11 @@ class BudgetSettings(
     )
     growth: Annotated[
         str, BeforeValidator(growth_text), validated_with(parse_growth)
-    ] = setting(
+    ] = common(
         "0%/month",
         BUDGET,
         "RATE",
-        "Growth: 3%/month, 40%/year, or of each part: "
+        "Growth: 3%/month or 40%/year (default: none). Of each part: "
         "users=3%/month,requests=1%/month,tokens=10%/year.",
     )
     window: Annotated[Text, validated_with(check_duration)] = setting(
@@ -86,12 +86,13 @@ class BudgetSettings(
     )
     commit: Annotated[
         tuple[Annotated[str, validated_with(parse_commit)], ...], BeforeValidator(parts)
-    ] = setting(
+    ] = common(
         (),
         BUDGET,
         "KIND:MONTHS",
-        "Commitments to choose from: reserved:12,reserved:36=55% (a discount on the "
-        "price on demand) or =1.90 ($ per GPU-hour); none (default: 12 and 36 months).",
+        "Commitments to choose from, or none (default: 12 and 36 months). "
+        "reserved:12,reserved:36=55% (a discount on the price on demand) or =1.90 "
+        "($ per GPU-hour).",
     )
     contract: Annotated[
         tuple[Annotated[str, validated_with(parse_contract)], ...],
@@ -146,13 +147,12 @@ class BudgetSettings(
     )
     owned: Annotated[
         str | None, BeforeValidator(pairs_text), validated_with(parse_owned)
-    ] = setting(
+    ] = common(
         None,
         BUDGET,
         "INPUT=N",
-        "Compare with nodes that are bought: capex=300000,life=5,residual=0.1,"
-        "support=0.05,staff=…,pue=1.5,usd_per_kwh=0.15,colocation=200; default for "
-        "defaults.",
+        "Compare with nodes that are bought: default, or capex=300000,life=5. Also "
+        "residual=0.1,support=0.05,staff=…,pue=1.5,usd_per_kwh=0.15,colocation=200.",
     )
     wacc: float = setting(0.08, BUDGET, "SHARE", "Cost of capital, a year.", ge=0, le=1)
     grid: Annotated[Text, validated_with(grid_of)] = setting(
@@ -165,12 +165,13 @@ class BudgetSettings(
         dict[str, dict[str, Any]],
         BeforeValidator(scenarios_by_name),
         validated_with(parse_scenarios),
-    ] = setting(
+    ] = common(
         {},
         BUDGET,
-        "NAME:KEY=V,...",
-        "Budgets beside, by name: growth in place of the budget's, and factors scale "
-        "(requests), output_scale (answers) and price: high:growth=5%/month,scale=1.5.",
+        "NAME:KEY=V",
+        "Budgets beside, by name: high:growth=5%/month,scale=1.5. Growth in place "
+        "of the budget's, and factors scale (requests), output_scale (answers) and "
+        "price.",
         repeated=True,
     )
     anchor_months: Annotated[

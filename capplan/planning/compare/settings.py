@@ -6,8 +6,6 @@ from pydantic import BeforeValidator
 
 from capplan.planning.compare.systems import SYSTEMS, check_system
 from capplan.planning.settings.groups import (
-    CHOICES,
-    METHOD,
     MOST_REPLICAS,
     ExecutorSettings,
     OutputSettings,
@@ -15,13 +13,14 @@ from capplan.planning.settings.groups import (
 from capplan.planning.settings.plan import FleetSettings
 from capplan.planning.settings.speculation import SpeculationSettings
 from capplan.planning.settings.traffic import (
-    WORKLOAD,
     Rate,
     TrafficSettings,
     UserSettings,
 )
 from capplan.setting_values import parts, policy_texts
-from capplan.settings import setting, validated_with
+from capplan.settings import common, setting, validated_with
+
+COMPARISON = "Comparison"
 
 
 def _systems(value: Any) -> Any:
@@ -48,38 +47,38 @@ class CompareSettings(
 
     systems: Annotated[
         tuple[str, ...], BeforeValidator(_systems), validated_with(_check_systems)
-    ] = setting(
+    ] = common(
         (),
-        METHOD,
+        COMPARISON,
         "A,B",
-        f"Systems: {', '.join(SYSTEMS)} (default: all); or schedulers with settings: "
-        "orca:max_len=4096.",
+        "Systems or schedulers: sarathi,orca:max_len=4096 (default: all). Systems are "
+        f"{', '.join(SYSTEMS)}.",
     )
-    published: bool = setting(
+    published: bool = common(
         False,
-        METHOD,
+        COMPARISON,
         "",
         "Seats and token budgets as published (default: the same, and tuned).",
     )
     max_model_len: int | None = setting(
         None,
-        METHOD,
+        COMPARISON,
         "N",
         "Longest request of systems that reserve KV for it or do not cut prompts "
         "(default: leaves out a tenth of the requests that may miss).",
         ge=1,
     )
-    replicas: int | None = setting(
+    replicas: int | None = common(
         None,
-        CHOICES,
+        COMPARISON,
         "N",
-        "Replicas on which all are compared (default: what the first system needs).",
+        "On how many all are compared (default: what the first system needs).",
         ge=1,
         le=MOST_REPLICAS,
     )
     rates: Annotated[tuple[Rate, ...], BeforeValidator(parts)] = setting(
         (),
-        WORKLOAD,
+        COMPARISON,
         "R,R",
         "Arrival rates of the curves, requests/s (default: near what each holds).",
     )

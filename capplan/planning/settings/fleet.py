@@ -8,7 +8,7 @@ from capplan.deployment.changes import parse_absence, parse_loss_per_month
 from capplan.deployment.cold_start import parse_cold_start_s
 from capplan.planning.settings.groups import METHOD, MOST_REPLICAS
 from capplan.setting_values import Text, parts
-from capplan.settings import Settings, setting, validated_with
+from capplan.settings import Settings, common, setting, validated_with
 from capplan.simulator.autoscalers import AUTOSCALERS
 from capplan.simulator.hand_offs import HAND_OFFS
 from capplan.simulator.rebalancers import REBALANCERS
@@ -100,12 +100,12 @@ class PoolSettings(HandOffSettings):
 class OrderSettings(Settings):
     """How long a replica takes to come, and how often its cloud takes one back."""
 
-    cold_start: Annotated[Text | None, validated_with(parse_cold_start_s)] = setting(
+    cold_start: Annotated[Text | None, validated_with(parse_cold_start_s)] = common(
         None,
         MOTION,
         "TIME",
-        "From the order of a replica to its first request (default: node, image, "
-        "weights and engine, as assumed).",
+        "From the order of a replica to its first request (default: assumed). "
+        "Node, image, weights and engine.",
     )
     spot: Annotated[Text | None, validated_with(parse_loss_per_month)] = setting(
         None,
@@ -121,11 +121,11 @@ class LossSettings(OrderSettings):
     outage: Annotated[
         tuple[Annotated[str, validated_with(parse_absence)], ...],
         BeforeValidator(parts),
-    ] = setting(
+    ] = common(
         (),
         MOTION,
         "N@WHEN:TIME",
-        "Replicas or nodes that die, and when: 2@peak:4h, 1@8h:30m, 1node@peak:4h.",
+        "Replicas or nodes that die: 2@peak:4h, 1@8h:30m, 1node@peak:4h.",
         repeated=True,
     )
     rolling_update: Annotated[Text | None, validated_with(parse_absence)] = setting(

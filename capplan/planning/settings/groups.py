@@ -17,6 +17,7 @@ from capplan.planning.settings.parallel import ParallelSettings
 from capplan.setting_values import PathText, day, listed, parts, prices_by_gpu
 from capplan.settings import (
     Settings,
+    common,
     parsed_with,
     setting,
     validated_with,
@@ -53,23 +54,25 @@ MOST_MS = 1e6
 class ReplicaSettings(ParallelSettings, ImageSettings, GpuFileSettings):
     """LLM, GPUs, and the room of an engine on them."""
 
-    llm: Annotated[PathText | None, BeforeValidator(listed)] = setting(
+    llm: Annotated[PathText | None, BeforeValidator(listed)] = common(
         None,
         CHOICES,
         "NAME|FILE",
-        "Model: a name of the catalog, or its config.json; in `plan` also A,B.",
+        "The model: its name (capplan list llms), or its config.json. In `plan` "
+        "also A,B.",
     )
-    gpu: Annotated[tuple[str, ...], BeforeValidator(parts)] = setting(
+    gpu: Annotated[tuple[str, ...], BeforeValidator(parts)] = common(
         (),
         CHOICES,
         "A,B",
-        "GPU types to compare (default: all with a profile of the LLM).",
+        "GPU types (default: all with times of the model).",
     )
-    tp: Annotated[tuple[int, ...], BeforeValidator(parts)] = setting(
+    tp: Annotated[tuple[int, ...], BeforeValidator(parts)] = common(
         (),
         CHOICES,
         "1,2",
-        "Tensor-parallel degrees to compare (default: all with a profile).",
+        "GPUs that hold one copy of the model (default: all with times). Degrees "
+        "of tensor parallelism.",
     )
     max_num_batched_tokens: int | None = setting(
         None,
@@ -132,8 +135,8 @@ class MarketSettings(Settings):
     nodes: Annotated[tuple[str, ...], BeforeValidator(parts)] = setting(
         (), CHOICES, "NAME,...", "The only nodes to buy (default: any)."
     )
-    provider: str | None = setting(
-        None, CHOICES, "NAME", "Provider to buy of (default: the middle of all)."
+    provider: str | None = common(
+        None, CHOICES, "NAME", "Provider (default: the bill at the lower quartile)."
     )
     region: str | None = setting(
         None, CHOICES, "NAME", "Region to buy in (default: any)."
@@ -177,19 +180,21 @@ class MarketSettings(Settings):
 class PriceSettings(MarketSettings):
     """What GPUs cost."""
 
-    price: Annotated[dict[str, str], BeforeValidator(prices_by_gpu)] = setting(
+    price: Annotated[dict[str, str], BeforeValidator(prices_by_gpu)] = common(
         {},
         CHOICES,
         "GPU=USD",
-        "Price of a GPU-hour, before the catalog's: H100-SXM=2.49 buys whole nodes of "
-        "the sizes known, H100-SXM=2.49/gpu GPUs one by one.",
+        "Your price of a GPU-hour: H100-SXM=2.49. It goes before the catalog's and "
+        "buys whole nodes of the sizes known; H100-SXM=2.49/gpu buys GPUs one by "
+        "one.",
         repeated=True,
     )
-    kind: Annotated[str, parsed_with(parse_kind)] = setting(
+    kind: Annotated[str, parsed_with(parse_kind)] = common(
         "on-demand",
         CHOICES,
         "KIND",
-        "How to pay: on-demand, spot, reserved:12, flex, minimum or owned.",
+        "How to pay: on-demand (default), reserved:12, spot or owned. Also flex, "
+        "minimum.",
     )
     as_of: Annotated[str | None, BeforeValidator(day)] = setting(
         None, CHOICES, "DATE", "Reference date for the age of prices (default: today)."
@@ -259,16 +264,20 @@ def _check_coefficients(latency_ms: tuple[float, ...] | None) -> None:
 class LatencySettings(Settings):
     """How long an iteration takes."""
 
-    engine: Annotated[str | None, validated_with(parse_engine)] = setting(
+    engine: Annotated[str | None, validated_with(parse_engine)] = common(
         None,
         LATENCY,
         "NAME@VERSION",
-        "Engine to plan for, its scheduler, defaults, times and command: "
-        f"{', '.join(sorted({*ENGINES} - {VLLM.name}))}, vllm@0.13 (default: vLLM, "
-        "with the times of the newest measured).",
+        f"Engine: vllm (default), {', '.join(sorted({*ENGINES} - {VLLM.name}))}, or "
+        "a release: vllm@0.13. Its scheduler, defaults, times and command; without "
+        "a release the times of the newest measured.",
     )
-    profiles: PathText | None = setting(
-        None, LATENCY, "DIR|FILE", "Latency profiles, used before the shipped ones."
+    profiles: PathText | None = common(
+        None,
+        LATENCY,
+        "DIR|FILE",
+        "Times that capplan profile measured on your GPU. Used before the shipped "
+        "ones.",
     )
     latency_ms: Annotated[
         tuple[Annotated[float, Field(ge=0, le=MOST_MS)], ...] | None,
@@ -371,8 +380,8 @@ class ExecutorSettings(Settings):
 class OutputSettings(Settings):
     """Where files are written."""
 
-    out: PathText | None = setting(
-        None, OUTPUT, "DIR", "Folder for the JSON, CSV, HTML and Markdown files."
+    out: PathText | None = common(
+        None, OUTPUT, "DIR", "Folder for report.html, JSON and tables."
     )
 
 

@@ -12,7 +12,7 @@ from capplan.planning.settings.groups import (
 )
 from capplan.planning.settings.traffic import LimitSettings, TrafficSettings
 from capplan.setting_values import PathText
-from capplan.settings import setting, validated_with
+from capplan.settings import common, setting, validated_with
 from capplan.units import parse_duration_s
 
 PLACEMENT = "Placement"
@@ -37,16 +37,16 @@ class PlaceSettings(
 ):
     """Settings of the placement of one heartbeat."""
 
-    snapshot: PathText | None = setting(
+    snapshot: PathText | None = common(
         None,
         PLACEMENT,
         "SNAPSHOT",
         "State of a fleet, .json or .csv; or give --trace or --workload.",
     )
-    at: Annotated[str, validated_with(_moment_s)] = setting(
+    at: Annotated[str, validated_with(_moment_s)] = common(
         "peak", PLACEMENT, "TIME", "Heartbeat of the trace: peak, or a time as 3600s."
     )
-    heartbeat: Annotated[str, validated_with(parse_duration_s)] = setting(
+    heartbeat: Annotated[str, validated_with(parse_duration_s)] = common(
         "1s", PLACEMENT, "TIME", "Requests that arrive within it are placed together."
     )
     gamma: float | None = setting(
@@ -58,10 +58,10 @@ class PlaceSettings(
     theta: float | None = setting(
         None, PLACEMENT, "T", "Share of the decode limits to use (default 0.9)."
     )
-    max_replicas: int | None = setting(
+    max_replicas: int | None = common(
         None, PLACEMENT, "N", "Most replicas to use; as many as needed if absent."
     )
-    solver: str = setting(
+    solver: str = common(
         "cp-sat", PLACEMENT, "NAME", "cp-sat, scip, highs, or a heuristic: best-fit."
     )
     time_limit: Annotated[str, validated_with(parse_duration_s)] = setting(

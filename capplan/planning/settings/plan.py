@@ -38,7 +38,6 @@ from capplan.planning.settings.spares import SpareNodeSettings
 from capplan.planning.settings.speculation import SpeculationSettings
 from capplan.planning.settings.traffic import (
     OBJECTIVE,
-    WORKLOAD,
     ArrivalSettings,
     LimitSettings,
     ObjectiveSettings,
@@ -49,8 +48,11 @@ from capplan.planning.settings.traffic import (
     UserSettings,
 )
 from capplan.setting_values import PathText, parts, slo_texts
-from capplan.settings import parsed_with, setting, validated_with
+from capplan.settings import common, parsed_with, setting, validated_with
 from capplan.workload.slo import Slo, parse_slo
+
+CAPACITY = "Capacity"
+DEMAND = "Demand"
 
 # Fields, and so flags and keys, come in the order of the last base first.
 
@@ -131,7 +133,7 @@ class SimulateSettings(
 
     searches_layouts: ClassVar[bool] = False
 
-    replicas: int = setting(
+    replicas: int = common(
         1, CHOICES, "N", "Replicas of the deployment.", ge=1, le=MOST_REPLICAS
     )
     record_iterations: PathText | None = setting(
@@ -163,17 +165,17 @@ class CapacitySettings(
 
     scenario_of: ClassVar = PlanSettings
 
-    replicas: int | None = setting(
-        None, CHOICES, "N", "Replicas of each fleet.", ge=1, le=MOST_REPLICAS
+    replicas: int | None = common(
+        None, CAPACITY, "N", "Replicas that you have.", ge=1, le=MOST_REPLICAS
     )
-    max_gpus: int | None = setting(
-        None, CHOICES, "N", "As many whole replicas as so many GPUs hold.", ge=1
+    max_gpus: int | None = common(
+        None, CAPACITY, "N", "Or GPUs, of which whole replicas are made.", ge=1
     )
-    max_usd_per_month: float | None = setting(
+    max_usd_per_month: float | None = common(
         None,
-        CHOICES,
+        CAPACITY,
         "USD",
-        "As many whole replicas as cost so much in a month of 730 h.",
+        "Or dollars for a month of 730 h.",
         gt=0,
     )
     also_slo: Annotated[
@@ -238,14 +240,14 @@ class SearchSettings(
 class DemandSettings(LayoutSettings, SpeculationSettings, PlanningSettings):
     """Settings of plans at several arrival rates."""
 
-    rates: Annotated[tuple[Rate, ...], BeforeValidator(parts)] = setting(
+    rates: Annotated[tuple[Rate, ...], BeforeValidator(parts)] = common(
         (),
-        WORKLOAD,
+        DEMAND,
         "R,R",
         "Arrival rates to plan for, requests/s; a line from four on.",
     )
-    at: Annotated[tuple[Rate, ...], BeforeValidator(parts)] = setting(
-        (), WORKLOAD, "R,R", "Arrival rates to extrapolate to, requests/s."
+    at: Annotated[tuple[Rate, ...], BeforeValidator(parts)] = common(
+        (), DEMAND, "R,R", "Arrival rates to extrapolate to, requests/s."
     )
 
     def at_rate(self, rate_per_s: float) -> PlanSettings:

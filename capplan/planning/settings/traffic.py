@@ -17,7 +17,7 @@ from capplan.setting_values import (
     slo_texts,
     targets_by_class,
 )
-from capplan.settings import Settings, setting, validated_with
+from capplan.settings import Settings, common, setting, validated_with
 from capplan.units import check_duration, parse_duration_s
 from capplan.workload.arrivals import MOST_RATE_PER_S
 from capplan.workload.frame_file import frame_file, is_frame
@@ -65,26 +65,27 @@ def _window_s(text: str) -> float:
 class RequestSettings(Settings):
     """Requests to read, as they are."""
 
-    trace: TracePath | None = setting(
+    trace: TracePath | None = common(
         None,
         WORKLOAD,
         "FILE",
-        "Requests: a gateway's log, spans, texts or a public trace, as CSV, JSON or "
-        "Parquet, .gz too; docs/inputs.md has the tools.",
+        "Your requests: CSV, a gateway's log, ShareGPT, Azure or another trace. JSON "
+        "and Parquet, spans and texts too, .gz; docs/inputs.md has the tools.",
     )
-    workload: PathText | None = setting(
+    workload: PathText | None = common(
         None,
         WORKLOAD,
         "NAME|FILE",
-        "Shipped workload, a .yaml of one (see workloads/), a config of "
-        "inference-perf, or a folder of ServeGen's clients.",
+        "Or ones that ship: sharegpt, mixed, azure-conv-like, azure-week-like. Or "
+        "a .yaml of one (see workloads/), a config of inference-perf, or a folder "
+        "of ServeGen's clients.",
     )
-    input_len: MeanLength = setting(
+    input_len: MeanLength = common(
         None,
         WORKLOAD,
         "TOKENS[:SD]",
-        "Prompt tokens of all requests, or mean and standard deviation (normal, cut at "
-        "1), with --output-len in place of a file.",
+        "Or prompts of so many tokens, with --output-len. Of all requests, or mean "
+        "and standard deviation (normal, cut at 1), in place of a file.",
     )
     output_len: MeanLength = setting(
         None, WORKLOAD, "TOKENS[:SD]", "Output tokens, as --input-len."
@@ -176,11 +177,12 @@ class UserSettings(ThinkSettings):
 
     needs: ClassVar = {"think": "--users"}
 
-    users: int | None = setting(
+    users: int | None = common(
         None,
         WORKLOAD,
         "C",
-        "Users who ask, wait for the answer, think and ask again, in place of a rate.",
+        "Or users who each wait for an answer before they ask again. In place of a "
+        "rate; --think is the time between.",
         flags=("--users", "--concurrency"),
         ge=1,
         le=MOST_USERS,
@@ -196,12 +198,13 @@ class UserSettings(ThinkSettings):
 class TrafficSettings(ArrivalSettings, RequestSettings):
     """Requests, and at which rate they arrive."""
 
-    rate: float | None = setting(
+    rate: float | None = common(
         None,
         WORKLOAD,
         "R",
-        "Arrival rate, requests/s; scales the gaps of a trace that has times: at twice "
-        "the rate a day takes 12 h (--scale 2 keeps the day).",
+        "Requests a second (default: as in your requests). Scales the gaps of a "
+        "trace that has times: at twice the rate a day takes 12 h (--scale 2 keeps "
+        "the day).",
         gt=0,
         le=MOST_RATE_PER_S,
     )
@@ -221,12 +224,12 @@ class LimitSettings(Settings):
 
     slo: Annotated[
         tuple[str, ...], BeforeValidator(slo_texts), validated_with(parse_slo)
-    ] = setting(
+    ] = common(
         (),
         OBJECTIVE,
         "LIMITS",
-        "Limits: ttft=1s,tpot=30ms,tbt=0.2s,e2e=20s; per class chat:ttft=1s; `trace` "
-        "uses the trace's slo_* columns.",
+        "Limits: ttft=1s,tpot=30ms,tbt=0.2s,e2e=20s; of a class chat:ttft=1s. "
+        "`trace` uses the trace's slo_* columns.",
         repeated=True,
     )
 
@@ -244,12 +247,12 @@ class ObjectiveSettings(LimitSettings):
         PlainSerializer(
             lambda x: x[ALL] if len(x) == 1 else x, float | dict[str, float]
         ),
-    ] = setting(
+    ] = common(
         {ALL: 0.99},
         OBJECTIVE,
         "SHARE|CLASS=SHARE",
-        "Share of requests that must be in time, within all limits (default 0.99); "
-        "vip=0.999 for a class.",
+        "Share of requests in time, within all limits (default 0.99). vip=0.999 for "
+        "a class.",
         repeated=True,
     )
     attainment_of: Literal["class", "all"] = setting(

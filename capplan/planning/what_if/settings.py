@@ -8,14 +8,14 @@ from typing import Annotated, Any, ClassVar
 from pydantic import BeforeValidator
 
 from capplan.errors import InputError
-from capplan.planning.settings.groups import METHOD
 from capplan.planning.settings.plan import PlanSettings
 from capplan.planning.settings.risk import RiskSettings
 from capplan.planning.settings.spares import SpareNodeSettings
 from capplan.planning.what_if.variations import VARY, check_varied
 from capplan.setting_values import parts
-from capplan.settings import setting
+from capplan.settings import common, setting
 
+VARIED = "What is varied"
 MOST_CELLS = 100
 """Plans of a what-if without a word."""
 
@@ -62,15 +62,16 @@ class WhatIfSettings(PlanSettings):
         (*RiskSettings.model_fields, *SpareNodeSettings.model_fields, "mix", "mix_gain")
     )
 
-    vary: Annotated[dict[str, tuple[str, ...]], BeforeValidator(_lists)] = setting(
+    vary: Annotated[dict[str, tuple[str, ...]], BeforeValidator(_lists)] = common(
         {},
-        METHOD,
+        VARIED,
         "NAME=A,B",
-        f"A plan for each of these values, of {', '.join(VARY)}.",
+        "Or of another setting: kind=spot,on-demand. A plan for each value, of "
+        f"{', '.join(VARY)}.",
         repeated=True,
     )
     max_cells: int = setting(
-        MOST_CELLS, METHOD, "N", "Most plans; more values are refused.", ge=1
+        MOST_CELLS, VARIED, "N", "Most plans; more values are refused.", ge=1
     )
 
     def contradictions(self) -> Iterator[tuple[str, str]]:
