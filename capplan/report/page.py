@@ -70,21 +70,6 @@ class Said(NamedTuple):
         return " · ".join(filter(None, self))
 
 
-class Choice(NamedTuple):
-    """A setting of a panel: one of several values, all simulated."""
-
-    label: str
-    options: Sequence[str]  # the first is chosen
-
-
-class Fixed(NamedTuple):
-    """A setting of a panel that stays: another value would need a simulation."""
-
-    label: str
-    text: str  # its value
-    command: str  # that simulates others, of PLAN.json where it takes one
-
-
 class Cell(NamedTuple):
     """What a combination of choices comes to, in the currency that is shown."""
 
@@ -99,19 +84,10 @@ class Panel(NamedTuple):
     symbol: str  # of the currency
     cells: Sequence[Cell]  # of all combinations of choices, the last changes fastest
     prices: Sequence[tuple[str, float]]  # label and value as planned
-    choices: Sequence[Choice] = ()
-    fixed: Sequence[Fixed] = ()
+    choices: Sequence[tuple[str, Sequence[str]]] = ()  # label, and its options
+    # label and value of what stays, and the command that simulates others
+    fixed: Sequence[tuple[str, str, str]] = ()
     discount_of: str = ""  # empty: the prices are no prices of a GPU-hour
-
-    @property
-    def document(self) -> dict[str, Any]:
-        """What its script reads."""
-        return {
-            "symbol": self.symbol,
-            "cells": [cell._asdict() for cell in self.cells],
-            "prices": [value for _, value in self.prices],
-            "options": [len(choice.options) for choice in self.choices],
-        }
 
     @property
     def planned(self) -> list[float]:

@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Sequence
 from itertools import product
 
+from capplan.fleet.price import Price
 from capplan.planning.budget.result import Budget
 from capplan.planning.money.cost import HOURS_PER_MONTH
 from capplan.planning.plan.result import Plan
 from capplan.planning.what_if.what_if import WhatIf
 from capplan.report.columns import plural
-from capplan.report.page import Cell, Choice, Fixed, Panel
+from capplan.report.page import Cell, Panel
 from capplan.report.paid import Paid, paid
 from capplan.report.provenance import command_line
 from capplan.units import in_shown_currency
@@ -25,18 +26,25 @@ def plan_panel(plan: Plan) -> Panel | None:
     if best is None or not rows:
         return None
     usd: dict[tuple[str, float], float] = {}  # a month's, by GPU and price
+    of: dict[tuple[str, float], Price] = {}
     for row in rows:
         key = row.gpu, row.price.usd_per_gpu_h
         month = HOURS_PER_MONTH * row.unit_count * row.price.usd_per_node_h
         usd[key] = usd.get(key, 0.0) + month
+        of.setdefault(key, row.price)
     symbol, _ = in_shown_currency(0.0)
     gpus = plural(sum(row.gpus_paid for row in rows), "GPU")
     note = f"{gpus} in every month, at the traffic as planned."
-    parts = [_shown(each) for each in usd.values()]
+    prices = []
+    for (gpu, usd_per_h), price in of.items():
+        which = f" of {gpu}, {price.unit}" if len(of) > 1 else ""
+        star = "*, assumed" if price.is_guess or price.is_stale else ""
+        label = f"Price of a GPU-hour{which}, {symbol.strip()}{star}"
+        prices.append((label, _shown(usd_per_h)))
     return Panel(
         symbol,
-        [Cell([parts] * MONTHS, note, _is_hourly(rows))],
-        [(_label(key, list(usd), rows, symbol), _shown(key[1])) for key in usd],
+        [Cell([[*map(_shown, usd.values())]] * MONTHS, note, _is_hourly(rows))],
+        prices,
         fixed=_fixed(plan),
         discount_of="these prices" if len(usd) > 1 else "this price",
     )
@@ -46,22 +54,6 @@ def _shown(usd: float) -> float:
     return in_shown_currency(usd)[1]
 
 
-def _label(
-    key: tuple[str, float],
-    keys: Sequence[tuple[str, float]],
-    rows: Sequence[Paid],
-    symbol: str,
-) -> str:
-    """Return which price it is; starred where nobody asks it, or it is old."""
-    of = [row.price for row in rows if (row.gpu, row.price.usd_per_gpu_h) == key]
-    star = "*, assumed" if any(x.is_guess or x.is_stale for x in of) else ""
-    which = ""
-    if len(keys) > 1:
-        alone = [gpu for gpu, _ in keys].count(key[0]) == 1
-        which = f" of {key[0]}" if alone else f" of {key[0]}, {of[0].unit}"
-    return f"Price of a GPU-hour{which}, {symbol.strip()}{star}"
-
-
 def _is_hourly(rows: Sequence[Paid]) -> bool:
     """Return whether all is paid by the hour, and no node for months at least."""
     kinds = {row.price.kind for row in rows}
@@ -69,19 +61,15 @@ def _is_hourly(rows: Sequence[Paid]) -> bool:
     return kinds <= {"on-demand", "spot"} and not least
 
 
-def _fixed(plan: Plan) -> list[Fixed]:
+def _fixed(plan: Plan) -> list[tuple[str, str, str]]:
     """Return growth and target: a plan has simulated no other ones."""
-    growth = Fixed(
-        "Growth of traffic a month",
-        "0 %",
-        "capplan budget PLAN.json --growth 3%/month",
-    )
-    users = plan.settings.get("users")
-    if plan.asked_by is not None:
-        more = f"--vary users={users},{2 * int(users or 1)}"
-        growth = Fixed("Users", f"{users}", f"capplan what-if PLAN.json {more}")
+    growth = "capplan budget PLAN.json --growth 3%/month"
     target = "capplan what-if PLAN.json --attainment 0.95,0.99,0.999"
-    return [growth, Fixed("Requests in time", plan.attainment_text, target)]
+    first = "Growth of traffic a month", "0 %", growth
+    if users := plan.settings.get("users"):
+        more = f"capplan what-if PLAN.json --vary users={users},{2 * int(users)}"
+        first = "Users", f"{users:,}", more
+    return [first, ("Requests in time", plan.attainment_text, target)]
 
 
 def what_if_panel(result: WhatIf, headings: Mapping[str, str]) -> Panel | None:
@@ -99,7 +87,7 @@ def what_if_panel(result: WhatIf, headings: Mapping[str, str]) -> Panel | None:
     if not any(cell.usd for cell in cells):
         return None
     choices = [
-        Choice(headings.get(name, name), values)
+        (headings.get(name, name), values)
         for name, values in result.vary.items()
         if len(values) > 1
     ]
@@ -113,24 +101,22 @@ def budget_panel(budget: Budget) -> Panel | None:
     """
     if not budget.months:
         return None
-    named = {"as asked": [month.bill.usd for month in budget.months]}
-    named |= {row.name: list(row.usd_by_month) for row in budget.scenarios}
+    named = [("as asked", tuple(month.bill.usd for month in budget.months))]
+    named += [(row.name, row.usd_by_month) for row in budget.scenarios]
     last = len(budget.months)
-    years = range(0, last, MONTHS)
+    spans = [f"{k + 1} to {min(k + MONTHS, last)}" for k in range(0, last, MONTHS)]
     cells = []
-    for (name, usd), first in product(named.items(), years):
-        year = [[_shown(each)] for each in usd[first : first + MONTHS]]
-        note = f"Months {first + 1} to {min(first + MONTHS, last)}, {name}."
-        cells.append(Cell(year, note if usd else f"{name}: infeasible."))
+    for (name, usd), (k, span) in product(named, enumerate(spans)):
+        year = [[_shown(each)] for each in usd[k * MONTHS : (k + 1) * MONTHS]]
+        note = f"Months {span}, {name}." if usd else f"{name}: infeasible."
+        cells.append(Cell(year, note))
     command = f"{command_line() or 'capplan budget …'} --scenarios"
-    growth = budget.settings.growth
-    fixed = [Fixed("Growth", growth, f"{command} high:growth=5%/month")]
+    fixed = [("Growth", budget.settings.growth, f"{command} high:growth=5%/month")]
     prices = [(_TIMES, 1.0)]
     if budget.settings.contract:
         prices = []
-        fixed.append(Fixed("Prices", "as planned", f"{command} dear:price=1.1"))
-    spans = [f"{first + 1} to {min(first + MONTHS, last)}" for first in years]
-    choices = [Choice("Scenario", list(named)), Choice("Months", spans)]
+        fixed.append(("Prices", "as planned", f"{command} dear:price=1.1"))
+    choices = [("Scenario", [name for name, _ in named]), ("Months", spans)]
     symbol, _ = in_shown_currency(0.0)
-    kept = [choice for choice in choices if len(choice.options) > 1]
+    kept = [choice for choice in choices if len(choice[1]) > 1]
     return Panel(symbol, cells, prices, kept, fixed)

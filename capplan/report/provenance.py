@@ -32,6 +32,11 @@ def made_by() -> str:
     return " · ".join(filter(None, words))
 
 
+def quoted(folder: str | Path, name: str) -> str:
+    """Return a file of a folder for a command line; from Python, beside the page."""
+    return shlex.quote(str(Path(folder if command_line() else "", name)))
+
+
 def repeated(page: Page, folder: str | Path = "") -> str:
     """Return the commands that make a page again and verify its file in a folder.
 
@@ -39,6 +44,5 @@ def repeated(page: Page, folder: str | Path = "") -> str:
     """
     lines = [command_line()]
     if page.name in VERIFIED and not page.is_failure and not page.is_alone:
-        file = Path(folder if lines[0] else "", f"{page.name}.json")
-        lines.append(f"capplan verify {shlex.quote(str(file))}")
+        lines.append(f"capplan verify {quoted(folder, f'{page.name}.json')}")
     return "\n".join(filter(None, lines))

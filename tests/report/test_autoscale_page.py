@@ -11,7 +11,7 @@ from rich.console import Console
 from capplan.cli.main import exit_code
 from capplan.planning.autoscale.autoscale import autoscale
 from capplan.planning.autoscale.settings import AutoscaleSettings
-from capplan.report.charts.autoscale import figures
+from capplan.report.charts.autoscale import figures, finding
 from capplan.report.pages.autoscale import autoscale_page, autoscale_values
 from capplan.report.render.html_page import html
 from capplan.report.render.terminal import print_page
@@ -85,13 +85,13 @@ def test_an_autoscaler_follows_a_burst_for_fewer_gpu_hours(found):
 
 
 def test_the_charts_show_needed_ready_and_paid_and_traffic_with_capacity(found):
-    drawn, name = figures(found), found.best_policy.name
+    drawn, name = [finding(found), *figures(found)], found.best_policy.name
 
     legends = [[label for label, _ in figure.legend] for figure in drawn]
     assert legends[0] == ["paid", "ready", "needed"]
     assert legends[1] == ["arrivals", f"{name}, ready", "fixed fleet"]
     assert [figure.title for figure in drawn] == [
-        f"Replicas over time, {name}",
+        f"{name} runs 1 to 4 replicas; a fixed fleet needs 2",
         f"Traffic against capacity, {name}",
         "GPU-hours paid",
     ]

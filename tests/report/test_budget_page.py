@@ -10,7 +10,7 @@ import pytest
 from capplan.planning.budget import budget as budget_module
 from capplan.planning.budget.settings import BudgetSettings
 from capplan.report import to_files
-from capplan.report.charts.budget import budget_figures
+from capplan.report.charts.budget import budget_figures, finding
 from capplan.report.pages.budget import budget_page, budget_values
 from capplan.report.render.html_page import html
 from capplan.report.render.json_text import json_text
@@ -149,7 +149,7 @@ def test_too_small_quotas_are_told_with_the_month(made, capsys):
 def test_months_are_stacked_one_on_another(made):
     found = made()
 
-    dollars, hours, ways = budget_figures(found)
+    dollars, (hours, ways) = finding(found), budget_figures(found)
 
     assert dollars.svg.count("fill-opacity") == len(dollars.legend)
     assert {label for label, _ in dollars.legend} >= {"contract", "on demand", "spot"}
@@ -161,7 +161,10 @@ def test_months_are_stacked_one_on_another(made):
 def test_a_month_alone_is_drawn(made):
     found = made(horizon_months=1, commit="none", contract=())
 
-    assert all("<svg" in figure.svg for figure in budget_figures(found))
+    drawn = [finding(found), *budget_figures(found)]
+    assert all("<svg" in figure.svg for figure in drawn)
+    usd = found.months[0].bill.usd
+    assert drawn[0].title == f"${usd:,.0f} in month 1"
 
 
 def test_the_bills_follow_from_the_nodes_of_the_hours_and_the_commitments(made):

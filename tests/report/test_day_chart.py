@@ -124,7 +124,7 @@ def test_a_log_of_less_than_a_day_is_drawn_whole(plan):
 )
 def test_no_label_crosses_a_line_or_another_label(line, low, high, peak, least):
     most = 1.14 * max(peak, line * high)
-    lines = [1 - each / most for each in (line, low * line, high * line)]
+    lines = [1 - each / most for each in (line, high * line, low * line)]
     top, bottom = 1 - peak / most, 1 - least * peak / most
 
     places = [at for at in _places(lines, top, bottom) if at is not None]
@@ -141,7 +141,7 @@ def test_a_text_without_a_place_stands_in_the_legend_and_all_are_escaped():
         np.array([0, HOUR_S, 2 * HOUR_S]), np.array([0.0, 9.0]), 7200.0, "", "<b>"
     )
 
-    figure = _figure("t", day, Level(10.0, None, ""), "<i>")
+    figure = _figure("t", day, Level(10.0, "<i>"))
 
     assert [text for text, _ in figure.legend] == ["your traffic, 9 <b>"]
     assert "<b>" not in figure.svg

@@ -23,6 +23,7 @@ from capplan.report.pages.plan import plan_page
 from capplan.report.pages.what_if import what_if_page
 from capplan.report.paid import Paid, paid
 from capplan.report.panels import budget_panel, plan_panel, what_if_panel
+from capplan.report.provenance import note_arguments
 from capplan.report.render import html_page
 from capplan.report.render.html_page import html
 from capplan.units import shown_in
@@ -45,7 +46,7 @@ def setting(panel, **changed):
 
 def billed(panel, *settings):
     """Return what the script of the page makes of each setting."""
-    document = json.dumps([panel.document, settings])
+    document = json.dumps([panel._asdict(), settings])
     code = (
         f"{SCRIPT}\nconst [panel, sets] = {document};"
         "console.log(JSON.stringify(sets.map((set) => billed(panel, set))));"
@@ -118,7 +119,7 @@ def test_each_price_says_of_which_nodes_it_is_and_whether_it_is_assumed(two):
     assert [label for label, _ in plan_panel(two).prices] == [
         "Price of a GPU-hour of H100-SXM, 8x, $",
         "Price of a GPU-hour of H100-SXM, 1x, $",
-        "Price of a GPU-hour of L4, $*, assumed",
+        "Price of a GPU-hour of L4, l4, $*, assumed",
     ]
 
 
@@ -139,17 +140,21 @@ def test_hours_a_day_cost_nothing_less_where_nodes_are_kept(monkeypatch, plan):
 
 def test_what_would_need_a_simulation_stands_with_its_command(plan):
     page = html(plan_page(plan))
-    beside = html(plan_page(plan), "my plans")
+    note_arguments(["plan"])
+    try:
+        of_command = html(plan_page(plan), "my plans")
+    finally:
+        note_arguments([])
 
-    assert "capplan budget out/plan.json --growth 3%/month" in page
-    assert "capplan what-if out/plan.json --attainment 0.95,0.99,0.999" in page
-    assert "capplan budget &#39;my plans/plan.json&#39; --growth 3%/month" in beside
+    assert "capplan budget plan.json --growth 3%/month" in page
+    assert "capplan what-if plan.json --attainment 0.95,0.99,0.999" in page
+    assert "capplan budget &#39;my plans/plan.json&#39; --growth" in of_command
 
 
 def test_users_grow_by_their_number(plan):
     asked = replace(plan, asked_by="40 users", settings={"users": 40})
 
-    commands = [fixed.command for fixed in plan_panel(asked).fixed]
+    commands = [command for _, _, command in plan_panel(asked).fixed]
 
     assert "capplan what-if PLAN.json --vary users=40,80" in commands
 
@@ -221,7 +226,7 @@ def test_contracts_keep_the_prices_of_a_budget_as_they_are(budgeted):
     panel = budget_panel(budgeted(contract="2@1.50:6"))
 
     assert panel.prices == []
-    assert "--scenarios dear:price=1.1" in panel.fixed[-1].command
+    assert "--scenarios dear:price=1.1" in panel.fixed[-1][2]
 
 
 @pytest.fixture(name="grid")

@@ -152,7 +152,10 @@ def test_amounts_are_drawn_as_lines_and_names_as_bars(grid, cell):
     lines, bars = (html(what_if_page(result)) for result in (grid, names))
 
     assert "GPUs against requests/s" in lines
-    assert "$ per month against requests/s" in lines
+    assert (
+        "From $1,460 a month (rate x0.5, slo-scale 1.25) to $5,840 (rate x1, "
+        "slo-scale 1)" in lines
+    )
     assert "against requests/s" not in bars
     assert lines.count('<path class="line"') == 2 * 2  # a line for each slo-scale
     assert "1 infeasible plan not drawn." in lines

@@ -20,10 +20,20 @@ _LEAST_S = 60.0
 def figures(result: Autoscaled) -> list[Figure]:
     """Return the charts of the policy that costs least, and the GPU-hours of all."""
     shown = result.best_policy
-    found = []
-    if shown is not None:
-        found += [_replicas(result, shown), _capacity(result, shown)]
+    found = [] if shown is None else [_capacity(result, shown)]
     return [*found, _gpu_hours(result)]
+
+
+def finding(result: Autoscaled) -> Figure | None:
+    """Return the replicas of that policy over time, with how many it runs as title."""
+    row, fixed = result.best_policy, result.fixed
+    if row is None or row.outcome.moments is None:
+        return None
+    ready = row.outcome.moments.ready
+    title = f"{row.name} runs {int(ready.min()):,} to {int(ready.max()):,} replicas"
+    if fixed is not None:
+        title += f"; a fixed fleet needs {fixed.outcome.replica_count:,}"
+    return _replicas(result, row)._replace(title=title)
 
 
 def _bins(result: Autoscaled) -> tuple[np.ndarray, float]:

@@ -9,6 +9,7 @@ from capplan.report.charts.fleet import digits, hour_axis
 from capplan.report.charts.motion import stacked, steps
 from capplan.report.charts.svg_chart import Axis, Line, Rule, figure
 from capplan.report.page import Figure
+from capplan.units import format_usd, in_shown_currency
 
 _LEAST_SHARE = 0.05
 """Utilisation from which on prices of a used hour are drawn."""
@@ -20,11 +21,13 @@ def budget_figures(budget: Budget) -> Sequence[Figure]:
     """Return the charts of a budget; none of an infeasible one."""
     if not budget.months:
         return ()
-    return (_dollars(budget), _hours(budget), _break_even(budget))
+    return (_hours(budget), _break_even(budget))
 
 
-def _dollars(budget: Budget) -> Figure:
+def finding(budget: Budget) -> Figure | None:
     """Return what is paid for each kind of nodes, month on month."""
+    if not budget.months:
+        return None
     bills = [month.bill for month in budget.months]
     names = dict.fromkeys(name for bill in bills for name in bill.usd_by_commitment)
     layers = {
@@ -34,14 +37,17 @@ def _dollars(budget: Budget) -> Figure:
     layers["on demand"] = np.array([bill.usd_on_demand for bill in bills])
     layers["spot"] = np.array([bill.usd_spot for bill in bills])
     layers["to the least bill"] = np.array([bill.usd_to_minimum for bill in bills])
+    symbol, rate = in_shown_currency(1.0)
+    layers = {name: rate * usd for name, usd in layers.items()}
     most = float(np.sum(list(layers.values()), axis=0).max())
     thousands = 1000 if most >= 10_000 else 1
     paid = [(name, usd / thousands) for name, usd in layers.items() if usd.any()]
+    said = [f"{format_usd(x.usd, 0)} in month {x.month}" for x in (bills[0], bills[-1])]
     return figure(
-        "Dollars by month",
+        said[0] if len(bills) == 1 else f"From {said[0]} to {said[1]}",
         Axis("month", digits, 0.5, len(bills) + 0.5),
         Axis(
-            f"{'1,000 ' if thousands > 1 else ''}$ a month",
+            f"{'1,000 ' if thousands > 1 else ''}{symbol.strip()} a month",
             digits,
             0,
             1.08 * max(most / thousands, 1e-9),

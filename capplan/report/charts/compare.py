@@ -20,7 +20,7 @@ def figures(comparison: Comparison) -> list[Figure]:
     """Return the charts that a comparison has data for."""
     drawn = sorted((row for row in comparison.systems if row.curve), key=_gpus)
     curves = [_goodput(comparison, drawn), _latency(comparison, drawn)] if drawn else []
-    return [*curves, _price(comparison)]
+    return curves
 
 
 def _gpus(row: SystemResult) -> float:
@@ -86,7 +86,8 @@ def _latency(comparison: Comparison, drawn: list[SystemResult]) -> Figure:
     )
 
 
-def _price(comparison: Comparison) -> Figure:
+def finding(comparison: Comparison) -> Figure:
+    """Return what each system takes, the least and the most as the title."""
     priced = any(
         row.candidate is not None and row.candidate.cost is not None
         for row in comparison.systems
@@ -107,7 +108,11 @@ def _price(comparison: Comparison) -> Figure:
         bound = best.lower_bound_gpu_count
         mark = None if bound is None else value * bound / best.gpu_count
         rows.append(Bar(row.name, value, text, mark))
-    title = "$ per month" if priced else "GPUs"
+    drawn = sorted((row for row in rows if row.value), key=lambda row: row.value or 0)
+    title = "No system serves these requests in time"
+    if drawn:
+        low, high = drawn[0].text, drawn[-1].text + " a month" * priced
+        title = f"From {low} to {high}" if low != drawn[-1].text else f"Each: {high}"
     caption = "For the rate asked. White line: no scheduler takes less."
     if comparison.asked_by is not None:
         caption = f"For {comparison.asked_by}."

@@ -21,10 +21,12 @@ _HEADROOM = 1.14
 """Height of the chart over its highest line: room for a label above it."""
 _LABEL = 0.09
 """Height of a label, as a share of the chart's on a phone."""
-_COLOURS = ("var(--ink)", "var(--grid)", "var(--accent)")
-"""Of the line, the band and the traffic, where a legend says which is which."""
-_KINDS, _SIDES = ("tag", "", "tag"), ("left", "right", "right")
-"""Classes of their labels, and at which edge these are."""
+_LABELS = (
+    ("tag", "left", "var(--ink)"),
+    ("", "right", "var(--grid)"),
+    ("tag", "right", "var(--accent)"),
+)
+"""Class, edge and, in a legend, colour of the labels of line, band and traffic."""
 
 
 class Day(NamedTuple):
@@ -41,8 +43,9 @@ class Level(NamedTuple):
     """What the fleet carries, and what it would with the engines of an interval."""
 
     rate_per_s: float
-    band_per_s: tuple[float, float] | None  # None where none was measured
-    of_band: str
+    carried: str
+    band_per_s: Sequence[float] = ()  # low and high; none where none was measured
+    of_band: str = ""
 
 
 def day_figure(plan: Plan) -> Figure | None:
@@ -60,33 +63,23 @@ def day_figure(plan: Plan) -> Figure | None:
         found = attainment_figure(plan)
         enough = f"{gpus} {'is' if one else 'are'} enough"
         return None if found is None else found._replace(title=enough)
-    peak_per_s = plan.rate_per_s if plan.peak is None else plan.peak.rate_per_s
-    level, carry = _level(plan, rates[0]), "carries" if one else "carry"
-    title = f"{gpus} {carry} the day"
-    if level.band_per_s is not None and level.band_per_s[0] < peak_per_s:
-        slow = "with a slow engine" if best.sweep_count else "with slower times"
-        title += f"; {slow} {'it' if one else 'they'} would not"
+    title = f"{gpus} {'carries' if one else 'carry'} the day"
+    carried = title.replace("the day", format_count(rates[0]))
+    level = Level(rates[0], carried)
+    if best.engine_fleets is not None and best.capacity_ratio is not None:
+        low, high = (rates[0] * share for share in best.capacity_ratio)
+        of, slow = "by the error of its times", "with slower times"
+        if best.sweep_count:
+            of, slow = "with the engines that were tested", "with a slow engine"
+        of += f": {format_count(low)} to {format_count(high)}"
+        level = Level(rates[0], carried, (low, high), of)
+        if low < (plan.rate_per_s if plan.peak is None else plan.peak.rate_per_s):
+            title += f"; {slow} {'it' if one else 'they'} would not"
     day = _typical(plan.rate_per_s) if plan.traffic is None else _own(plan)
-    if day.rate_per_s.max() > level.rate_per_s:
+    if day.rate_per_s.max() > rates[0]:
         told = f"{day.told} What is above the line waits until it can be served."
         day = day._replace(told=told)
-    line = f"{gpus} {carry} {format_count(level.rate_per_s)}"
-    return _figure(title, day, level, line)
-
-
-def _level(plan: Plan, rate_per_s: float) -> Level:
-    best = plan.best
-    if best is None or best.engine_fleets is None or best.capacity_ratio is None:
-        return Level(rate_per_s, None, "")
-    low, high = (rate_per_s * share for share in best.capacity_ratio)
-    of = "with the engines that were tested"
-    if not best.sweep_count:
-        of = "by the error of its times"
-    return Level(
-        rate_per_s,
-        (min(low, rate_per_s), max(high, rate_per_s)),
-        f"{of}: {format_count(low)} to {format_count(high)}",
-    )
+    return _figure(title, day, level)
 
 
 def _typical(rate_per_s: float) -> Day:
@@ -131,99 +124,76 @@ def _midnight_s(peak: TimeWindow | None) -> float | None:
     return peak.start_s - (at - at.replace(hour=0, minute=0, second=0)).total_seconds()
 
 
-def _figure(title: str, day: Day, level: Level, carried: str) -> Figure:
+def _figure(title: str, day: Day, level: Level) -> Figure:
     """Return the chart; its texts are HTML, which keeps its size on a phone.
 
     What has no place free of lines stands in the legend.
     """
-    peak_per_s, band = float(day.rate_per_s.max()), level.band_per_s or ()
+    peak_per_s, band = float(day.rate_per_s.max()), level.band_per_s
     most = _HEADROOM * max(peak_per_s, level.rate_per_s, *band)
 
     def top(rate_per_s: float) -> float:
         return 1 - rate_per_s / most
 
     yours = f"your traffic, {format_count(peak_per_s)} {day.busiest}"
-    texts = (carried, level.of_band, yours)
-    lines = [top(each) for each in (level.rate_per_s, *band)]
+    texts = (level.carried, level.of_band, yours)
+    lines = [top(each) for each in (level.rate_per_s, *band[::-1])]
     places = _places(lines, top(peak_per_s), top(float(day.rate_per_s.min())))
-    parts = [_svg(day, level, most)]
-    numbered: list[float] = []
+    parts, legend, numbered = [_svg(day, level, most)], [], list[float]()
     for rate in (level.rate_per_s, 0.0, *band):
         if all(abs(top(rate) - at) > _LABEL for at in numbered):
             numbered.append(top(rate))
             text = format_count(rate)
             parts.append(f'<i style="top:{100 * top(rate):.2f}%">{text}</i>')
-    for kind, side, at, text in zip(_KINDS, _SIDES, places, texts, strict=True):
-        if text and at is not None:
-            style = f"{side}:8px;top:{100 * at:.2f}%"
+    for text, at, (kind, side, colour) in zip(texts, places, _LABELS, strict=True):
+        if text and at is None:
+            legend.append((text, colour))
+        elif text:
+            style = f"{side}:8px;top:{100 * (at or 0.0):.2f}%"
             parts.append(f'<u class="{kind}" style="{style}">{escape(text)}</u>')
     for quarter in range(5):
         text = format_duration(quarter * day.ends_s / 4) if quarter else "0"
         parts.append(f'<u class="hour" style="left:{25 * quarter}%">{text}</u>')
     told = escape(". ".join(filter(None, texts)))
     chart = f'<div class="chart" role="img" aria-label="{told}.">{"".join(parts)}</div>'
-    legend = tuple(
-        (text, colour)
-        for text, colour, at in zip(texts, _COLOURS, places, strict=True)
-        if text and at is None
-    )
-    return Figure(title, Markup(chart), legend, day.told)
+    return Figure(title, Markup(chart), tuple(legend), day.told)
 
 
-def _places(
-    lines: Sequence[float], peak: float, least: float
-) -> tuple[float | None, ...]:
-    """Return the tops of three labels, None where each place crosses a line.
+def _places(lines: Sequence[float], peak: float, least: float) -> list[float | None]:
+    """Return the tops of labels of the fleet's line, the band and the traffic.
 
-    Of the fleet's line, the band and the traffic; ``lines`` are those of the first and
-    the ends of the second, and traffic lies between ``peak`` and ``least``. All from 0
-    at the top to 1.
+    None where a line is in the way: of the fleet, the band's high and low end, or the
+    traffic, which lies between ``peak`` and ``least``. All from 0 at the top to 1.
     """
-    line, high = lines[0], min(lines)
-    within = np.arange(1 - _LABEL - 0.01, least, -0.01).tolist()
-    taken: list[float] = []
-
-    def first(tops: Sequence[float]) -> float | None:
-        for top in tops:
-            crossed = any(top < each < top + _LABEL for each in lines)
-            over = top < least and top + _LABEL > peak
-            outside = top < 0 or top + _LABEL > 1
-            if not (
-                crossed
-                or over
-                or outside
-                or any(abs(top - at) < _LABEL for at in taken)
-            ):
-                taken.append(top)
-                return top
-        return None
-
-    fleet = first((line - _LABEL, line + 0.01))
-    band = first((high + 0.01, high - _LABEL)) if len(lines) > 1 else None
-    return fleet, band, first((*within, peak - _LABEL))
+    places: list[float | None] = []
+    for top in (lines[0] - _LABEL, min(lines[1:], default=1.0) - _LABEL, 0.99 - _LABEL):
+        over = top < least and top + _LABEL > peak
+        crossed = any(top < each < top + _LABEL for each in lines)
+        taken = any(at is not None and abs(top - at) < _LABEL for at in places)
+        places.append(None if crossed or over or taken or top < 0 else top)
+    return places
 
 
 def _svg(day: Day, level: Level, most: float) -> str:
     """Return traffic, line and band, with hours across and requests/s upwards."""
-    hours = day.at_s / 3600
-    wide, high = day.ends_s / 3600, f"{most:.6g}"
+    hours, wide = day.at_s / 3600, f"{day.ends_s / 3600:.6g}"
     steps = "".join(
         f"V{most - rate:.6g}H{end:.6g}"
         for rate, end in zip(day.rate_per_s, hours[1:], strict=True)
     )
-    line = 'vector-effect="non-scaling-stroke"'
-    band = ""
-    if level.band_per_s is not None:
-        low, top = (most - each for each in level.band_per_s)
-        band = (
-            f'<rect class="band" width="{wide:.6g}" y="{top:.6g}" '
-            f'height="{low - top:.6g}"/><path class="ends" {line} '
-            f'd="M0 {top:.6g}H{wide:.6g}M0 {low:.6g}H{wide:.6g}"/>'
-        )
+    paths = [
+        ("day", f"M{hours[0]:.6g} {most:.6g}{steps}V{most:.6g}Z"),
+        ("carried", f"M0 {most - level.rate_per_s:.6g}H{wide}"),
+    ]
+    if level.band_per_s:
+        low, top = (f"{most - each:.6g}" for each in level.band_per_s)
+        paths.insert(0, ("ends", f"M0 {top}H{wide}M0 {low}H{wide}"))
+        paths.insert(0, ("band", f"M0 {top}H{wide}V{low}H0Z"))
+    drawn = "".join(
+        f'<path class="{kind}" vector-effect="non-scaling-stroke" d="{path}"/>'
+        for kind, path in paths
+    )
     return (
-        f'<svg viewBox="0 0 {wide:.6g} {high}" preserveAspectRatio="none" '
-        f'aria-hidden="true">{band}'
-        f'<path class="day" {line} d="M{hours[0]:.6g} {high}{steps}V{high}Z"/>'
-        f'<path class="carried" {line} '
-        f'd="M0 {most - level.rate_per_s:.6g}H{wide:.6g}"/></svg>'
+        f'<svg viewBox="0 0 {wide} {most:.6g}" preserveAspectRatio="none" '
+        f'aria-hidden="true">{drawn}</svg>'
     )

@@ -1,6 +1,7 @@
 """Charts of a what-if: GPUs and dollars against what is varied."""
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 
@@ -10,7 +11,7 @@ from capplan.report.charts.svg_chart import MOST_LINES, Axis, Line, figure
 from capplan.report.columns import at, format_count
 from capplan.report.page import Figure
 from capplan.report.sentences import plural
-from capplan.units import format_usd
+from capplan.units import format_usd, in_shown_currency
 
 _AMOUNTS = ("rate", "scale", "users", "slo-scale")
 """What may be an axis, the first that has several values."""
@@ -21,20 +22,45 @@ _USD = "best.cost.usd_per_month"
 
 Shown = tuple[str, str, Callable[[float], str]]
 """Path of a figure of a cell, its title, and what formats it."""
+_GPUS: Shown = "best.gpu_count", "GPUs", format_count
 
 
 def figures(result: WhatIf) -> list[Figure]:
-    """Return the charts of GPUs and, where prices are known, of dollars a month.
+    """Return the chart of GPUs where :func:`finding` has dollars; else none."""
+    return [_drawn(result, _GPUS)] if _is_priced(result) else []
 
-    Lines against the first amount that is varied, or a bar for each plan.
+
+def finding(result: WhatIf) -> Figure | None:
+    """Return dollars a month, the least and the most as title; without prices GPUs.
+
+    None where no plan is feasible.
     """
-    of: list[Shown] = [("best.gpu_count", "GPUs", format_count)]
-    if any(at(cell, _USD) is not None for cell in result.cells):
-        of.append((_USD, "$ per month", format_usd))
+    shown = _GPUS
+    if _is_priced(result):
+        symbol, _ = in_shown_currency(0.0)
+        shown = _USD, f"{symbol.strip()} per month", partial(format_usd, digits=0)
+    path, _, show = shown
+    known = [cell for cell in result.cells if at(cell, path) is not None]
+    if not known:
+        return None
+    known.sort(key=lambda cell: float(at(cell, path)))
+    low, high = (show(at(known[end], path)) for end in (0, -1))
+    unit = "GPUs" if shown is _GPUS else "a month"
+    said = f"From {low} {unit} ({known[0]}) to {high} ({known[-1]})"
+    said = f"Each takes {low} {unit}" if low == high else said
+    return _drawn(result, shown)._replace(title=said)
+
+
+def _is_priced(result: WhatIf) -> bool:
+    return any(at(cell, _USD) is not None for cell in result.cells)
+
+
+def _drawn(result: WhatIf, shown: Shown) -> Figure:
+    """Return lines against the first amount that is varied, or a bar for each plan."""
     axis = next((name for name in _AMOUNTS if len(result.vary.get(name, ())) > 1), None)
-    if axis is None or len(_lines(result, axis, of[0][0])) > MOST_LINES:
-        return [_bars(result, shown) for shown in of]
-    return [_against(result, axis, shown) for shown in of]
+    if axis is None or len(_lines(result, axis, shown[0])) > MOST_LINES:
+        return _bars(result, shown)
+    return _against(result, axis, shown)
 
 
 def _amount(cell: Cell, axis: str) -> float:

@@ -12,7 +12,7 @@ from capplan.planning.autoscale.result import Autoscaled, PolicyResult
 from capplan.planning.configure.scheduling import scheduling
 from capplan.planning.plan.plan import NOT_IN_THE_RESULT
 from capplan.report import sentences
-from capplan.report.charts.autoscale import figures
+from capplan.report.charts.autoscale import figures, finding
 from capplan.report.columns import format_count, format_share, record
 from capplan.report.fields import Function, fields
 from capplan.report.money import in_its_currency
@@ -93,6 +93,7 @@ def autoscale_page(result: Autoscaled) -> Page:
         ],
         values=partial(autoscale_values, result),
         csv={"autoscale.csv": table, "losses.csv": lost},
+        chart=finding(result),
         lead=_lead(result),
         tiles=_tiles(result),
         warnings=result.warnings,

@@ -6,7 +6,7 @@ from typing import Any
 from capplan.planning.budget.result import Budget, Month
 from capplan.planning.budget.settings import STATIC
 from capplan.report import sentences
-from capplan.report.charts.budget import budget_figures
+from capplan.report.charts.budget import budget_figures, finding
 from capplan.report.columns import format_list, format_share, record
 from capplan.report.fields import fields
 from capplan.report.money import in_its_currency
@@ -74,6 +74,7 @@ def budget_page(budget: Budget) -> Page:
             "ways.csv": ways,
         },
         panel=budget_panel(budget),
+        chart=finding(budget),
         lead=_lead(budget),
         tiles=_tiles(budget),
         warnings=budget.warnings,

@@ -7,6 +7,7 @@ from typing import Any
 
 from capplan.planning.money.cost import paid_price
 from capplan.planning.size.capacity import Capacity, Served
+from capplan.report.charts.capacity import finding
 from capplan.report.columns import format_count, format_fine_usd, plural, record
 from capplan.report.fields import fields
 from capplan.report.first_screen import (
@@ -70,6 +71,7 @@ def capacity_page(capacity: Capacity) -> Page:
         csv={"capacity.csv": table},
         prices=prices_told(paid_price(best.deployment.pools)),
         answer=_answer(capacity),
+        chart=finding(capacity),
         lead=_lead(best),
         warnings=capacity.warnings,
         is_failure=best.is_failure,

@@ -10,7 +10,7 @@ from capplan.planning.compare.systems import TUNED
 from capplan.planning.evaluate.highest_rate import STEP
 from capplan.planning.size.prospects import price_of
 from capplan.report import sentences
-from capplan.report.charts.compare import figures
+from capplan.report.charts.compare import figures, finding
 from capplan.report.columns import Column, at, format_count, record
 from capplan.report.fields import fields
 from capplan.report.page import FILES, TERMINAL, Fact, Page, Section, Table
@@ -88,6 +88,7 @@ def comparison_page(comparison: Comparison) -> Page:
         ],
         values=partial(comparison_values, comparison),
         csv={"compare.csv": Table(_columns(comparison, COLUMNS), rows), **at_loads},
+        chart=finding(comparison),
         lead=_lead(comparison),
         warnings=comparison.warnings,
     )

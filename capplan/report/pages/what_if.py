@@ -5,7 +5,7 @@ from typing import Any
 
 from capplan.planning.plan.plan import NOT_IN_THE_RESULT
 from capplan.planning.what_if.what_if import Cell, WhatIf
-from capplan.report.charts.what_if import figures
+from capplan.report.charts.what_if import figures, finding
 from capplan.report.columns import Column, at, format_list, record
 from capplan.report.fields import fields
 from capplan.report.money import in_its_currency
@@ -57,6 +57,7 @@ def what_if_page(result: WhatIf) -> Page:
         values=partial(what_if_values, result),
         csv={"whatif.csv": table},
         panel=what_if_panel(result, _HEADINGS),
+        chart=finding(result),
         lead=_lead(result, feasible),
         warnings=result.warnings,
         is_failure=not feasible,

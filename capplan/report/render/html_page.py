@@ -2,13 +2,12 @@
 
 import math
 import re
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from capplan.report.page import LABELS, TOPICS, Page, Section, state
-from capplan.report.provenance import made_by, repeated
+from capplan.report.provenance import made_by, quoted, repeated
 from capplan.shipped import own_version
 from capplan.today import current_day
 
@@ -40,7 +39,7 @@ def html(page: Page, folder: str | Path = "") -> str:
         day=f"{day.day} {day:%B %Y}",
         made_by=made_by(),
         topics=_by_topic(page),
-        plan_file=shlex.quote(str(Path(folder or "out", "plan.json"))),
+        plan_file=quoted(folder, "plan.json"),
         **_second_sheet(page, folder),
     )
 
