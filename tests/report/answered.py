@@ -8,9 +8,7 @@ from capplan.report.columns import column
 from capplan.report.page import (
     Answer,
     Cell,
-    Choice,
     Figure,
-    Fixed,
     Page,
     Panel,
     Said,
@@ -46,8 +44,8 @@ PANEL = Panel(
     "$",
     [Cell([[29740.0]] * 12, "6 GPUs", True), Cell([[34697.0]] * 12, "7 GPUs", True)],
     [("Price of a GPU-hour", 6.79)],
-    [Choice("Growth of traffic", ["0 %", "3 %"])],
-    [Fixed("Target", "99 %", "capplan what-if PLAN.json --attainment 0.95,0.999")],
+    [("Growth of traffic", ["0 %", "3 %"])],
+    [("Target", "99 %", "capplan what-if PLAN.json --attainment 0.95,0.999")],
     "GPUs",
 )
 PAGE = Page(

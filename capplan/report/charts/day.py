@@ -166,7 +166,9 @@ def _places(lines: Sequence[float], peak: float, least: float) -> list[float | N
     traffic, which lies between ``peak`` and ``least``. All from 0 at the top to 1.
     """
     places: list[float | None] = []
-    for top in (lines[0] - _LABEL, min(lines[1:], default=1.0) - _LABEL, 0.99 - _LABEL):
+    line, high = lines[0], min(lines[1:], default=1.0)
+    band = high + (0.01 if line - high > 2 * _LABEL else -_LABEL)
+    for top in (line - _LABEL, band, 0.99 - _LABEL):
         over = top < least and top + _LABEL > peak
         crossed = any(top < each < top + _LABEL for each in lines)
         taken = any(at is not None and abs(top - at) < _LABEL for at in places)
