@@ -93,6 +93,7 @@ def test_a_week_is_autoscaled_as_the_docs_say(tmp_path, capsys):
     rows = {row["name"]: row for row in document["policies"]}
     text = (EXAMPLES.parent / "docs" / "autoscalers.md").read_text(encoding="utf-8")
     assert code == 0
+    assert f"\n{capsys.readouterr().out.splitlines()[0]}\n" in text
     # Asked of every hour, none but the fixed fleet attains the target.
     assert document["best"] == "fixed"
     assert document["fixed"]["peak_replicas"] == 6
@@ -127,11 +128,9 @@ def test_the_week_is_budgeted_as_the_docs_say(tmp_path, capsys):
 
     document = json.loads((tmp_path / "budget.json").read_text())
     told = (EXAMPLES.parent / "docs" / "budget.md").read_text(encoding="utf-8")
-    shown = capsys.readouterr().out.split("\n\n")[0]
-    lead = " ".join(" ".join(shown.split("\n")[1:]).split())  # however it is wrapped
+    screen = capsys.readouterr().out.partition("written to ")[0]
     assert code == 0
-    quoted = " ".join(line.removeprefix("> ") for line in told.split("\n"))
-    assert lead in " ".join(quoted.split())
+    assert " ".join(screen.split()) in " ".join(told.split())  # however it is wrapped
     for row in document["alternatives"]:
         dollars = " | ".join(
             f"${row[name]:,.0f}"

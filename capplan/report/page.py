@@ -1,6 +1,6 @@
 """A result as a page: what every format shows of it, in one order."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -199,6 +199,12 @@ class Section:
     def full_tables(self) -> list[Table]:
         """Tables that have rows."""
         return [table for table in self.tables if table.rows]
+
+
+def next_section(steps: Iterable[Said]) -> Section:
+    """Return all that is to be done, of which the first screen has the first."""
+    facts = [(f"{at}", step.text) for at, step in enumerate(steps, 1)]
+    return Section("What to do next", facts=facts, topic="next")
 
 
 @dataclass(frozen=True)

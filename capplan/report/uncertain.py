@@ -1,10 +1,13 @@
 """Sentences about how sure a count is: what real engines needed, and doubts."""
 
-from capplan.deployment.configuration import UNMEASURED
+from collections.abc import Sequence
+
+from capplan.deployment.configuration import UNMEASURED, Configuration
 from capplan.latency.capacity import LEVELS
 from capplan.planning.evaluate.candidate import Candidate
 from capplan.planning.plan.result import Plan
 from capplan.report.columns import plural
+from capplan.report.page import Said
 from capplan.units import format_usd
 
 LOAD_TEST = ": load-test before you buy"
@@ -60,6 +63,13 @@ def _needed(ends: tuple[int, int] | None, of: str) -> str:
         return ""
     least, most = ends
     return plural(least, of) if least == most else f"{least:,} to {most:,} {of}s"
+
+
+def known(configuration: Configuration, found: Sequence[str]) -> Said:
+    """Return how a result without a range is known; ``found`` is what is assumed."""
+    doubts, sweeps = [*found, *configuration.doubts], configuration.sweep_count
+    word = "estimated" if doubts else configuration.sureness
+    return Said(word, "; ".join(doubts) or plural(sweeps, "load test") * bool(sweeps))
 
 
 def doubts(candidate: Candidate) -> str:

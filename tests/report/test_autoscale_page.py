@@ -14,7 +14,8 @@ from capplan.planning.autoscale.settings import AutoscaleSettings
 from capplan.report.charts.autoscale import figures, finding
 from capplan.report.pages.autoscale import autoscale_page, autoscale_values
 from capplan.report.render.html_page import html
-from capplan.report.render.terminal import print_page
+from capplan.report.render.json_text import json_text
+from capplan.report.render.terminal import print_answer, print_page
 
 REQUIRED = {
     "name",
@@ -84,6 +85,139 @@ def test_an_autoscaler_follows_a_burst_for_fewer_gpu_hours(found):
     assert best.name in autoscale_page(found).headline
 
 
+def priced(found, usd_per_h=2.0, **more):
+    """Return the same fleets with a price of their GPU-hours in a month of them."""
+
+    def paid(row):
+        month = row.outcome.hours.mean_replicas * 730 * usd_per_h
+        return replace(row, outcome=replace(row.outcome, usd_per_month=month))
+
+    fixed, policies = paid(found.fixed), tuple(map(paid, found.policies))
+    return replace(found, fixed=fixed, policies=policies, **more)
+
+
+def asked(found, **settings):
+    return replace(found, settings=found.settings.model_copy(update=settings))
+
+
+def missed(found):
+    """Return the same fleets, of which only the fixed one holds."""
+    rows = [replace(row.outcome, meets=False) for row in found.policies]
+    rows = [replace(row, worst_hour_attainment=0.8125) for row in rows]
+    pairs = zip(found.policies, rows, strict=True)
+    policies = tuple(replace(row, outcome=outcome) for row, outcome in pairs)
+    return replace(found, policies=policies)
+
+
+def many(found):
+    names = ("schedule", "wva-v2", "dynamo", "ray", "aladdin", "llumnix")
+    rows = tuple(replace(found.policies[0], name=name) for name in names)
+    return replace(found, policies=(*found.policies, *rows))
+
+
+REASON = (
+    "TPOT takes 21 ms at least, not 5 ms; with each request alone on a replica none"
+)
+SCREENS = {
+    "GPU-hours": lambda of: of,
+    "priced": priced,
+    "euros": lambda of: asked(priced(of), currency="EUR", exchange_rate=1.1),
+    "cold start assumed": lambda of: asked(priced(of), cold_start=None),
+    "none holds": lambda of: missed(priced(of)),
+    "none holds, no price": missed,
+    "many": lambda of: many(priced(of)),
+    "interrupted": lambda of: replace(priced(of), interrupted=True, policies=()),
+    "no answer": lambda of: replace(of, fixed=None, policies=(), reason=REASON),
+    "no losses": lambda of: replace(priced(of, 40.0), losses=()),
+}
+
+
+def lines_of(page, width):
+    text = io.StringIO()
+    out = Console(file=text, width=width, highlight=False)
+    print_answer(page, page.answer, out)
+    return text.getvalue().splitlines()
+
+
+@pytest.mark.parametrize("name", SCREENS)
+def test_autoscalers_are_one_screen_with_the_figures_of_their_json(found, name):
+    result = SCREENS[name](found)
+
+    page = autoscale_page(result)
+
+    for width in (80, 100):
+        lines = lines_of(page, width)
+        assert len(lines) <= 24
+        assert all(len(line) <= width for line in lines)
+    if result.fixed is None:
+        assert (
+            page.headline
+            == "No number of fixed replicas holds ttft ≤ 2 s, tpot ≤ 60 ms."
+        )
+        return
+    assert page.headline.startswith(("Scale by ", "Keep 2 fixed replicas: "))
+    values = json.loads(json_text(page.values()))
+    kept = [values["fixed"], *values["policies"]]
+    rows = page.answer.instead.rows
+    assert 1 <= len(rows) <= 6
+    symbol, euro = ("€", 1.1) if name == "euros" else ("$", 1.0)
+    of = {row["name"]: row for row in kept}
+    for row in rows:
+        usd = of[row[0]]["usd_per_month"]
+        if usd is None:
+            assert row[1] == f"{of[row[0]]['gpu_hours_paid']:.3g}"
+        else:
+            assert row[2] == f"{symbol}{usd / euro:,.0f}"
+        assert row[4].startswith("holds" if of[row[0]]["meets"] else "misses")
+
+
+def test_a_policy_that_pays_is_the_title_with_what_it_saves(found):
+    result = priced(found)
+    usd = result.best.outcome.usd_per_month
+    saved = result.fixed.outcome.usd_per_month - usd
+
+    page = autoscale_page(result)
+
+    assert page.headline == (
+        f"Scale by {result.best.name}: ${usd:,.0f} a month, ${saved:,.0f} less than "
+        "2 fixed replicas."
+    )
+    assert page.answer.instead.rows[0][-1]  # the chosen one stands first
+
+
+def test_a_fixed_fleet_is_kept_where_no_policy_holds_for_less(found):
+    page = autoscale_page(missed(priced(found)))
+
+    usd = f"${2 * 730 * 2:,}"
+    told = f"Keep 2 fixed replicas: {usd} a month; no policy here holds for less."
+    assert page.headline == told
+    assert page.lead.endswith("No policy here holds.")
+    assert page.answer.instead.rows[1][4] == "misses: worst hour 81.25 %"
+
+
+def test_an_assumed_cold_start_is_starred_and_the_next_thing_to_time(found):
+    given, assumed = (
+        autoscale_page(asked(found, cold_start=text)).answer for text in ("2s", None)
+    )
+
+    assert given.sure.text == "measured"
+    assert assumed.sure.text == "estimated · a cold start of 2 s* assumed"
+    assert assumed.next.text.startswith("time one cold start and give it")
+    assert assumed.next.text.endswith("--cold-start TIME")
+    assert "cold start" not in given.next.text
+
+
+def test_what_an_outage_does_to_the_chosen_fleet_is_the_note(found):
+    kept = missed(found)
+
+    note = autoscale_page(kept).answer.notes[0]
+
+    assert note == (
+        "with outage 1@peak:20s it misses, 0 % in time then; 1 spare would hold"
+    )
+    assert "add 1 spare replica" in autoscale_page(kept).answer.next.text
+
+
 def test_the_charts_show_needed_ready_and_paid_and_traffic_with_capacity(found):
     drawn, name = [finding(found), *figures(found)], found.best_policy.name
 
@@ -133,7 +267,8 @@ def test_the_files_and_the_terminal_agree(trace, tmp_path, capsys):
     for row, told in zip(rows, [document["fixed"], *document["policies"]], strict=True):
         assert float(row["gpu_hours_paid"]) == pytest.approx(told["gpu_hours_paid"])
         assert float(row["slo_attainment"]) == pytest.approx(told["slo_attainment"])
-    assert "GPU-h paid" in shown
+    assert shown.startswith(f"Scale by {document['best']}: ")
+    assert "GPU-hours" in shown
     assert not (tmp_path / "losses.csv").exists()
 
 
@@ -145,4 +280,5 @@ def test_a_target_that_nothing_attains_ends_with_exit_code_3(trace, capsys):
 
     assert exit_code(["autoscale", "--trace", str(trace), *given]) == 3
 
-    assert "No fleet of a fixed size attains the target" in capsys.readouterr().out
+    told = "No number of fixed replicas holds ttft ≤ 2 s, tpot ≤ 5 ms.\n"
+    assert capsys.readouterr().out.startswith(told)

@@ -1,13 +1,18 @@
 """The page, the tables and the JSON of a budget say the same."""
 
 import csv
+import io
 import json
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from capplan.planning.budget import budget as budget_module
+from capplan.planning.budget.fleets import HOURS
+from capplan.planning.budget.result import FleetRow
 from capplan.planning.budget.settings import BudgetSettings
 from capplan.report import to_files
 from capplan.report.charts.budget import budget_figures, finding
@@ -15,7 +20,7 @@ from capplan.report.pages.budget import budget_page, budget_values
 from capplan.report.render.html_page import html
 from capplan.report.render.json_text import json_text
 from capplan.report.render.markdown import markdown
-from capplan.report.render.terminal import print_result
+from capplan.report.render.terminal import print_answer, print_result
 from tests import budgets
 
 ASKED = {
@@ -90,30 +95,141 @@ def test_the_files_hold_the_same_numbers(tmp_path):
         assert max(by_hour) == value["nodes"]
 
 
-def test_the_first_line_says_what_the_hours_rest_on(made):
-    lead = budget_page(made()).lead
+def test_what_the_hours_rest_on_is_said_first(made):
+    page = budget_page(made())
 
-    assert lead.startswith("On a typical week, as azure-week-like, with 100 requests/s")
+    assert page.lead.startswith("Based on a typical week, not on hours of your own: ")
+    assert "100 requests/s at the peak of a typical week*" in page.about
+    assert "not your hours*" in page.answer.sure.text
 
 
 def test_less_than_a_week_is_said_first(made, tmp_path):
-    path = tmp_path / "days.csv"
     lines = [f"{60 * minute},100,20" for minute in range(3 * 1440)]
-    path.write_text("\n".join(["arrival_s,prompt_tokens,output_tokens", *lines]))
+    path = tmp_path / "days.csv"
 
-    page = budget_page(made(trace=path, workload=None, rate=None, compare_fleets=False))
+    def of(days):
+        head = ["arrival_s,prompt_tokens,output_tokens"]
+        path.write_text("\n".join([*head, *lines[: days * 1440]]))
+        asked = {"trace": path, "workload": None, "rate": None, "contract": ()}
+        return budget_page(made(**asked, compare_fleets=False))
 
-    assert page.lead.startswith("From 3 days of requests, which are no whole week: ")
+    page, day = of(3), of(1)
+
+    assert page.lead.startswith("Based on 3 days of traffic (a week is better): ")
+    told = "Based on one day of traffic (a week is better): reserve 1 H100-SXM GPU"
+    assert day.lead.startswith(told)
+    assert "3 days of traffic, no week" in page.answer.sure.text
     assert any("less than a week" in text for text in page.warnings)
 
 
 def test_what_is_owed_is_always_said(made):
-    owed = budget_page(made(horizon_months=24, charge="horizon")).lead
-    none = budget_page(made(commit="none", contract=())).lead
+    owed = budget_page(made(horizon_months=24, charge="horizon"))
+    none = budget_page(made(commit="none", contract=()))
 
-    assert re.search(r"\$[\d,]+ is owed after month 24\.$", owed)
-    assert none.endswith("Nothing is owed after month 36.")
-    assert "Commit nothing: " in none
+    assert re.search(r"\$[\d,]+ owed after month 24\.$", owed.lead)
+    assert re.search(r"; \$[\d,]+ owed later$", owed.answer.cost.text)
+    assert none.lead.endswith("Nothing owed after month 36.")
+    assert ": rent 5 to 36 H100-SXM GPUs by the hour." in none.headline
+
+
+def screen(page, width):
+    text = io.StringIO()
+    out = Console(file=text, width=width, highlight=False)
+    print_answer(page, page.answer, out)
+    return text.getvalue().splitlines()
+
+
+SCREENS = {
+    "as asked": {},
+    "a year": {"horizon_months": 12, "contract": (), "owned": None},
+    "a month": {"horizon_months": 1, "commit": "none", "contract": ()},
+    "all owed": {"horizon_months": 24, "charge": "horizon"},
+    "quoted": {"commit": "reserved:12=40%", "growth": "0%/month"},
+    "static": {"fleet": "static", "spot_share": 0, "spot_price": None},
+    "contract": {"commit": "none", "contract": "2@1.50:6", "spot_share": 0},
+    "euros": {"currency": "EUR", "exchange_rate": 1.1},
+    "catalog": {"price": {}, "spot_share": 0, "spot_price": None, "contract": ()},
+    "parts": {"growth": "users=40%/year,tokens=1%/month", "anchor_months": 1},
+    "scenarios": {
+        "horizon_months": 12,
+        "scenarios": {
+            "low": {"growth": "1%/month", "scale": 0.8},
+            "expected": {},
+            "high": {"growth": "5%/month", "price": 1.1},
+        },
+    },
+    "quotas": {"quota": "committed=2,on-demand=3", "spot_share": 0, "spot_price": None},
+}
+
+
+@pytest.mark.parametrize("name", SCREENS)
+def test_a_budget_is_one_screen_with_the_dollars_of_its_json(made, name):
+    given = dict(SCREENS[name])
+    if given.get("spot_share") == 0:
+        given["spot_price"] = None
+    found = made(**given)
+
+    page = budget_page(found)
+
+    assert page.headline.startswith(("Budget ", "No budget within these quotas: "))
+    for width in (80, 100):
+        lines = screen(page, width)
+        assert len(lines) <= 24
+        assert all(len(line) <= width for line in lines)
+    values = json.loads(json_text(page.values()))
+    if values["status"] == "infeasible":
+        return
+    euro = 1.1 if name == "euros" else 1
+    symbol = "€" if name == "euros" else "$"
+
+    def told(usd):
+        return f"{symbol}{usd / euro:,.0f}"
+
+    assert told(values["usd"]) in page.headline
+    assert told(values["months"][-1]["usd"]) in page.answer.cost.text
+    rows = page.answer.instead.rows
+    ways = [values, *values["alternatives"], *values["scenarios"]]
+    usd = {told(row["usd"]) for row in ways}
+    changes = {told(abs(row["usd"] - values["usd"])) for row in ways}
+    assert 1 < len(rows) <= 6
+    for row in rows:
+        assert row[2].rstrip("*") in usd
+        assert row[3].lstrip("+−") in changes or row[-1]
+
+
+def test_scenarios_and_owned_nodes_stand_before_other_ways(made):
+    asked = {"horizon_months": 12, "contract": (), **SCREENS["scenarios"]}
+
+    names = [row[0] for row in budget_page(made(**asked)).answer.instead.rows]
+
+    assert names == [
+        "by traffic, base reserved, some spot",
+        "scenario low",
+        "scenario high",
+        "peak at all hours, owned",
+        "by traffic, base reserved",
+    ]
+
+
+def test_an_assumed_price_is_the_next_thing_to_ask_for(made):
+    assumed = budget_page(made(commit="reserved:12")).answer
+    quoted = budget_page(made(commit="reserved:12=40%", contract=())).answer
+    typical = "give a week of your own hours · --trace log.csv"
+
+    assert "no quote for 12 months (35 % off assumed)" in assumed.sure.text
+    assert assumed.next.text.endswith("--commit reserved:12=USD")
+    assert quoted.next.text == typical
+
+
+def test_hours_that_miss_on_the_trace_are_not_said_to_hold(made):
+    of_hours = FleetRow(HOURS, "", 0.995, 0.987, False, 4, 2.4, 18218.0, 3, 22980.0)
+    found = replace(made(), fleets=(of_hours,))
+
+    answer = budget_page(found).answer
+
+    assert answer.peak.short == "misses on your trace"
+    assert answer.peak.more == "98.7 % in time in its worst hour, asked 99 %"
+    assert answer.next.more == "--window 1m"
 
 
 def test_assumed_dollars_are_starred_and_given_ones_are_not(made):
@@ -142,7 +258,8 @@ def test_too_small_quotas_are_told_with_the_month(made, capsys):
     assert page.is_failure
     assert "month 1 needs 13 nodes at its peak" in page.lead
     assert json.loads(json_text(page.values()))["status"] == "infeasible"
-    assert capsys.readouterr().out.startswith("Infeasible")
+    line = "No budget within these quotas: month 1 needs 13 nodes at its peak.\n"
+    assert capsys.readouterr().out.startswith(line)
     assert "<svg" not in html(page)
 
 

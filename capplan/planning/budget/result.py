@@ -60,6 +60,11 @@ class Month:
         return self.known_by == EXTRAPOLATED
 
     @property
+    def is_uncertain(self) -> bool:
+        """Whether its dollars rest on an assumed or old price, or on such replicas."""
+        return self.is_doubtful or self.is_estimated
+
+    @property
     def usd_per_million_total_tokens(self) -> float | None:
         """Dollars of the month over all its tokens; None without any. [$]"""
         tokens = self.prompt_tokens + self.output_tokens

@@ -22,17 +22,6 @@ def warn_of_budget(
             f"nodes are rented for {prices.min_months} months at least: each is paid "
             "for all its hours until then, and none by the hour"
         )
-    horizon = settings.horizon_months
-    if long := [term.name for term in prices.terms if term.months > horizon]:
-        texts.append(
-            f"{', '.join(long)}: longer than the {horizon} months of the budget; if "
-            "bought, the rest is still owed after them"
-        )
-    if assumed := [term.name for term in prices.terms if term.is_assumed]:
-        texts.append(
-            f"nobody quotes {' and '.join(assumed)}: their discounts are assumed; give "
-            "yours, as in --commit reserved:12=35%"
-        )
     if settings.spot_share > 0 and most_spot(rent.spot_share, peak_nodes) == 0:
         texts.append(
             f"a spot share of {rent.spot_share:g} of {peak_nodes} nodes at the peak is "

@@ -12,14 +12,21 @@ from capplan.planning.autoscale.result import Autoscaled, PolicyResult
 from capplan.planning.configure.scheduling import scheduling
 from capplan.planning.plan.plan import NOT_IN_THE_RESULT
 from capplan.report import sentences
+from capplan.report.autoscale_answer import (
+    autoscale_answer,
+    autoscale_lead,
+    autoscale_steps,
+    autoscale_subject,
+    autoscale_title,
+)
 from capplan.report.charts.autoscale import figures, finding
-from capplan.report.columns import format_count, format_share, record
+from capplan.report.columns import format_count, record
 from capplan.report.fields import Function, fields
 from capplan.report.money import in_its_currency
-from capplan.report.page import Fact, Page, Section, Table, Tile, about
+from capplan.report.page import Fact, Page, Section, Table, next_section
 from capplan.report.render.json_text import plain
 from capplan.report.window_sentences import window_length
-from capplan.units import format_duration, format_usd
+from capplan.units import format_duration
 
 SCHEMA = "capplan.autoscale/1"
 DIGEST = "document_digest"
@@ -49,27 +56,21 @@ LOSSES = fields("autoscale_loss")
 @in_its_currency
 def autoscale_page(result: Autoscaled) -> Page:
     """Return what autoscalers cost and attain against fleets of a fixed size."""
-    configuration = result.deployment.pool.configuration
     best, fixed = result.best, result.fixed
     rows = [row for row in (fixed, *result.policies) if row is not None]
 
     def style(row: PolicyResult) -> str:
         return "best" if row is best else "" if row.meets else "fail"
 
-    note = (
-        "“fixed, as good” is the smallest fleet of a fixed size that attains as much, "
-        "in all and in the worst hour, and “of its bill” what the policy bills of "
-        "that. A month has 730 h of the whole nodes that hold the replicas of each "
-        "moment, at one provider. Replicas are paid from their order until they are "
-        "gone, so while they start too; "
-    )
     has_break_even = any(row.break_even_s is not None for row in rows)
-    if has_break_even:
-        note += (
-            "“pays up to” is the longest cold start with which a policy attains the "
-            "target for less; "
-        )
-    note += "perfect knows the arrivals to come."
+    pays = "“pays up to”: longest cold start with which it holds for less. "
+    note = (
+        "“fixed, as good”: the smallest fixed fleet with as many requests in time, in "
+        "all and in the worst hour; “of its bill”: what the policy costs of that. A "
+        "month is 730 h of the whole nodes that hold the replicas of each moment, at "
+        "one provider; replicas are paid while they start, too. "
+        f"{pays if has_break_even else ''}perfect knows the arrivals to come."
+    )
     columns = [
         each
         for each in fields("autoscale_policy", **_functions(result))
@@ -77,80 +78,31 @@ def autoscale_page(result: Autoscaled) -> Page:
     ]
     table = Table(columns, rows, note=note, style=style)
     lost_note = (
-        "“while gone” counts the requests that arrive while replicas are gone; the "
-        "target is kept where it is attained by these and by all. Recomputed are those "
-        "that had begun and were computed again."
+        "“while gone”: requests that arrive while replicas are gone; “holds”: these "
+        "and all requests hold the target. Recomputed: begun, and computed again."
     )
     lost = Table(LOSSES, result.losses, note=lost_note)
     return Page(
         "autoscale",
-        _headline(result),
-        about(result.settings.llm, configuration.gpu),
+        autoscale_title(result),
+        autoscale_subject(result),
         [
-            Section("Autoscalers against a fixed fleet", _facts(result), [table]),
-            Section("While replicas are gone", tables=[lost]),
+            Section(
+                "Autoscalers against a fixed fleet", tables=[table], topic="candidates"
+            ),
+            Section("What it rests on", _facts(result), topic="sure"),
+            Section("While replicas are gone", tables=[lost], topic="peak"),
             Section("Over time", figures=partial(figures, result)),
+            next_section(autoscale_steps(result)),
         ],
         values=partial(autoscale_values, result),
         csv={"autoscale.csv": table, "losses.csv": lost},
+        answer=autoscale_answer(result),
         chart=finding(result),
-        lead=_lead(result),
-        tiles=_tiles(result),
+        lead=autoscale_lead(result),
         warnings=result.warnings,
         is_failure=fixed is None,
     )
-
-
-def _headline(result: Autoscaled) -> str:
-    fixed, best = result.fixed, result.best
-    if fixed is None or best is None:
-        return "Infeasible" if fixed is None else "Nothing attains the target"
-    if best is fixed:
-        return f"{sentences.plural(fixed.outcome.replica_count, 'replica')}, fixed"
-    return f"{best.name}, {_paid(best)}"
-
-
-def _paid(row: PolicyResult) -> str:
-    """Return what a fleet bills, and without a price its GPU-hours."""
-    usd = row.outcome.usd_per_month
-    hours = f"{format_count(row.outcome.gpu_hours_paid)} GPU-hours"
-    return hours if usd is None else f"{format_usd(usd)} a month"
-
-
-def _lead(result: Autoscaled) -> str:
-    fixed, best = result.fixed, result.best_policy
-    if fixed is None:
-        return f"No fleet of a fixed size attains the target: {result.reason}."
-    size = sentences.plural(fixed.outcome.replica_count, "replica")
-    text = f"A fixed fleet of {size} attains the target at {_paid(fixed)}"
-    if best is None:
-        return f"{text}."
-    if not best.meets:
-        return f"{text}; none of these autoscalers attains it."
-    of_fixed = format_share(best.outcome.gpu_hours_paid / fixed.outcome.gpu_hours_paid)
-    text += f", {best.name} at {_paid(best)} with {of_fixed} of its GPU-hours"
-    if best.fixed is not None and best.of_static is not None:
-        as_good = sentences.plural(best.fixed.replica_count, "replica")
-        text += (
-            f". A fixed fleet that attains as much has {as_good}; the policy bills "
-            f"{format_share(best.of_static)} of it"
-        )
-    return f"{text}."
-
-
-def _tiles(result: Autoscaled) -> list[Tile]:
-    best, fixed = result.best_policy, result.fixed
-    if fixed is None or best is None:
-        return []
-    bound = result.lower_bound_gpu_hours
-    hours = "" if bound is None else f"at least {format_count(bound)}"
-    paid = [format_count(row.outcome.gpu_hours_paid) for row in (best, fixed)]
-    return [
-        Tile("Cost per month", _paid(best), best.name),
-        Tile("Cost per month", _paid(fixed), "fixed fleet"),
-        Tile("GPU-hours", " of ".join(paid), hours),
-        Tile("attained", format_share(best.outcome.slo_attainment), best.name),
-    ]
 
 
 def _facts(result: Autoscaled) -> list[Fact]:

@@ -8,23 +8,8 @@ from capplan.planning.budget.result import Budget, Month
 from capplan.planning.load.demand_curve import hour_name
 from capplan.report.columns import Column
 from capplan.report.fields import fields
-from capplan.units import format_usd
 
-
-def starred_usd(budget: Budget, amount: float) -> str:
-    """Return dollars, starred where they rest on assumed prices or counts."""
-    return format_usd(amount) + ("*" if any(map(_is_starred, budget.months)) else "")
-
-
-def _is_starred(month: Month) -> bool:
-    return month.is_doubtful or month.is_estimated
-
-
-def _usd_of(month: Month) -> str:
-    return format_usd(month.bill.usd) + ("*" if _is_starred(month) else "")
-
-
-MONTHS = fields("budget_month", usd=_usd_of)
+MONTHS = fields("budget_month")
 COMMITMENTS = fields("budget_commitment")
 ALTERNATIVES = fields("budget_alternative")
 SCENARIOS = fields("budget_scenario")

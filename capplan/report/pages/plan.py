@@ -22,7 +22,7 @@ from capplan.report.columns import (
 )
 from capplan.report.first_screen import prices_told
 from capplan.report.money import in_its_currency
-from capplan.report.page import FILES, Fact, Page, Section, Table
+from capplan.report.page import FILES, Fact, Page, Section, Table, next_section
 from capplan.report.pages import purchase
 from capplan.report.pages.assumptions import assumption_sections
 from capplan.report.pages.candidates import COLUMNS, candidate_values, plan_columns
@@ -195,7 +195,7 @@ def _of_best(plan: Plan, best: Candidate, run: Run) -> list[Section]:
         Section("The busiest time", facts=_peak_facts(plan, run, best), topic="peak"),
         Section("Nodes and providers", facts=_paid_facts(plan, best), topic="price"),
         Section("How sure it is", facts=_sure_facts(plan, best), topic="sure"),
-        Section("What to do next", facts=_steps(plan), topic="next"),
+        next_section(next_steps(plan)),
         replace(purchase.replicas_section(bought), topic="count"),
         replace(cost_section(best, run), topic="price"),
         replace(classes_section(run.judgement.classes, run.work), topic="peak"),
@@ -266,10 +266,6 @@ def _sure_facts(plan: Plan, best: Candidate) -> list[Fact]:
         doubts = uncertain.doubts(estimate) + uncertain.saving(plan, estimate)
         facts.append(("cheaper, unsure", f"{_priced(estimate)}: {doubts}"))
     return facts
-
-
-def _steps(plan: Plan) -> list[Fact]:
-    return [(f"{at}", step.text) for at, step in enumerate(next_steps(plan), 1)]
 
 
 def _older(plan: Plan, best: Candidate) -> str:
