@@ -43,6 +43,9 @@ class Figure(NamedTuple):
     caption: str = ""
 
 
+OPEN_ROWS = 40
+"""Rows of a table that stands open, and of one on the terminal."""
+
 STATES = {"holds": "good", "misses": "warn", "estimated": "warn"}
 """How a text stands out by its first word."""
 
@@ -174,6 +177,11 @@ class Section:
     only: str = ""  # FILES or TERMINAL, where it does not stand in both
     is_folded: bool = False  # a reader opens it, in HTML and Markdown
     topic: str = ""  # one of TOPICS, under which ``--explain`` has it
+
+    @property
+    def is_opened(self) -> bool:
+        """Whether a reader of HTML opens it: it is a detail, or a long table."""
+        return self.is_folded or any(len(t.rows) > OPEN_ROWS for t in self.tables)
 
     @property
     def is_shown(self) -> bool:

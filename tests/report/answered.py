@@ -2,8 +2,10 @@
 
 from dataclasses import replace
 
+import numpy as np
 from markupsafe import Markup
 
+from capplan.report.charts.svg_chart import Axis, Line, figure
 from capplan.report.columns import column
 from capplan.report.page import (
     Answer,
@@ -72,8 +74,22 @@ def crowded() -> Page:
     """Return the page with more of everything than two sheets of paper hold."""
     long = "what is said of it takes more than one line of a sheet of paper " * 3
     facts = [(f"fact {k}", long) for k in range(30)]
+    rows = [("64 × MI300X-OAM, TP 8 of 2 nodes of 8 and more", *WAYS.rows[1][1:])] * 6
+    wide = Said("estimated: up to 128 GPUs, at least", long[:150])
+    answer = Answer(*5 * [wide], instead=replace(WAYS, rows=rows, note=long))
+    fixed = [*PANEL.fixed, *PANEL.fixed]
     return replace(
         PAGE,
+        lead=long + long,
+        answer=answer,
+        panel=PANEL._replace(fixed=fixed, choices=3 * [*PANEL.choices]),
+        chart=figure(
+            "What more lines than can be told apart do to the height of a legend",
+            Axis("hour", str, 0.0, 9.0),
+            Axis("requests/s", str, 0.0, 9.0),
+            [Line(f"line {k} of many", np.arange(9), np.arange(9)) for k in range(9)],
+            caption=long,
+        ),
         sections=[replace(PAGE.sections[1], facts=facts), *PAGE.sections],
         warnings=[f"{'abcdefghijklmnopqrst'[k]} {long}" for k in range(20)],
     )

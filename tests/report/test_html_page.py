@@ -13,7 +13,8 @@ from markupsafe import Markup
 
 from capplan.planning.evaluate.judgement import LEVELS
 from capplan.planning.plan.result import Assumption
-from capplan.report.page import Figure
+from capplan.report.columns import column
+from capplan.report.page import OPEN_ROWS, Figure, Page, Section, Table
 from capplan.report.pages.candidates import COLUMNS
 from capplan.report.pages.plan import plan_page
 from capplan.report.pages.run import run_page
@@ -221,3 +222,12 @@ def test_a_page_has_its_chart_and_its_panel_before_its_sections(plan):
     ]
     places = [page.index(each) for each in [*order, '<h2 id="s1">']]
     assert places == sorted(places)
+
+
+def test_a_long_table_is_folded_where_all_else_stands_open():
+    rows = [(k,) for k in range(OPEN_ROWS + 1)]
+    name = column("", "row", path="0")
+    long, short = (Section("Part", tables=[Table([name], x)]) for x in (rows, rows[1:]))
+
+    assert "<details>" in html(Page("own", "It is so", "", [long], dict))
+    assert "<details>" not in html(Page("own", "It is so", "", [short], dict))

@@ -1,9 +1,9 @@
 """A page as one HTML file that opens offline and prints; every text is escaped."""
 
-import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 from capplan.report.page import LABELS, TOPICS, Page, Section, state
@@ -11,9 +11,9 @@ from capplan.report.provenance import made_by, quoted, repeated
 from capplan.shipped import own_version
 from capplan.today import current_day
 
-_LINE = 100
-"""Letters of a line of the second sheet of paper."""
-_LINES = 26
+_OF_FACT, _OF_CHECK, _OF_COMMAND = 76, 88, 104
+"""Letters of a line of the second sheet of paper, in a wide font."""
+_LINES = 34
 """Lines of it for why, what to check and the commands; the rest is folded."""
 _MOST_FACTS, _MOST_CHECKS = 6, 6
 
@@ -59,11 +59,13 @@ def _second_sheet(page: Page, folder: str | Path) -> dict[str, Any]:
     """Return why, what to check and the commands, as much as a sheet of paper holds."""
     parts = [x for x in page.sections if x.topic == "count" and x.known_facts]
     commands = repeated(page, folder)
-    left = _LINES - sum(_lines(line) for line in commands.splitlines())
-    checks = _fitting(page.to_check[:_MOST_CHECKS], left // 2)
-    left -= sum(map(_lines, checks))
-    facts = [fact for part in parts for fact in part.known_facts]
-    count = len(_fitting([text for _, text in facts[:_MOST_FACTS]], left))
+    left = _LINES - sum(_lines(line, _OF_COMMAND) for line in commands.splitlines())
+    if page.panel is not None:
+        left -= 2 * len(page.panel.choices) + 3 * len(page.panel.fixed)
+    checks = _fitting(page.to_check[:_MOST_CHECKS], _OF_CHECK, left // 2)
+    left -= sum(_lines(text, _OF_CHECK) for text in checks)
+    facts = [fact for part in parts for fact in part.known_facts][:_MOST_FACTS]
+    count = len(_fitting([text for _, text in facts], _OF_FACT, left))
     return {
         "why": parts[0].heading if parts else "",
         "facts": facts[:count],
@@ -72,15 +74,15 @@ def _second_sheet(page: Page, folder: str | Path) -> dict[str, Any]:
     }
 
 
-def _lines(text: str) -> int:
-    return math.ceil(len(text) / _LINE)
+def _lines(text: str, letters: int) -> int:
+    return len(wrap(text, letters))
 
 
-def _fitting(texts: Sequence[str], lines: int) -> Sequence[str]:
+def _fitting(texts: Sequence[str], letters: int, lines: int) -> Sequence[str]:
     """Return the first texts that fit in as many lines, one at least."""
     used = 0
     for count, text in enumerate(texts):
-        used += _lines(text)
+        used += _lines(text, letters)
         if used > lines:
             return texts[: max(count, 1)]
     return texts

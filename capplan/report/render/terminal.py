@@ -12,12 +12,19 @@ from rich.text import Text
 from capplan.report.alike import merged
 from capplan.report.columns import Column
 from capplan.report.console import console
-from capplan.report.page import FILES, Answer, Fact, Page, Section, Table, state
+from capplan.report.page import (
+    FILES,
+    OPEN_ROWS,
+    Answer,
+    Fact,
+    Page,
+    Section,
+    Table,
+    state,
+)
 
 _WIDEST = 1000
 """Columns of the terminal that a table may take."""
-_ROWS = 40
-"""Rows of a table shown on the terminal."""
 _FIRST = {"report.html": 0, "plan.json": 1}
 """Files that are named of those written."""
 SCREEN_COLUMNS = 100
@@ -187,7 +194,7 @@ def _print_table(table: Table, out: Console) -> None:
     if any(column.is_wide for column in columns):  # these may wrap
         drawn.width = min(drawn.width or out.width, out.width)
     out.print(drawn, crop=False)  # a figure that is cut is another one
-    left = 0 if table.is_whole else len(table.rows) - _ROWS
+    left = 0 if table.is_whole else len(table.rows) - OPEN_ROWS
     more = f"… and {left:,} more rows; --out writes all" if left > 0 else ""
     narrow = ""
     if left_out:
@@ -202,7 +209,7 @@ def _drawn(table: Table, columns: list[Column]) -> Grid:
         grid.add_column(
             column.heading, justify=column.justify, no_wrap=not column.is_wide
         )
-    for row in table.rows if table.is_whole else table.rows[:_ROWS]:
+    for row in table.rows if table.is_whole else table.rows[:OPEN_ROWS]:
         texts = (escape(column.text(row)) for column in columns)
         grid.add_row(*texts, style=_STYLES[table.style(row)])
     return grid
