@@ -126,8 +126,8 @@ def test_every_number_of_the_candidates_table_is_on_the_page(plan):
     page = " ".join(outline(plan_html(plan)).text)
 
     for candidate in plan.candidates:
-        for column in COLUMNS:
-            assert not column.heading or column.text(candidate) in page
+        for each in COLUMNS:
+            assert not each.heading or each.text(candidate) in page
 
 
 def test_long_words_break_behind_commas_and_no_number_before_its_percent_sign():
@@ -177,7 +177,7 @@ def test_the_command_line_is_told_where_there_is_one(plan):
 
 def test_a_template_that_names_what_a_page_lacks_is_an_error(plan):
     page = SimpleNamespace(
-        name="own", sections=(), to_check=(), answer=None, is_failure=True
+        name="own", sections=(), to_check=(), answer=None, is_failure=True, panel=None
     )
 
     with pytest.raises(UndefinedError, match="headline"):
