@@ -17,7 +17,7 @@ from capplan.planning.money.cost import (
     paid_price,
     usd_per_month,
 )
-from capplan.report.columns import column, format_count, format_fine_usd, plural
+from capplan.report.columns import DASH, column, format_count, format_fine_usd, plural
 from capplan.report.page import Said, Table
 from capplan.units import format_usd
 
@@ -79,7 +79,7 @@ def ways(
             leaves=leaves[index],
         )
         for index, name in enumerate(headings)
-        if index != 3 or against is not None
+        if any(row[index] for row in texts)
     ]
     return Table(columns, texts, style=lambda row: "best" if row[-1] else "")
 
@@ -91,7 +91,9 @@ def _texts(row: Way, against: float | None) -> tuple[str, str, str, str, str]:
         return row.name, gpus, "", "", row.told
     usd = f"{least}{dollars(row.usd, row.is_assumed)}"
     change = ""
-    if against is not None and not row.is_chosen:
+    if row.is_chosen:
+        change = DASH
+    elif against is not None:
         change = f"{least}{_change(row.usd - against)}"
     return row.name, gpus, usd, change, row.told
 

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from math import inf
 from textwrap import shorten
 
 from capplan.planning.evaluate.candidate import Candidate
 from capplan.planning.evaluate.classes import own_targets
 from capplan.planning.evaluate.probe import Probe
 from capplan.planning.evaluate.run import Run
+from capplan.planning.evaluate.too_slow import Shortfall
 from capplan.planning.plan.purchase import CountCost, Purchase
 from capplan.planning.plan.result import Plan
 from capplan.planning.plan.throughput import WITHIN_SLO
@@ -86,7 +88,8 @@ def plan_lead(plan: Plan) -> str:
     """Return the answer in two sentences for who pays."""
     best = plan.best
     if best is None or best.run is None:
-        return _shortfall(plan)
+        closest = min(plan.candidates, key=_times_the_limit, default=None)
+        return "" if closest is None else f"{closest}: {_misses(closest)}."
     asked = plan.asked_by or f"{format_count(plan.rate_per_s)} requests a second"
     attained = best.run.judgement.attainment
     share = "" if attained is None else f"{format_share(attained.share)} of requests"
@@ -145,8 +148,8 @@ def _peak(plan: Plan, best: Candidate, run: Run) -> Said:
     spare, carried = _to_spare(plan)
     if peak is not None:
         state = "holds" if peak.meets else "misses"
-        at = f"busiest: {format_count(peak.rate_per_s)} requests/s, {peak.when}"
-        parts = [f"{format_share(peak.slo_attainment)} in time there", at]
+        busiest = f"{format_count(peak.rate_per_s)} requests/s, {peak.when}"
+        parts = [f"{format_share(peak.slo_attainment)} in time at its {busiest}"]
         low = [row for row in plan.windows if row.is_judged and not row.meets]
         state = "misses" if low else state
         spare = ""
@@ -211,7 +214,11 @@ def _rows(plan: Plan, best: Candidate) -> list[Way]:
     kind = kind_text(best.price) if best.cost else ""
     count = f"{best.gpu_count:,}"
     chosen = Way(", ".join(filter(None, (name, kind))), count, usd, peak, True)
-    near = [*_one_more(best, bought), *_fewer_row(plan, best, bought)]
+    near = [
+        *_slow_engine(best),
+        *_one_more(best, bought),
+        *_fewer_row(plan, best, bought),
+    ]
     others = list(_other_gpus(plan, best))
     paid = [row._replace(gpus=count, told=peak) for row in _other_payment(bought)]
     room = MOST_ROWS - 1
@@ -222,6 +229,12 @@ def _rows(plan: Plan, best: Candidate) -> list[Way]:
 
 def _unit(best: Candidate) -> str:
     return "GPU" if best.gpus_per_replica == 1 else "replica"
+
+
+def _slow_engine(best: Candidate) -> Iterator[Way]:
+    if best.cautious is not None:
+        count, usd = best.cautious.gpu_count, best.cautious_usd_per_month
+        yield Way("with a slow engine", f"{count:,}", usd, "holds for 9 of 10 engines")
 
 
 def _one_more(best: Candidate, bought: Purchase) -> Iterator[Way]:
@@ -251,31 +264,31 @@ def _other_gpus(plan: Plan, best: Candidate) -> Iterator[Way]:
     """Yield the best of each other GPU type: its count, or the least that it takes."""
     found: dict[str, Way] = {}
     if (doubted := plan.best_estimated) is not None and doubted is not best:
-        saves = uncertain.saving(plan, doubted)
-        if saves and doubted.cost is not None:
-            name = f"{doubted.gpu_count:,} × {doubted}"
-            told = "estimated: test it before you buy"
-            usd = doubted.cost.usd_per_month
-            found["estimated"] = Way(name, f"{doubted.gpu_count:,}", usd, told)
+        way = _candidate_row(best, doubted)
+        if way is not None and uncertain.saving(plan, doubted):
+            found[doubted.gpu] = way
     by_gpu: dict[str, list[Way]] = {}
     for row in plan.candidates:
         if row.gpu != best.gpu and (way := _candidate_row(best, row)):
             by_gpu.setdefault(row.gpu, []).append(way)
     for gpu, rows in by_gpu.items():
         known = [way for way in rows if way.usd is not None]
-        found[gpu] = min(known, key=lambda way: way.usd or 0) if known else rows[0]
+        found[gpu] = (
+            found.get(gpu) or min(known, key=lambda way: way.usd or 0)
+            if known
+            else rows[0]
+        )
     yield from sorted(found.values(), key=lambda way: (way.usd is None, way.usd or 0))
 
 
 def _candidate_row(best: Candidate, row: Candidate) -> Way | None:
     layout = f"{row.gpu}, {row.layout_text}"
     if row.infeasible_reason:
-        why = row.infeasible_reason.partition(";")[0]
-        return Way(layout, "", None, shorten(why, _WIDEST_REASON, placeholder=" …"))
+        return Way(layout, "", None, _misses(row))
     if row.run is not None:
-        told = "estimated: test it before you buy" if row.is_in_doubt else "holds"
+        told = "estimated: test before you buy" if row.is_in_doubt else "holds"
         usd = None if row.cost is None else row.cost.usd_per_month
-        about = " (replicas to 10 %)" if row.coarse else ""
+        about = ", GPUs ± 10 %" if row.coarse else ""
         return Way(layout, f"{row.gpu_count:,}", usd, f"{told}{about}")
     if not row.least or row.status != "pruned":
         return None
@@ -324,22 +337,30 @@ def next_steps(plan: Plan) -> Iterator[Said]:
             yield Said(f"{way.name}: saves {dollars(saved)}{star} a month")
 
 
-def _shortfall(plan: Plan) -> str:
-    """Return why nothing holds, by the candidate that comes closest."""
-    reasons = [row.infeasible_reason or row.pruned_reason for row in plan.candidates]
-    named = zip(map(str, plan.candidates), reasons, strict=True)
-    told = [f"{name}: {why}" for name, why in named if why]
-    return f"{told[0]}." if told else ""
+def _misses(row: Candidate) -> str:
+    """Return why a candidate is none, in a few words."""
+    why = row.infeasible_reason or row.pruned_reason or ""
+    return shorten(why.partition(";")[0], _WIDEST_REASON, placeholder=" …")
+
+
+def _times_the_limit(row: Candidate) -> float:
+    """Return the least time of a request over the limit; infinite where not known."""
+    why = row.infeasible_reason
+    return why.needed_s / why.limit_s if isinstance(why, Shortfall) else inf
 
 
 def _without(plan: Plan) -> Answer:
     """Return the first screen of a plan without an answer."""
+    closest = sorted(plan.candidates, key=_times_the_limit)
     found: dict[str, Way] = {}
-    for row in plan.candidates:
-        why = (row.infeasible_reason or row.pruned_reason or "").partition(";")[0]
-        told = shorten(why, _WIDEST_REASON, placeholder=" …")
-        found.setdefault(row.gpu, Way(str(row), "", None, told))
+    for row in closest:
+        found.setdefault(row.gpu, Way(str(row), "", None, _misses(row)))
     relax = Said("relax what is missed, or name other GPUs", "--slo, --gpu, --tp")
+    if closest and isinstance(why := closest[0].infeasible_reason, Shortfall):
+        limit = format_duration(why.needed_s)
+        relax = Said(
+            f"relax {why.limit} to more than {limit}", "or name faster GPUs: --gpu"
+        )
     if plan.interrupted:
         relax = Said("let it run to its end")
     return Answer(

@@ -1,5 +1,7 @@
 """Whether requests meet the SLO even when each runs alone."""
 
+from typing import Self
+
 import numpy as np
 
 from capplan.planning.evaluate.judged_windows import windows_of
@@ -8,6 +10,23 @@ from capplan.planning.load.unbatched import Unbatched
 from capplan.units import format_duration
 from capplan.workload.slo import Group, Slo
 from capplan.workload.trace import Trace
+
+
+class Shortfall(str):
+    """Why requests miss a limit even when each runs alone: which, and what it takes."""
+
+    limit: str  # "tpot"
+    limit_s: float  # as asked [s]
+    needed_s: float  # that the share asked is within, alone [s]
+
+    def __new__(cls, text: str, limit: str, limit_s: float, needed_s: float) -> Self:
+        """Return the text with what it is of."""
+        made = super().__new__(cls, text)
+        made.limit, made.limit_s, made.needed_s = limit, limit_s, needed_s
+        return made
+
+    def __getnewargs__(self) -> tuple[str, str, float, float]:  # type: ignore[override]
+        return str(self), self.limit, self.limit_s, self.needed_s
 
 
 def too_slow(alone: Unbatched, slo: Slo, load: Load) -> str | None:
@@ -43,7 +62,7 @@ def too_slow(alone: Unbatched, slo: Slo, load: Load) -> str | None:
 
 def _too_slow(
     trace: Trace, alone: Unbatched, slo: Slo, group: Group, rows: np.ndarray
-) -> str | None:
+) -> Shortfall | None:
     columns = slo.columns(trace.request_class[rows], trace.class_names)
     limits_s = dict(zip(("TTFT", "TPOT", "TBT", "e2e"), columns, strict=True))
     times_s = (alone.ttft_s, alone.tpot_s, alone.tbt_s, alone.e2e_s)
@@ -62,9 +81,10 @@ def _too_slow(
     if len(trace.class_names) > 1:
         whose = f"requests of class {', '.join(group.names)}"
     needed_s, limit_s = slowest * limits_s[name][row], limits_s[name][row]
-    return (
+    text = (
         f"{name} takes {format_duration(needed_s)} at least, not "
         f"{format_duration(limit_s)}; with each request alone on a replica "
         f"{100 * float(met[name].mean()):.4g} % of {whose} are in time, and "
         f"{100 * group.target:.6g} % need {slowest:.3g} times the limit"
     )
+    return Shortfall(text, name.lower(), float(limit_s), float(needed_s))
