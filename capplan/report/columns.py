@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 from rich.console import JustifyMethod
@@ -65,7 +66,18 @@ def format_count(count: float) -> str:
     # From 999.5 on, three digits would round to 1e+03.
     if float(count).is_integer() or abs(count) >= 999.5:
         return f"{count:,.0f}"
-    return f"{count:.3g}"
+    return three_digits(count)
+
+
+def three_digits(value: float) -> str:
+    """Return three digits of a number, never with an exponent.
+
+    Examples
+    --------
+    >>> three_digits(0.0000596), three_digits(12.34), three_digits(12345)
+    ('0.0000596', '12.3', '12300')
+    """
+    return f"{Decimal(f'{value:.3g}'):f}"
 
 
 def format_cents(usd: float) -> str:
@@ -99,7 +111,8 @@ def format_fine_usd(usd: float) -> str:
     """
     symbol, amount = in_shown_currency(usd)
     # From $0.995 on, three digits would round to $1.
-    return f"{symbol}{amount:.3g}" if 0 < abs(amount) < 0.995 else format_usd(usd)
+    small = 0 < abs(amount) < 0.995
+    return f"{symbol}{three_digits(amount)}" if small else format_usd(usd)
 
 
 def format_usd_change(amount: float) -> str:

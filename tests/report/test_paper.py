@@ -42,7 +42,10 @@ ASKED = {
 }
 
 
-@pytest.fixture(params=["by hand", "crowded", "plan", "classed", "infeasible", *ASKED])
+@pytest.fixture(
+    scope="module",
+    params=["by hand", "crowded", "plan", "classed", "infeasible", *ASKED],
+)
 def page(request, settings):
     """Return a page of each kind."""
     if request.param in ASKED:
