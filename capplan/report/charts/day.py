@@ -100,7 +100,8 @@ def _own(plan: Plan) -> Day:
     assert traffic is not None
     steps = format_duration(traffic.width_s)
     at_s = np.append(traffic.start_s, max(plan.duration_s, traffic.start_s[-1] + 1e-9))
-    told, busiest = f"Your requests a second, in steps of {steps}", f"in {steps}"
+    told = f"Your requests a second, in steps of {steps}"
+    busiest = f"in the busiest {steps}"
     if at_s[-1] <= DAY_S:
         told += ", from the first one on."
         return Day(at_s, traffic.rate_per_s, float(at_s[-1]), told, busiest)
