@@ -34,7 +34,7 @@ def plan_panel(plan: Plan) -> Panel | None:
         of.setdefault(key, row.price)
     symbol, _ = in_shown_currency(0.0)
     gpus = plural(sum(row.gpus_paid for row in rows), "GPU")
-    note = f"{gpus} in every month, at the traffic as planned."
+    note = f"{gpus} in every month. At other prices another plan may cost less."
     prices = []
     for (gpu, usd_per_h), price in of.items():
         which = f" of {gpu}, {price.unit}" if len(of) > 1 else ""

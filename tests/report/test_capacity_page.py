@@ -228,3 +228,12 @@ def test_every_topic_of_the_page_has_its_part():
 
     topics = {part.topic for part in page.sections if part.has_text}
     assert topics == {"count", "candidates", "price", "assumptions", "sure"}
+
+
+def test_the_chart_says_in_its_title_what_the_best_fleet_carries():
+    page = capacity_page(capacity(served(), served(rate_per_s=9.0)))
+    none = capacity(served(rate_per_s=None, users=None))
+
+    assert page.chart.title == "2 H100-SXM GPUs carry 20 requests/s as TP 1"
+    assert page.chart.svg.count("<rect") == 2
+    assert capacity_page(none).chart is None
