@@ -9,6 +9,8 @@ from capplan.deployment.pools import Deployment, Pool
 from capplan.fleet.price import GIVEN, Price
 from capplan.llm.layout import Layout
 from capplan.planning.evaluate.candidate import Candidate
+from capplan.planning.evaluate.classes import own_targets
+from capplan.planning.evaluate.judgement import Judgement
 from capplan.planning.money.cost import (
     Cost,
     NodeCount,
@@ -17,8 +19,16 @@ from capplan.planning.money.cost import (
     paid_price,
     usd_per_month,
 )
-from capplan.report.columns import DASH, column, format_count, format_fine_usd, plural
+from capplan.report.columns import (
+    DASH,
+    column,
+    format_count,
+    format_fine_usd,
+    format_share,
+    plural,
+)
 from capplan.report.page import Said, Table
+from capplan.report.sentences import classes_attained
 from capplan.units import format_usd
 
 ASSUMED, LEAST = "*", "≥"
@@ -127,7 +137,8 @@ def sure(best: Candidate) -> Said:
     low, high = counts
     if low == high:
         return Said(f"{word}: {plural(low, 'GPU')}", f"for 80 % of {of}" * bool(sweeps))
-    money = "" if ends is None else f"{dollars(ends[0])} to {dollars(ends[1])} a month "
+    bills = [] if ends is None else list(dict.fromkeys(map(dollars, ends)))
+    money = f"{' to '.join(bills)} a month " if bills else ""
     source = f"for 80 % of {of}" if sweeps else "by the error of the profile's fit"
     return Said(f"{word}: {low:,} to {high:,} GPUs", f"{money}{source}")
 
@@ -284,6 +295,24 @@ def rented_fleet(fleet: Deployment, cost: Cost | None) -> Said:
         f"{kind_text(paid_price(pools))} at {' and '.join(hourly)} a GPU-hour",
     )
     return Said(gpus_text(counts), " · ".join(filter(None, parts)))
+
+
+def month(best: Candidate) -> str:
+    """Return the bill of a month, and that of a slow engine; empty without a price."""
+    if best.cost is None:
+        return ""
+    most, text = best.cautious_usd_per_month, dollars(best.cost.usd_per_month)
+    slow = "" if most is None else f", up to {dollars(most)} if the engine is slow"
+    return f"{text}{ASSUMED * is_assumed(best.cost)} a month{slow}"
+
+
+def in_time(judgement: Judgement, asked: str, of: str = "") -> str:
+    """Return the share of requests in time and what is asked; empty without any."""
+    if own_targets(judgement.classes):
+        return f"{classes_attained(judgement)} in time"
+    if judgement.attainment is None:
+        return ""
+    return f"{format_share(judgement.attainment.share)}{of} in time, asked {asked}"
 
 
 def least_bill(pools: Sequence[Pool]) -> tuple[int, float | None, float]:

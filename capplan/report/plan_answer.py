@@ -6,7 +6,6 @@ from math import inf
 from textwrap import shorten
 
 from capplan.planning.evaluate.candidate import Candidate
-from capplan.planning.evaluate.classes import own_targets
 from capplan.planning.evaluate.probe import Probe
 from capplan.planning.evaluate.run import Run
 from capplan.planning.evaluate.too_slow import Shortfall
@@ -27,10 +26,12 @@ from capplan.report.first_screen import (
     dollars,
     gpus_text,
     idle,
+    in_time,
     is_assumed,
     is_unsure,
     kind_text,
     least_bill,
+    month,
     rented,
     subject,
     sure,
@@ -57,12 +58,8 @@ def plan_title(plan: Plan) -> str:
         return f"Rent {_gpus(counts)}; their price is not known."
     unused = idle(cost.nodes)
     part = f": {format_count(unused)} of them idle" if unused else ""
-    most = ""
-    if best.cautious_usd_per_month is not None:
-        most = f", up to {dollars(best.cautious_usd_per_month)} if the engine is slow"
-    month = dollars(cost.usd_per_month, is_assumed(best.cost))
     paid = _gpus([(row.gpu, row.gpus_paid) for row in cost.nodes])
-    return f"Rent {paid} for {month} a month{most}{part}."
+    return f"Rent {paid} for {month(best)}{part}."
 
 
 def _gpus(counts: list[tuple[str, float]]) -> str:
@@ -155,13 +152,8 @@ def _peak(plan: Plan, best: Candidate, run: Run) -> Said:
         spare = ""
     else:
         state, parts = "holds", [carried]
-    if own_targets(judgement.classes):
-        parts.insert(0, f"{sentences.classes_attained(judgement)} in time")
-    elif judgement.attainment is not None:
-        share = format_share(judgement.attainment.share)
-        of_all = " of all" if peak is not None else ""
-        asked = plan.attainment_text
-        parts.insert(0, f"{share}{of_all} in time, asked {asked}")
+    of_all = " of all" if peak is not None else ""
+    parts.insert(0, in_time(judgement, plan.attainment_text, of_all))
     return Said(f"{state}{spare}", " · ".join(filter(None, parts)))
 
 

@@ -1,10 +1,14 @@
 """A page with a first screen, made by hand."""
 
+import io
 from dataclasses import replace
 
 import numpy as np
 from markupsafe import Markup
+from rich.console import Console
 
+from capplan.planning.configure.configuration import configurations
+from capplan.planning.settings.plan import PlanSettings
 from capplan.report.charts.svg_chart import Axis, Line, figure
 from capplan.report.columns import column
 from capplan.report.page import (
@@ -17,6 +21,7 @@ from capplan.report.page import (
     Section,
     Table,
 )
+from capplan.report.render.terminal import print_answer
 
 WAYS = Table(
     [
@@ -93,3 +98,17 @@ def crowded() -> Page:
         sections=[replace(PAGE.sections[1], facts=facts), *PAGE.sections],
         warnings=[f"{'abcdefghijklmnopqrst'[k]} {long}" for k in range(20)],
     )
+
+
+def screen(page, width=100):
+    """Return the first screen of a page as the terminal has it."""
+    out = io.StringIO()
+    print_answer(page, page.answer, Console(file=out, width=width, highlight=False))
+    return out.getvalue()
+
+
+def configuration(gpu="H100-SXM", tp=1, llm="gpt-oss-120b", **more):
+    """Return a configuration with its times and prices of one day."""
+    asked = {"llm": llm, "gpu": gpu, "tp": tp, "workload": "sharegpt", "rate": 1}
+    asked |= {"as_of": "2026-11-21"}
+    return next(iter(configurations(PlanSettings(**asked, **more))))

@@ -1,31 +1,21 @@
 """The first screen of what a fleet carries: its bill, its rate and what to do next."""
 
-import io
 import re
 from dataclasses import replace
 
 import pytest
-from rich.console import Console
 
 from capplan.deployment.pools import Deployment
-from capplan.planning.configure.configuration import configurations
 from capplan.planning.configure.excluded import Excluded
 from capplan.planning.money.cost import cost
-from capplan.planning.settings.plan import PlanSettings
 from capplan.planning.size.capacity import Capacity, Served, _rank
 from capplan.report.page import LABELS
 from capplan.report.pages.capacity import capacity_page, capacity_values
-from capplan.report.render.terminal import print_answer
+from tests.report.answered import configuration, screen
 
 SLO = "ttft ≤ 1 s, tpot ≤ 30 ms"
 LOOSE = "ttft ≤ 2 s, tpot ≤ 60 ms"
 OF_CLASSES = "; ".join(f"class{k}: ttft ≤ {k} s, tpot ≤ 3{k} ms" for k in range(1, 6))
-
-
-def configuration(gpu="H100-SXM", tp=1, llm="gpt-oss-120b", **more):
-    asked = {"llm": llm, "gpu": gpu, "tp": tp, "workload": "sharegpt", "rate": 1}
-    asked |= {"as_of": "2026-11-21"}
-    return next(iter(configurations(PlanSettings(**asked, **more))))
 
 
 def served(count=2, rate_per_s=20.0, users=100, slo_text=SLO, **more):
@@ -92,12 +82,6 @@ CASES = {
         warnings=("a warning so long that it takes a second line " * 3,) * 2,
     ),
 }
-
-
-def screen(page, width=100):
-    out = io.StringIO()
-    print_answer(page, page.answer, Console(file=out, width=width, highlight=False))
-    return out.getvalue()
 
 
 @pytest.fixture(params=CASES)

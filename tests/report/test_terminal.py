@@ -13,7 +13,6 @@ from capplan.report.fields import fields
 from capplan.report.page import Page, Section, Table
 from capplan.report.pages.candidates import COLUMNS as PLAN
 from capplan.report.pages.plan import plan_page
-from capplan.report.pages.system_columns import OVERVIEW
 from capplan.report.render.terminal import print_page
 
 
@@ -92,9 +91,7 @@ def test_columns_leave_in_their_order_the_last_of_equals_first():
 OF_POLICY = {"break_even": str, "lower_bound_gpu_hours": float}
 
 
-@pytest.mark.parametrize(
-    "columns", [PLAN, OVERVIEW, fields("autoscale_policy", **OF_POLICY)]
-)
+@pytest.mark.parametrize("columns", [PLAN, fields("autoscale_policy", **OF_POLICY)])
 def test_every_overview_keeps_the_attainment_at_80_columns(columns):
     stays = [each for each in columns if each.heading and not each.leaves]
 

@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -51,6 +52,8 @@ class Comparison(Shown):
     slo_text: str
     attainment: float  # share of requests that must meet it, of classes without one
     attainment_text: str  # the share asked, of each class that has one of its own
+    # shared by all classes, by ttft, tpot, tbt and e2e [s]
+    slo_limits_s: Mapping[str, float]
     trace_source: str
     trace_notes: tuple[str, ...]
     request_count: int
@@ -115,6 +118,7 @@ def compare(
         slo_text=slo.describe(trace.class_names),
         attainment=slo.shared_target(trace.class_names),
         attainment_text=slo.describe_targets(trace.class_names),
+        slo_limits_s=slo.shared_limits_s(trace.class_names),
         trace_source=trace.source,
         trace_notes=read.notes,
         request_count=len(trace if users is None else read),  # asked: by each system
@@ -248,7 +252,7 @@ def _measured(
     for row in priced:
         result = row.result
         if result.name in found:
-            result = _with(row, *found[result.name])
+            result = _with(row, equal, *found[result.name])
         elif _is_disaggregated(row):
             result = replace(result, not_served=_TWO_POOLS)
         elif row.requests is not None:
@@ -320,10 +324,25 @@ def _curves(highest: list[Result], requests: Requests) -> list[tuple[float, ...]
     ]
 
 
-def _with(row: Priced, highest: Result, curve: list[Result]) -> SystemResult:
+def _is_planned(row: Priced, equal: Hardware, there: Configuration) -> bool:
+    """Return whether a system's plan, which has more samples, holds the load there."""
+    best, requests = row.result.candidate, row.requests
+    if best is None or best.run is None or best.pools or requests is None:
+        return False
+    own = best.run.configuration
+    fits = best.run.replica_count <= equal.replica_count
+    same = (own.key, own.engine) == (there.key, there.engine)
+    return fits and same and not math.isnan(requests.own)
+
+
+def _with(
+    row: Priced, equal: Hardware, highest: Result, curve: list[Result]
+) -> SystemResult:
     reasons = [each.reason for each in (highest, *curve) if each.reason]
     of_users = row.requests is not None and row.requests.users is not None
     most = highest.most
+    if row.requests is not None and _is_planned(row, equal, highest.configuration):
+        most = max(most or 0.0, row.requests.own)
     return replace(
         row.result,
         served=highest.served[0] if highest.served else None,

@@ -8,12 +8,19 @@ from capplan.planning.compare.compare import Comparison
 from capplan.planning.compare.system_price import SystemResult
 from capplan.planning.compare.systems import TUNED
 from capplan.planning.evaluate.highest_rate import STEP
-from capplan.planning.size.prospects import price_of
 from capplan.report import sentences
 from capplan.report.charts.compare import figures, finding
 from capplan.report.columns import Column, at, format_count, record
+from capplan.report.compare_answer import (
+    compare_answer,
+    compare_lead,
+    compare_subject,
+    compare_title,
+    winners,
+)
 from capplan.report.fields import fields
-from capplan.report.page import FILES, TERMINAL, Fact, Page, Section, Table
+from capplan.report.first_screen import prices_told
+from capplan.report.page import Fact, Page, Section, Table
 from capplan.report.pages.system_columns import (
     AT_RATES,
     BINDING,
@@ -23,7 +30,6 @@ from capplan.report.pages.system_columns import (
     COUNTS,
     HELD,
     OF_USERS,
-    OVERVIEW,
     PRICE,
     of_users,
 )
@@ -31,102 +37,63 @@ from capplan.report.pages.system_columns import (
 SCHEMA = "capplan.compare/2"
 
 _NEEDS = (
-    "“at least” is a lower bound: with fewer GPUs no scheduler meets the SLO with that "
-    "system's engine settings under the same latency model."
+    "“at least”: with fewer GPUs no scheduler holds the limits with the same iteration "
+    "times and that system's engine settings."
 )
 _NEEDS_OF_USERS = (
-    "Users ask less of a slow fleet, so that no lower bound is known: “at least” is "
-    "one replica, of each pool where there are two."
+    "Users ask less of a slow fleet, so no lower bound is known: “at least” is one "
+    "replica, of each pool where there are two."
 )
 _HELD = (
-    "Goodput is requests within their SLO. {most}, with the token budget that holds "
-    "most; “binds” is what keeps it from more: a setting, or the limit that most "
-    "requests miss. Tokens/s to the end are over the time to the last token, those in "
-    "the span over the time from the first arrival to the last: a queue that empties "
-    "after it counts only in the first. Preemptions and swaps are those of one sample, "
-    "the pause is that of a request with its KV kept. The curves are in {curves}."
+    "Goodput: requests in time. {most}, to 3 %, with the token budget that holds most. "
+    "“binds” keeps it from more: a full setting, or the limit that most requests miss. "
+    "Tokens/s to the end: over the time to the last token; in the span: over the "
+    "time from the first arrival to the last. Preemptions and swaps: of one sample. "
+    "Pause: of a request that keeps its KV. The curves are in {curves}."
 )
-_RATE = (
-    "The max rate is the highest that a system holds at the SLO there, its arrivals "
-    "scaled in time"
-)
+_RATE = "Max rate: the highest that a system holds there, with arrivals scaled in time"
 _USERS = (
-    "Each user asks the next request when the last one is answered and the think time "
-    "over: the rate is what a system makes of it. Max users are the most whom a system "
-    "answers within the SLO there"
+    "Each user asks again when the last answer and the think time are over: a system's "
+    "rate follows from that. Max users: the most whom a system answers in time there"
 )
 
 
 def comparison_page(comparison: Comparison) -> Page:
     """Return the page of compared systems."""
-    rows = comparison.systems
+    rows, first = comparison.systems, winners(comparison)
+    best = first[0].candidate if first else None
     curves = [(row.name, served) for row in rows for served in row.curve]
     at_loads = {"rates.csv": Table(AT_RATES, curves)}
     if comparison.asked_by is not None:
         at_loads = {"users.csv": Table(OF_USERS, curves)}
+    remarks = [*notes(comparison), *_classes(comparison)]
     return Page(
         "compare",
-        f"{sentences.plural(len(rows), 'system')} compared",
-        comparison.llm,
+        compare_title(comparison),
+        compare_subject(comparison),
         [
-            Section("What is compared", facts=facts(comparison)),
-            Section(
-                tables=[_table(_columns(comparison, OVERVIEW), comparison)],
-                only=TERMINAL,
-            ),
             Section(
                 "What each needs",
                 tables=[_table(PRICE, comparison)],
                 notes=[_NEEDS if comparison.asked_by is None else _NEEDS_OF_USERS],
-                only=FILES,
+                topic="count",
             ),
             _on_equal_hardware(comparison),
-            Section("Remarks", facts=[*notes(comparison), *_classes(comparison)]),
+            Section("Remarks", facts=remarks, topic="candidates"),
             Section("Charts", figures=partial(figures, comparison)),
-            Section("Systems", tables=[Table(_RUNS_AS, rows)], only=FILES),
-            Section("What the figures rest on", facts=_basis(comparison)),
+            Section("Systems", tables=[Table(_RUNS_AS, rows)], topic="run"),
+            Section("What is compared", facts=facts(comparison), topic="assumptions"),
+            Section("How sure it is", facts=_basis(comparison), topic="sure"),
         ],
         values=partial(comparison_values, comparison),
         csv={"compare.csv": Table(_columns(comparison, COLUMNS), rows), **at_loads},
+        prices=prices_told(None if best is None else best.price),
+        answer=compare_answer(comparison),
+        lead=compare_lead(comparison),
         chart=finding(comparison),
-        lead=_lead(comparison),
         warnings=comparison.warnings,
+        is_failure=not any(row.candidate or row.served for row in rows),
     )
-
-
-def winners(comparison: Comparison) -> list[SystemResult]:
-    """Return the systems that cost least, or take the fewest GPUs without prices.
-
-    Of those that refuse no request, where there are any; none where none is feasible.
-    """
-    able = [row for row in comparison.systems if row.candidate is not None]
-    able = [row for row in able if not row.refused_share] or able
-    least = min(map(_price, able), default=None)
-    return [row for row in able if _price(row) == least]
-
-
-def _price(row: SystemResult) -> tuple[float, int]:
-    assert row.candidate is not None
-    return price_of(row.candidate)
-
-
-def _lead(comparison: Comparison) -> str:
-    """Return which systems need least, and how much more the next one needs."""
-    first = winners(comparison)
-    if not first:
-        return "No system serves these requests within the SLO."
-    best = first[0].candidate
-    assert best is not None
-    gpus = sentences.plural(best.gpu_count or 0, f"{best.gpu} GPU")
-    at = f", {sentences.month(best)}" if best.cost is not None else ""
-    needs = "needs" if len(first) == 1 else "need"
-    text = f"{', '.join(row.name for row in first)} {needs} least: {gpus}{at}."
-    others = [row for row in comparison.systems if row.candidate and row not in first]
-    if others:
-        after = min(others, key=_price)
-        more = after.candidate.gpu_count or 0 if after.candidate else 0
-        text += f" Next is {after.name}, with {sentences.plural(more, 'GPU')}."
-    return text
 
 
 def _on_equal_hardware(comparison: Comparison) -> Section:
@@ -150,7 +117,7 @@ def _on_equal_hardware(comparison: Comparison) -> Section:
             _table([PRICE[0], *both], comparison),
         ],
         notes=[_on_load(comparison)],
-        only=FILES,
+        topic="peak",
     )
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from capplan.planning.compare.equal_hardware import OperatingPoint
-from capplan.report.columns import Column, by_name, column, format_count, record
+from capplan.report.columns import Column, column, format_count, record
 from capplan.report.fields import fields
 from capplan.report.pages.candidates import pool_values
 from capplan.report.sentences import shares
@@ -82,34 +82,6 @@ COLUMNS = (
     ),
 )
 """All columns of a system, in the order of the CSV."""
-
-_OVERVIEW: tuple[str, ...] = (
-    "name",
-    "tuned_gpu_count",
-    "published_gpu_count",
-    "lower_bound_gpu_count",
-    "usd_per_month",
-)
-_OVERVIEW += ("slo_attainment", "goodput_per_s", "max_rate_per_s", "ttft_p99_s")
-_OVERVIEW += ("tpot_p99_s", "e2e_p99_s", "output_tokens_per_s")
-_OVERVIEW += ("span_output_tokens_per_s", "binding_setting")
-_BY_NAME = by_name(COLUMNS)
-_LEAVES = {
-    "span_output_tokens_per_s": 1,
-    "output_tokens_per_s": 1,
-    "e2e_p99_s": 2,
-    "binding_setting": 3,
-    "published_gpu_count": 4,
-    "lower_bound_gpu_count": 4,
-    "goodput_per_s": 5,
-    "max_rate_per_s": 6,
-    "usd_per_month": 7,
-}
-"""Order in which columns of the overview leave a narrow terminal."""
-OVERVIEW = tuple(
-    _BY_NAME[name]._replace(leaves=_LEAVES.get(name, 0)) for name in _OVERVIEW
-)
-"""Columns of the overview."""
 
 
 def of_users(columns: Iterable[Column]) -> tuple[Column, ...]:

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import shorten
 
 from rich.console import Console
 from rich.markup import escape
@@ -80,9 +81,12 @@ def print_answer(page: Page, answer: Answer, out: Console) -> None:
     if notes := page.to_check:
         more = f" (+{len(notes) - 1} more: --explain assumptions)" if notes[1:] else ""
         grid = Grid.grid(padding=(0, 3, 0, 0))
-        grid.add_row(Text("note", style="dim"), Text(f"{notes[0]}{more}"))
+        room = 2 * (width - 12) - len(more)  # two lines; --explain has all of it
+        first = shorten(notes[0], room, placeholder=" …")
+        grid.add_row(Text("note", style="dim"), Text(f"{first}{more}"))
         _print_indented(grid, out)
-    out.print()
+    else:
+        out.print()
     out.print(Text("   ".join([*answer.marks, "--explain: why, and how"]), style="dim"))
 
 

@@ -18,7 +18,8 @@ from capplan.planning.compare.systems import SYSTEMS, resolve
 from capplan.planning.evaluate.highest_rate import STEP
 from capplan.planning.settings.plan import PlanSettings
 from capplan.planning.size.cautions import largest_of_alike
-from capplan.report.pages.comparison import comparison_page, winners
+from capplan.report.compare_answer import winners
+from capplan.report.pages.comparison import comparison_page
 from capplan.report.render.terminal import print_page
 
 ASKED = {
@@ -268,7 +269,7 @@ def test_a_comparison_that_none_meets_ends_with_3(capsys):
     code = exit_code(["compare", *flags, "--systems", "sarathi", "--slo", "tpot=1ms"])
 
     assert code == 3
-    assert "give --replicas N" in capsys.readouterr().out
+    assert "No system compared holds tpot ≤ 1 ms." in capsys.readouterr().out
 
 
 RAISING = """
@@ -305,10 +306,10 @@ def test_no_figure_is_cut_on_a_narrow_terminal():
     print_page(page, out)
 
     lines = out.file.getvalue().splitlines()
-    row = next(line for line in lines if line.startswith(" vllm-v1 "))
-    assert "…" not in row
+    rows = [line for line in lines if line.startswith(" vllm-v1 ")]
+    assert "…" not in "".join(rows)
     assert "too narrow for" in out.file.getvalue()  # the columns that left are named
-    assert all(text in row for text in ("%", "ms"))  # attainment and p99 stay
+    assert all(text in "".join(rows) for text in ("%", "ms"))  # in time and p99 stay
 
 
 @pytest.mark.parametrize(
@@ -372,9 +373,9 @@ def test_the_page_names_the_system_that_needs_least_and_marks_its_row(found):
 
     page = comparison_page(found)
 
-    named, _, _ = page.lead.partition(" need")
-    assert set(named.split(", ")) == first
-    table = page.sections[1].tables[0]
+    named, _, _ = page.headline.partition(" need")
+    assert set(named.replace(" and ", ", ").split(", ")) == first
+    table = page.sections[0].tables[0]
     assert {row.name for row in table.rows if table.style(row) == "best"} == first
 
 
