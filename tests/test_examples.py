@@ -16,6 +16,8 @@ from capplan.report.columns import format_share
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 EXAMPLE = EXAMPLES / "plan_sharegpt.yaml"
+PRICED = "2026-11-27"
+"""Day on which the README's screen was made."""
 
 
 def test_the_example_asks_for_two_gpu_types_at_four_degrees():
@@ -45,13 +47,26 @@ def test_the_page_of_settings_is_made_from_them(monkeypatch):
             assert f"| `--{name.replace('_', '-')}` |" in text
 
 
-def test_the_readmes_table_of_commands_is_made_from_their_help(monkeypatch):
+@pytest.mark.thorough
+def test_the_readme_shows_the_first_screen_of_the_example(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "100")
+    readme = (EXAMPLES.parent / "README.md").read_text(encoding="utf-8")
+
+    code = exit_code(["plan", str(EXAMPLE), "--price-date", PRICED])
+
+    shown = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
+    block = next(x for x in readme.split("```") if x.startswith("\nRent "))
+    assert code == 0
+    assert [line for line in block.splitlines() if line not in shown] == []
+
+
+def test_the_table_of_commands_is_made_from_their_help(monkeypatch):
     monkeypatch.syspath_prepend(str(EXAMPLES / "studies"))
-    from settings_page import readme
+    from settings_page import commands_page
 
-    text = (EXAMPLES.parent / "README.md").read_text(encoding="utf-8")
+    text = (EXAMPLES.parent / "docs" / "commands.md").read_text(encoding="utf-8")
 
-    assert text == readme(text)
+    assert text == commands_page(text)
     assert "| `capplan place` |" in text
 
 

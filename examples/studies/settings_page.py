@@ -1,9 +1,10 @@
-"""Write the page of all settings, with the commands that read each.
+r"""Write the page of all settings, with the commands that read each.
 
-    python examples/studies/settings_page.py --docs docs/settings.md --readme README.md
+    python examples/studies/settings_page.py --docs docs/settings.md \
+        --commands docs/commands.md
 
-The table of commands in the README is made too. What it writes is the page as it
-should stand; the tests compare.
+The table of commands is made too. What it writes is each page as it should stand; the
+tests compare.
 """
 
 import argparse
@@ -58,13 +59,13 @@ def commands() -> str:
         text = load_command(name).help.partition("\n")[0].removesuffix(".")
         begin = name.replace("-", "_")
         found = sorted(path.name for path in (ROOT / "docs").glob(f"{begin}*.md"))
-        more = f" ([more](docs/{found[0]}))" if found else ""
+        more = f" ([more]({found[0]}))" if found else ""
         lines.append(f"| `capplan {name}` | {text}{more} |")
     return "\n".join(lines) + "\n"
 
 
-def readme(text: str) -> str:
-    """Return a README with the table of commands as it should stand."""
+def commands_page(text: str) -> str:
+    """Return the page of commands with their table as it should stand."""
     before, head, rest = text.partition("| command | what it does |")
     return before + commands() + rest[rest.index("\n\n") + 1 :] if head else text
 
@@ -94,15 +95,15 @@ def _written(default: object) -> str:
 
 
 def main() -> None:
-    """Write the page, and the table of commands."""
+    """Write the page of settings, and the table of commands."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--docs", type=Path, required=True)
-    parser.add_argument("--readme", type=Path)
+    parser.add_argument("--commands", type=Path)
     given = parser.parse_args()
     given.docs.write_text(page(), encoding="utf-8")
-    if given.readme is not None:
-        text = given.readme.read_text(encoding="utf-8")
-        given.readme.write_text(readme(text), encoding="utf-8")
+    if given.commands is not None:
+        text = given.commands.read_text(encoding="utf-8")
+        given.commands.write_text(commands_page(text), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -53,7 +53,7 @@ SHORT = {
     ),
 }
 LONG = {
-    "`compare examples/compare_mixed.yaml`, README's five systems": (
+    "`compare examples/compare_mixed.yaml`, five systems": (
         "compare examples/compare_mixed.yaml "
         "--systems vllm-v1,sarathi,fastgen,accelgen,alise"
     ),
