@@ -254,7 +254,7 @@ def _grid(plot: _Plot) -> list[str]:
         f'<path class="axis" d="M{left} {_TOP}V{bottom}H{right}"/>'
         f'<text class="label" x="{(left + right) / 2:.0f}" y="{HEIGHT - 6}" '
         f'text-anchor="middle">{escape(x.label)}</text>'
-        f'<text class="label" transform="translate(13 {(_TOP + bottom) / 2:.0f}) '
+        f'<text class="label" transform="translate(11 {(_TOP + bottom) / 2:.0f}) '
         f'rotate(-90)" text-anchor="middle">{escape(y.label)}</text>'
     )
     return parts
