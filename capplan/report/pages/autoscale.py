@@ -22,6 +22,7 @@ from capplan.report.autoscale_answer import (
 from capplan.report.charts.autoscale import figures, finding
 from capplan.report.columns import format_count, record
 from capplan.report.fields import Function, fields
+from capplan.report.first_screen import prices_told
 from capplan.report.money import in_its_currency
 from capplan.report.page import Fact, Page, Section, Table, next_section
 from capplan.report.render.json_text import plain
@@ -97,6 +98,7 @@ def autoscale_page(result: Autoscaled) -> Page:
         ],
         values=partial(autoscale_values, result),
         csv={"autoscale.csv": table, "losses.csv": lost},
+        prices=prices_told(result.deployment.pool.configuration.price),
         answer=autoscale_answer(result),
         chart=finding(result),
         lead=autoscale_lead(result),

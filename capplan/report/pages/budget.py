@@ -16,6 +16,7 @@ from capplan.report.budget_answer import (
 from capplan.report.charts.budget import budget_figures, finding
 from capplan.report.columns import record
 from capplan.report.fields import fields
+from capplan.report.first_screen import prices_told
 from capplan.report.money import in_its_currency
 from capplan.report.page import FILES, Fact, Page, Section, Table, next_section
 from capplan.report.pages.autoscale import OF_RESULT
@@ -79,6 +80,7 @@ def budget_page(budget: Budget) -> Page:
             "ways.csv": ways,
         },
         panel=budget_panel(budget),
+        prices=prices_told(budget.configuration.price),
         answer=budget_answer(budget),
         chart=finding(budget),
         lead=budget_lead(budget),

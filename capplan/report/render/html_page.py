@@ -89,8 +89,8 @@ def _fitting(texts: Sequence[str], letters: int, lines: int) -> Sequence[str]:
 
 
 def _breaking(text: Any) -> Any:
-    """Return a text whose lines may break behind commas, but not before a % sign."""
+    """Return a text whose lines break behind , and _, but not before a % sign."""
     from markupsafe import Markup, escape
 
     joined = re.sub(r"(?<=\d) %", "\u00a0%", str(text))
-    return Markup(re.sub(r",(?=[^\s\d])", ",<wbr>", str(escape(joined))))
+    return Markup(re.sub(r",(?=[^\s\d])|_", r"\g<0><wbr>", str(escape(joined))))
