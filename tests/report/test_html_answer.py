@@ -53,8 +53,8 @@ def test_tiles_say_the_short_text_large_and_the_rest_small_by_their_state():
     text = body(PAGE)
 
     assert (
-        '<div class="tile peak good"><dt>Does the peak hold?</dt><dd>holds, 3 % to '
-        "spare<small>99.51 % in time, asked 99 %</small></dd></div>" in text
+        '<div class="tile peak good"><dt>Does the peak hold?</dt><dd>holds, 3\xa0% to '
+        "spare<small>99.51\xa0% in time, asked 99\xa0%</small></dd></div>" in text
     )
     assert '<div class="tile sure warn">' in text
     assert text.count('<div class="tile') == 5

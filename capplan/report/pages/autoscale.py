@@ -10,6 +10,7 @@ from capplan.deployment.configuration import Configuration
 from capplan.input_file import named_sha256
 from capplan.planning.autoscale.result import Autoscaled, PolicyResult
 from capplan.planning.configure.scheduling import scheduling
+from capplan.planning.money.cost import paid_price
 from capplan.planning.plan.plan import NOT_IN_THE_RESULT
 from capplan.report import sentences
 from capplan.report.autoscale_answer import (
@@ -98,7 +99,7 @@ def autoscale_page(result: Autoscaled) -> Page:
         ],
         values=partial(autoscale_values, result),
         csv={"autoscale.csv": table, "losses.csv": lost},
-        prices=prices_told(result.deployment.pool.configuration.price),
+        prices=prices_told(paid_price(result.deployment.pools)),
         answer=autoscale_answer(result),
         chart=finding(result),
         lead=autoscale_lead(result),
