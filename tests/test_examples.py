@@ -32,7 +32,7 @@ def test_the_example_compares_its_degrees_in_a_search(capsys):
     code = exit_code(["search", str(EXAMPLE)])
 
     assert code == 0
-    assert "output tokens/s per GPU, bound by" in capsys.readouterr().out
+    assert "output tokens/s per GPU, limited by" in capsys.readouterr().out
 
 
 def test_the_page_of_settings_is_made_from_them(monkeypatch):

@@ -177,14 +177,14 @@ def _fit_sweep(path: Path, settings: FitSettings, onto: str) -> "SweepProfile":
         kv = kv if is_given else kv_said
         warn(
             f"the load tests have a KV cache in {kv_said}, unlike {of}; calibrated "
-            f"as {kv}; --kv-dtype {check_kv_dtype(kv_said)} says that this is meant"
+            f"as {kv}; if that is meant, give --kv-dtype {check_kv_dtype(kv_said)}"
         )
     engine_said = engine_in(stated.get("engine", ""))
     if not asked and engine_said not in ("", base.engine):
         warn(
             f"the load tests are of {engine_said}, the kernels of {onto} of "
-            f"{base.engine}; the profile is one of {engine_said}; --engine "
-            f"{engine_said} says that this is meant"
+            f"{base.engine}; the profile is one of {engine_said}; if that is meant, "
+            f"give --engine {engine_said}"
         )
     measured = {
         "engine": asked or engine_said or base.engine,

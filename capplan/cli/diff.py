@@ -41,7 +41,7 @@ def diff_command(
     show(diff_page(diff))
     if most is None or not diff.exceeds(most):
         return 0
-    rise = "cannot be told" if diff.share is None else f"is {diff.share:.1%}"
+    rise = "cannot be told" if diff.share is None else f"is {100 * diff.share:.1f} %"
     limit = f"more than --fail-above {100 * most:g}%"
     say(f"capplan: the rise of the monthly cost {rise}: {limit}")
     return ROSE

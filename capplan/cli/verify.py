@@ -90,7 +90,7 @@ def _claim(document: Mapping[str, Any]) -> str:
     counts = " + ".join(str(pool["replica_count"]) for pool in pools)
     bounds = " + ".join(str(pool["bound"]["replica_count"]) for pool in pools)
     share = block["simulated"]["passing"]
-    return f"replicas {counts}, lower bound {bounds}, attainment {share:.4%}"
+    return f"replicas {counts}, at least {bounds}, {100 * share:.6g} % in time"
 
 
 def _tell(

@@ -36,6 +36,7 @@ FORMS: Mapping[str, Callable[[Any], str]] = {
     "": str,
     "bytes": format_bytes,
     "cents": format_cents,
+    "share_change": lambda value: f"{100 * value:+.1f} %",
     "count": format_count,
     "count*": lambda value: f"{format_count(value)}*",
     "duration": format_duration,

@@ -137,7 +137,7 @@ def _to_spare(plan: Plan) -> tuple[str, str]:
         return "", ""
     used = row.rate_per_s * row.used_share
     text = f"{format_count(used)} of {format_count(row.rate_per_s)} requests/s"
-    return f", {1 - row.used_share:.0%} to spare".replace("%", " %"), text
+    return f", {100 * (1 - row.used_share):.0f} % to spare", text
 
 
 def _peak(plan: Plan, best: Candidate, run: Run) -> Said:

@@ -71,7 +71,7 @@ QUESTIONS = {
 
         Of several LLMs (--llm A,B) a plan of each, side by side: with --out, a folder
         for each. Exit code 0: a feasible plan; 2: wrong input; 3: no configuration
-        meets the SLO; 130: Ctrl-C, which answers with what is known so far.
+        holds the SLO; 130: Ctrl-C, which answers with what is known so far.
         """,
         may_stop=True,
         fails=lambda plan: plan.best is None,
@@ -95,7 +95,7 @@ QUESTIONS = {
         "run:run_page",
         "What does one given deployment do?",
         f"capplan simulate {_ASKED}ttft=1s,tpot=30ms --tp 1 --replicas 2",
-        """Simulate one given deployment: latencies, attainment, use over time.
+        """Simulate one given deployment: latencies, requests in time, load over time.
 
         With an SLO, it simulates the same requests as `capplan plan`. Ctrl-C stops the
         simulation and reports the requests finished by then; exit code 130.
@@ -156,10 +156,10 @@ QUESTIONS = {
         "--gpu H100 --tp 1 --slo ttft=1s,tpot=30ms --policies hpa,keda --out out",
         """What autoscaling saves against a fixed fleet, and whether the peak holds.
 
-        Each policy against the smallest fixed fleet that attains as much, and against
+        Each policy against the smallest fixed fleet that does as well, and against
         one that knows the arrivals to come; what an outage, an update or lost spot
         replicas do, and how many spares keep the SLO. Exit code 3: no fixed fleet
-        attains the target; 130: Ctrl-C, which answers with what is known so far.
+        holds the target; 130: Ctrl-C, which answers with what is known so far.
         """,
         may_stop=True,
         fails=lambda autoscaled: autoscaled.fixed is None,
@@ -193,7 +193,7 @@ QUESTIONS = {
 
         A system is a scheduler with the router, the predictor and the engine settings
         that it was published with; what the scenario gives wins. Exit code 0: at least
-        one system ran; 2: wrong input; 3: none meets the SLO; 130: Ctrl-C, which
+        one system ran; 2: wrong input; 3: none holds the SLO; 130: Ctrl-C, which
         answers with what is known so far.
         """,
         may_stop=True,

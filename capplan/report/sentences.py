@@ -307,6 +307,14 @@ def gap(candidate: Candidate) -> str:
     return f"at most {plural(above, 'GPU')} ({100 * share:.0f} %) above the minimum"
 
 
+def binds(candidate: Candidate) -> str:
+    """Return what keeps the count from being smaller; of which count, if of two."""
+    if candidate.binding is None:
+        return ""
+    of = "" if candidate.cautious is None else " at the predicted times"
+    return f"{candidate.binding.replace('none', 'nothing')}{of}"
+
+
 def _of_headline(candidate: Candidate) -> str:
     """Return that a proof is of the predicted times, where the bill is of slower."""
     if candidate.cautious is None:

@@ -7,7 +7,7 @@ from capplan.planning.evaluate.probe import Probe
 from capplan.planning.load.worst_windows import TimeWindow
 from capplan.planning.plan.result import Plan
 from capplan.report.columns import format_count, format_share, plural
-from capplan.report.page import Fact, Tile
+from capplan.report.page import Fact
 from capplan.units import format_duration, format_usd
 
 CLASSES_NAMED = 3
@@ -85,14 +85,6 @@ def _judged_in(judgement: Judgement) -> str:
     return "; ".join(texts)
 
 
-def at_peak(peak: TimeWindow | None) -> str:
-    """Return the rate of the busiest window, behind the mean; empty without one."""
-    if peak is None:
-        return ""
-    rate_per_s = format_count(peak.rate_per_s)
-    return f" on average and {rate_per_s} requests/s at the peak ({peak.when})"
-
-
 def held(plan: Plan) -> str:
     """Return whether the peak is held, every window judged, and what decides it."""
     peak, low = plan.peak, [row for row in plan.windows if row.is_judged]
@@ -115,19 +107,6 @@ def held(plan: Plan) -> str:
         f"{said}. {found.window.when} alone decides the last "
         f"{'replica' if last == 1 else plural(last, 'replica')}: without it "
         f"{found.replica_count:,} would do ({plural(found.gpu_count, 'GPU')}{month})."
-    )
-
-
-def with_peak(peak: TimeWindow | None, attained: Tile) -> Tile:
-    """Return the tile of what is attained, with the busiest window before it."""
-    if peak is None:
-        return attained
-    of = f"of {_whose(peak)}, {peak.when}; asked {peak.target * 100:.6g} %"
-    return Tile(
-        f"Peak of {format_count(peak.rate_per_s)} requests/s "
-        f"{'holds' if peak.meets else 'misses'}",
-        format_share(peak.slo_attainment),
-        f"{of}; in all {attained.text}",
     )
 
 

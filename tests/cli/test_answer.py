@@ -149,7 +149,7 @@ def test_a_verified_and_a_refused_plan_are_documents_too(run, tmp_path):
 
     assert verified == 0
     assert json.loads(shown)["verdict"] == "verified"
-    assert "replicas 1, lower bound 1" in json.loads(shown)["claim"]
+    assert "replicas 1, at least 1" in json.loads(shown)["claim"]
     assert refused == silent[0] == 1
     assert json.loads(reasons)["verdict"] == "refused"
     assert json.loads(reasons)["reasons"]

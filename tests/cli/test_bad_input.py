@@ -281,7 +281,7 @@ def test_yaml_of_nested_aliases_is_refused_before_it_is_expanded():
         ("--tp 1 --policies hpx", "autoscaler 'hpx' is not known; did you mean hpa"),
         ("--tp 1 --outage 99@peak:2s", "99 replicas die of 1; expected no more"),
         ("--tp 1 --outage 1@9h:2s", "begins after the requests"),
-        ("--tp 1 --attain-in 10ms", "a request stays"),
+        ("--tp 1 --attain-in 10ms", "that a request takes alone"),
         ("--cold-start 1s", "name one with --gpu and --tp"),
         (
             "--tp 1 --outage 1@5s:2s --scheduler orca",

@@ -179,7 +179,7 @@ def test_search_names_the_degree_with_its_reason(trace, tmp_path, capsys):
     best = document["found"]["best"]
     assert code == 0
     assert lines[0].startswith(f"{best['gpu']} × TP {best['tp']}")
-    assert "output tokens/s per GPU, bound by" in lines[1]
+    assert "output tokens/s per GPU, limited by" in lines[1]
     assert len(document["found"]["rows"]) == 2
 
 

@@ -65,7 +65,9 @@ def test_without_a_price_there_is_no_bill_but_what_to_give(plan, infeasible):
 def test_remarks_are_those_of_candidates_pruned_infeasible_or_coarse(plan):
     remarks = dict(section(plan, "Candidates").known_facts)
 
-    assert remarks["H200-SXM × TP 1"].startswith("feasible: its count is found to 10 %")
+    assert remarks["H200-SXM × TP 1"].startswith(
+        "feasible: works, costs more (replicas ± 10"
+    )
     assert remarks["A100-80GB-SXM × TP 1"].startswith("pruned: needs at least 5 GPUs")
     assert remarks["L4 × TP 1"].startswith("infeasible: TPOT takes ")
     assert "H100-SXM × TP 1" not in remarks

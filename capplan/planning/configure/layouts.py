@@ -65,7 +65,7 @@ def _check_backend(settings: Asked) -> None:
         return
     if name != DEEPEP:
         raise InputError(
-            f"--all2all-backend {name}: its kernels were measured of prompts alone; "
+            f"--all2all-backend {name}: its kernels were measured for prompts alone; "
             f"expected {DEFAULT_BACKEND} or {DEEPEP}"
         )
     if settings.enable_expert_parallel is False:

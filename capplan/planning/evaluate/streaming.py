@@ -34,7 +34,8 @@ def streamed(
     if settings.stream is None:
         warn(
             f"{path}: more than {STREAMED_BYTES / 2**20:.0f} MiB, read in chunks: "
-            f"percentiles within {100 * RELATIVE_ERROR:g} %; --no-stream reads it whole"
+            f"percentiles within {100 * RELATIVE_ERROR:.1f} %; --no-stream reads it "
+            "whole"
         )
     about = about_how_many(path)
     shares = bool(settings.shared_prefix) or "prefix_tokens" in columns

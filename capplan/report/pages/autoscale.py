@@ -124,7 +124,7 @@ def _facts(result: Autoscaled) -> list[Fact]:
     least = ""
     if bound is not None:
         least = (
-            f"{format_count(bound)} GPU-hours: no fleet attains the target with fewer, "
+            f"{format_count(bound)} GPU-hours: no fleet holds the target with fewer, "
             "whoever scales it"
         )
     return [
@@ -133,9 +133,9 @@ def _facts(result: Autoscaled) -> list[Fact]:
         ("asked", f"{result.slo.describe_targets(names)}{_in_each(result)}"),
         (
             "cold start",
-            f"{format_duration(result.cold_start_s)} from a replica's order",
+            f"{format_duration(result.cold_start_s)} from order to first request",
         ),
-        ("a replica sustains", known),
+        ("a replica holds", known),
         ("at least", least),
         *[(row.name, row.policy) for row in result.policies if row.policy != row.name],
         ("requests", result.trace_source),

@@ -204,7 +204,8 @@ def facts(comparison: Comparison) -> list[Fact]:
         ),
         (
             "equal GPUs",
-            f"all else on {hardware(comparison)}; {most} within {STEP - 1:.0%}"
+            f"all else on {hardware(comparison)}; {most} within {100 * (STEP - 1):.0f} "
+            "%"
             if hardware(comparison)
             else "",
         ),
@@ -273,9 +274,10 @@ def _refused(row: SystemResult, comparison: Comparison) -> str:
         return ""
     return (
         f"set up for requests of {format_count(row.room_tokens)} tokens "
-        f"(--max-model-len); the longest {row.refused_share:.2%}, of up to "
+        f"(--max-model-len); the longest {100 * row.refused_share:.2f} %, of up to "
         f"{format_count(comparison.longest_request_tokens)}, are refused: they count "
-        f"as missed, and their {row.refused_token_share:.2%} of all tokens load nothing"
+        f"as missed, and their {100 * row.refused_token_share:.2f} % of all tokens "
+        "load nothing"
         + ("" if comparison.asked_by is None else "; users ask another at once")
     )
 

@@ -214,7 +214,7 @@ def _effects(effects: Effects | None) -> Section:
     if effects is None or not any(vars(effects).values()):
         return Section()
     rows = [
-        Row("price, for the GPUs of before", "", signed_usd(effects.price_cents)),
+        Row("price, at the old count", "", signed_usd(effects.price_cents)),
         Row("number of GPUs, at the new price", "", signed_usd(effects.volume_cents)),
         Row("configurations added or removed", "", signed_usd(effects.rest_cents)),
         Row("together", "", signed_usd(effects.total_cents)),

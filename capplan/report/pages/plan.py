@@ -70,7 +70,7 @@ _LAST = (
     *("drafts_worth", "drafts_tried"),
 )
 """Keys of plan.json in the order in which it has them, behind the others."""
-_COARSE = "its count is found to 10 %: it is no rival to the best"
+_COARSE = "works, costs more (replicas ± 10 %)"
 
 
 SECTIONS: dict[str, Callable[[Any], Section | list[Section]]] = {
@@ -213,9 +213,9 @@ def _why(plan: Plan, best: Candidate, run: Run) -> list[Fact]:
     facts = [
         ("deployment", str(run.deployment)),
         ("LLM", served_llm(plan)),
-        ("attained by", sentences.attained(run.judgement, plan.attainment_text)),
+        ("in time", sentences.attained(run.judgement, plan.attainment_text)),
         ("one fewer", one_fewer(best) if best.pools else sentences.proof(best)),
-        ("binds", best.binding or ""),
+        ("binds", sentences.binds(best)),
         ("lower bound", sentences.lower_bound(best)),
         ("bound by", "" if best.bound is None else best.bound.note),
         *((f"{pool.role} bound by", pool.bound.note) for pool in best.pools),
@@ -315,8 +315,8 @@ def _candidates(plan: Plan) -> Section:
         if why:
             remarks.append((str(row), f"{row.status}: {why}"))
     note = (
-        "Best first. “at least” is a lower bound: with fewer GPUs of that candidate, "
-        "no scheduler meets the SLO under the same latency model."
+        "Best first. “at least”: with fewer GPUs of that candidate no scheduler holds "
+        "the SLO with the same iteration times."
     )
     table = Table(COLUMNS, plan.candidates, style=style)
     return Section(

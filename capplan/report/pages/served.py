@@ -120,8 +120,9 @@ def kv_cache(run: Run) -> str:
     engine, totals = run.configuration.engine, run.simulation.totals
     mean = math.ceil(totals.mean_prompt_tokens + totals.mean_output_tokens)
     rooms = " and ".join(
-        f"{engine.requests_at(tokens):,.3g} requests of {tokens:,} tokens"
+        f"{room} request{'s' * (room != '1')} of {tokens:,} tokens"
         for tokens in dict.fromkeys((engine.longest_tokens, mean))
+        for room in [format_count(engine.requests_at(tokens))]
     )
     return f"{engine.kv_tokens:,} tokens a replica: {rooms}"
 

@@ -277,7 +277,7 @@ def test_a_plan_says_what_it_assumes_of_the_stages(made):
     found = {row.what: row for row in made.assumptions}
 
     row = found["pipeline, H100-SXM × TP 2 × PP 2"]
-    assert row.value.startswith("each of 2 stages takes 53.5% of the kernels' time")
+    assert row.value.startswith("each of 2 stages takes 53.5 % of the kernels' time")
     assert row.how == "assumed"
 
 

@@ -192,7 +192,7 @@ def test_samples_of_users_are_apart_and_longer_ones_begin_alike():
         ({"users": 0}, "users is 0"),
         ({"think": "-2s"}, "negative"),
         ({"think": "soon"}, "not a duration"),
-        ({"solver": "mip"}, "users ask when they have been answered"),
+        ({"solver": "mip"}, "users ask only once they are answered"),
     ],
 )
 def test_what_contradicts_users_is_refused(changes, said):

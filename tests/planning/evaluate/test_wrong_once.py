@@ -106,7 +106,7 @@ def test_check_and_simulation_speak_of_the_same_requests(tmp_path):
     run = simulate_deployment(SimulateSettings(**settings, replicas=3))
 
     assert result.best is None
-    assert "98.0% of requests even when each runs alone" in result.infeasible_reason
+    assert "98 % of requests are in time, and 99 % need" in result.infeasible_reason
     assert run.judgement.counted_request_count == 3000
     assert run.judgement.attainment.share <= 0.98
 

@@ -42,7 +42,7 @@ def test_a_day_and_less_than_a_window_is_a_day():
 
 
 def test_less_than_a_day_tells_no_hours():
-    with pytest.raises(InputError, match="take a day or more"):
+    with pytest.raises(InputError, match="need a day or more"):
         curve_of_trace(trace([0.0, 7200.0]), 600.0)
 
 

@@ -81,8 +81,8 @@ def test_kv_tokens_are_told_as_vllm_logs_them(capsys):
     assert exit_code([*command.split(), "--format", "json"]) == 0
     run = json.loads(capsys.readouterr().out)
 
-    assert "491,760 tokens a replica: 1.00 requests at 491,760 tokens" in said
-    assert "487.86 requests at 1,000 tokens" in said
+    assert "491,760 tokens a replica: 1 request of 491,760 tokens" in said
+    assert "488 requests of 1,000 tokens" in said
     assert (run["kv_tokens"], run["requests_at_max_model_len"]) == (491_760, 1.0)
 
 

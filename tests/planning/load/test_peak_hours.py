@@ -67,8 +67,8 @@ def test_attain_in_is_applied_to_a_class_with_few_requests(eight_hours, attain_i
 
     assert made.best.replica_count == 2
     below = sentences.proof(made.best)
-    assert below.startswith("1 replica simulated: ")
-    assert "% of vip (asked 98.8 %), 4 h to 6 h after the first arrival" in below
+    assert below.startswith("1 replica: ")
+    assert "% of vip in time (asked 98.8 %), 4 h to 6 h after the first" in below
     widths = {row.classes: row for row in made.window_widths}
     assert widths[("chat",)].longest == 1
     assert widths[("vip",)].longest > 1
@@ -199,7 +199,7 @@ def test_hours_whose_requests_are_too_slow_alone_are_infeasible_at_once(tmp_path
     made = plan(PlanSettings(**SLOW, trace=path))
 
     assert made.best is None
-    assert "98.0% of requests meet their SLO in a window, 0 to 60 min" in (
+    assert "98 % of requests are in time in a window (0 to 60 min" in (
         made.infeasible_reason
     )
 

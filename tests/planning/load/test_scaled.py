@@ -40,7 +40,7 @@ def test_arrivals_drawn_in_place_of_a_trace_s_own_come_at_its_rate_times_the_sca
 
 def test_a_rate_says_what_it_does_to_the_hours_of_a_trace():
     with pytest.warns(
-        CapplanWarning, match=r"119 min .*become 60 min.*--scale 1.98 has"
+        CapplanWarning, match=r"119 min .*become 60 min.*--scale 1.98 gives"
     ):
         load = read(workload=OWN_TIMES, rate=2)
 

@@ -297,7 +297,7 @@ def test_drawn_arrivals_have_no_worst_window():
     ("attain_in", "said"),
     [
         ("0s", "is no time"),
-        ("10ms", "a request stays"),
+        ("10ms", "that a request takes alone"),
         ("-5m", "negative"),
         ("soon", "not a duration"),
     ],

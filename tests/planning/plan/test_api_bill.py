@@ -59,8 +59,8 @@ def test_the_answer_tells_both_bills_and_the_rate_that_breaks_even(found):
     said = sentences.api_or_own(found.api)
 
     assert "at $0.60 in, $2.40 out, $0.15 cached per million tokens costs" in said
-    assert "this fleet costs $1,460" in said
-    assert "owning it breaks even at" in said
+    assert "this fleet $1,460" in said
+    assert "the fleet pays from" in said
     assert "does not pay" not in said
 
 

@@ -51,7 +51,7 @@ def test_a_miss_of_0_2_points_or_less_says_what_the_last_replica_costs(found):
     assert last.missed_by == pytest.approx(0.0015)
     assert last.usd_per_month == pytest.approx(730 * nodes.usd_per_h / nodes.count)
     said = told(last)
-    assert said.startswith("one fewer misses the target by 0.15 points; ")
+    assert said.startswith("one fewer misses by 0.15 percentage points; ")
     assert said.endswith(f"costs ${last.usd_per_month:,.0f} a month")
 
 
@@ -66,4 +66,4 @@ def test_a_larger_miss_a_backlog_and_an_open_count_say_nothing(found, share, giv
 def test_a_replica_in_a_node_that_is_paid_anyway_costs_nothing(found):
     free = replace(last_of(found, 0.9885), usd_per_month=0.0)
 
-    assert told(free).endswith("fits into nodes that are paid anyway")
+    assert told(free).endswith("is free, on nodes paid for anyway")

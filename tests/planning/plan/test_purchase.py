@@ -114,7 +114,7 @@ def test_where_the_order_turns_around_at_one_provider_it_is_said():
 
     (said,) = purchase(PlanSettings(**ASKED), best, [best, other]).turned
 
-    assert "at CoreWeave, where the best bills" in said
+    assert "a month at CoreWeave, the best" in said
 
 
 def test_on_demand_is_the_plans_bill_and_terms_are_its_discounts(given):

@@ -290,7 +290,7 @@ def test_a_replica_on_two_nodes_is_spared_and_lost_whole(tmp_path):
     assert spares.untested == ""
     (section,) = [s for s in plan_page(found).sections if s.heading == "Spare nodes"]
     assert any("takes 2 nodes" in note for note in section.notes)
-    assert any("as they die" in note for note in section.notes)
+    assert any("moment of failure" in note for note in section.notes)
 
 
 def test_ranks_within_a_node_go_with_it():

@@ -266,7 +266,7 @@ def test_what_two_failure_domains_cost_and_where_there_is_none_is_said():
     fleet = shared(llm("whole", 8, 1), llm("pair", 1, 2))
 
     said = " ".join(fleet.warnings)
-    assert "whole: 1 replica, so no second failure domain" in said
+    assert "whole: one replica: if its node fails, it is down" in said
     assert "two failure domains for each LLM cost 1 node" in said
     assert fleet.joint_peak == 3
 

@@ -286,7 +286,7 @@ def test_copies_that_take_too_long_alone_exclude_a_pair(hand_off, limit):
         ({"scheduler": "sarathi"}, "with scheduler sarathi is not modelled"),
         (
             {"rebalancer": "llumnix"},
-            "given: a rebalancer is of one pool",
+            "given: a rebalancer works within one pool",
         ),
         (
             {"disaggregated": False, "hand_off": "nixl"},

@@ -115,8 +115,8 @@ def test_the_best_degree_trades_memory_against_what_is_not_split():
     assert found.best is found.rows[1]
     assert found.best_by_gpu == {"G": found.rows[1]}
     assert found.reason == (
-        "G TP 2 makes 385 output tokens/s per GPU, bound by KV at a batch of 20; "
-        "88% more than G TP 4, bound by TPOT"
+        "G TP 2 makes 385 output tokens/s per GPU, limited by KV at a batch of "
+        "20; 88 % more than G TP 4, limited by TPOT"
     )
 
 

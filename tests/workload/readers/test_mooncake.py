@@ -47,7 +47,7 @@ def test_a_conversation_follows_one_path_by_hand(tmp_path):
     assert trace.prefix_group.tolist() == [0, -1, 0, 0]
     assert trace.prefix_tokens.tolist() == [700, 0, 1500, 1536]
     assert trace.arrival_s.tolist() == [0, 0.005, 0.01, 0.02]
-    assert "100.0%" in trace.notes[0]
+    assert "100.0 %" in trace.notes[0]
 
 
 def test_a_fork_leaves_the_path_where_later_prompts_gain_more():
