@@ -143,7 +143,7 @@ def test_the_week_is_budgeted_as_the_docs_say(tmp_path, capsys):
 
     document = json.loads((tmp_path / "budget.json").read_text())
     told = (EXAMPLES.parent / "docs" / "budget.md").read_text(encoding="utf-8")
-    screen = capsys.readouterr().out.partition("written to ")[0]
+    screen = capsys.readouterr().out.partition("  note   ")[0]
     assert code == 0
     assert " ".join(screen.split()) in " ".join(told.split())  # however it is wrapped
     for row in document["alternatives"]:

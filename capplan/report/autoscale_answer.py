@@ -13,6 +13,9 @@ from capplan.report.render.terminal import MOST_ROWS
 from capplan.report.window_sentences import window_length
 from capplan.units import format_duration
 
+_WIDEST = 70
+"""Letters of the limits that it spells out."""
+
 
 def autoscale_title(result: Autoscaled) -> str:
     """Return what to run and its bill in a line, of a fixed form."""
@@ -81,7 +84,7 @@ def autoscale_steps(result: Autoscaled) -> Iterator[Said]:
         return
     pays = _pays_up_to(result)
     if result.settings.cold_start is None and (pays or best is not result.fixed):
-        yield Said(f"time one cold start and give it{pays}", "--cold-start TIME")
+        yield Said(f"time one cold start{pays}", "--cold-start TIME")
     for loss in result.losses:
         if loss.fleet == best.name and loss.spares:
             spares = plural(loss.spares, "spare replica")
@@ -109,7 +112,8 @@ def _configuration(result: Autoscaled) -> Configuration:
 
 
 def _limits(result: Autoscaled) -> str:
-    return result.slo.describe(result.class_names)
+    text, classes = result.slo.describe(result.class_names), len(result.class_names)
+    return text if len(text) <= _WIDEST else f"the limits of {classes} classes"
 
 
 def _asked(result: Autoscaled) -> str:
@@ -172,10 +176,10 @@ def _attained(row: PolicyResult) -> str:
 
 
 def _peak(result: Autoscaled, best: PolicyResult) -> Said:
-    parts = [_attained(best), f"asked {_asked(result)}"]
-    if result.fixed is not None and best is not result.fixed:
-        parts.append(f"fixed {_attained(result.fixed)}")
-    return Said("holds", " · ".join(parts))
+    text, fixed = _attained(best), result.fixed
+    if fixed is not None and best is not fixed:
+        text += f"; fixed: {_attained(fixed)}"
+    return Said("holds", text)
 
 
 def _sure(result: Autoscaled) -> Said:

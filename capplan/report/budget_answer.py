@@ -84,8 +84,10 @@ def budget_answer(budget: Budget) -> Answer:
 def budget_steps(budget: Budget) -> Iterator[Said]:
     """Yield what to do now, the most valuable first."""
     prices, curve, gpu = budget.prices, budget.curve, budget.configuration.gpu
-    if _missing(budget):
+    if _missing(budget) and curve.window_s > 60:
         yield Said("count the busiest minute of each hour", "--window 1m")
+    elif _missing(budget):
+        yield Said("keep the peak of the month at all hours", "--fleet static")
     if terms := _assumed(budget):
         given = ",".join(f"reserved:{each.months}=USD" for each in terms)
         asked = f"ask {prices.provider or 'your provider'} for its price of"
@@ -250,7 +252,9 @@ def _peak(budget: Budget) -> Said:
         (month.replicas, "*" * month.is_estimated, format_count(month.busiest_per_s))
         for month in (budget.months[0], budget.months[-1])
     )
-    text = f"{plural(first[0], 'replica')}{first[1]} for {first[2]} requests/s"
+    gpus = budget.configuration.gpus
+    of = f" of {gpus} GPUs" if gpus > 1 else ""
+    text = f"{plural(first[0], 'replica')}{first[1]}{of} for {first[2]} requests/s"
     if last != first:
         month = budget.months[-1].month
         text += f", {last[0]:,}{last[1]} for {last[2]} in month {month}"

@@ -16,6 +16,7 @@ from capplan.report.pages.autoscale import autoscale_page, autoscale_values
 from capplan.report.render.html_page import html
 from capplan.report.render.json_text import json_text
 from capplan.report.render.terminal import print_answer, print_page
+from capplan.workload.slo import parse_slo
 
 REQUIRED = {
     "name",
@@ -128,6 +129,11 @@ SCREENS = {
     "many": lambda of: many(priced(of)),
     "interrupted": lambda of: replace(priced(of), interrupted=True, policies=()),
     "no answer": lambda of: replace(of, fixed=None, policies=(), reason=REASON),
+    "classes": lambda of: replace(
+        priced(of),
+        slo=parse_slo([f"{name}:ttft={k}s" for k, name in enumerate("abcdef", 1)]),
+        class_names=tuple("abcdef"),
+    ),
     "no losses": lambda of: replace(priced(of, 40.0), losses=()),
 }
 
@@ -202,7 +208,7 @@ def test_an_assumed_cold_start_is_starred_and_the_next_thing_to_time(found):
 
     assert given.sure.text == "measured"
     assert assumed.sure.text == "estimated · a cold start of 2 s* assumed"
-    assert assumed.next.text.startswith("time one cold start and give it")
+    assert assumed.next.text.startswith("time one cold start")
     assert assumed.next.text.endswith("--cold-start TIME")
     assert "cold start" not in given.next.text
 

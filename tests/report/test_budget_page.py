@@ -225,11 +225,16 @@ def test_hours_that_miss_on_the_trace_are_not_said_to_hold(made):
     of_hours = FleetRow(HOURS, "", 0.995, 0.987, False, 4, 2.4, 18218.0, 3, 22980.0)
     found = replace(made(), fleets=(of_hours,))
 
-    answer = budget_page(found).answer
+    by_minute, by_ten = (
+        budget_page(replace(found, curve=replace(found.curve, window_s=window_s)))
+        for window_s in (60.0, 600.0)
+    )
 
-    assert answer.peak.short == "misses on your trace"
-    assert answer.peak.more == "98.7 % in time in its worst hour, asked 99 %"
-    assert answer.next.more == "--window 1m"
+    peak = by_ten.answer.peak
+    assert peak.short == "misses on your trace"
+    assert peak.more == "98.7 % in time in its worst hour, asked 99 %"
+    assert by_ten.answer.next.more == "--window 1m"
+    assert by_minute.answer.next.more == "--fleet static"
 
 
 def test_assumed_dollars_are_starred_and_given_ones_are_not(made):

@@ -97,6 +97,7 @@ def _facts(budget: Budget) -> list[Fact]:
     return [
         ("within", budget.slo.describe(names)),
         ("asked", f"{budget.slo.describe_targets(names)}, in each hour"),
+        ("replicas of", str(budget.configuration)),
         ("node", " ".join(filter(None, (prices.provider, prices.node, f"({size})")))),
         (
             "node-hours",

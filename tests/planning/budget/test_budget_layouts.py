@@ -184,7 +184,9 @@ def test_the_file_names_the_layout_and_is_verified(monkeypatch, tmp_path):
     path = tmp_path / "budget.json"
 
     assert (document["layout"], document["gpus_per_replica"]) == ("dp8", 8)
-    assert "DP 8 × TP 1" in budget_page(found).about
+    page = budget_page(found)
+    assert ("replicas of", "B200-SXM × DP 8 × TP 1") in page.sections[0].facts
+    assert "replicas of 8 GPUs for 20 requests/s" in page.answer.peak.text
     path.write_text(json.dumps(document))
     assert verify_budget(path, simulate=True) == []
     for name in ("layout", "gpus_per_replica", "launch_line", "launch_notes"):
@@ -281,7 +283,10 @@ def test_fleets_too_large_for_the_gpus_are_left_out_with_why(monkeypatch):
         capacity_module,
         "_Search",
         lambda settings, trace, slo, configuration, stopped: SimpleNamespace(
-            deployment=Deployment.of(configuration, 1), max_rate_per_s=None
+            deployment=(of := Deployment.of(configuration, 1)),
+            pool=of.pool,
+            max_rate_per_s=None,
+            is_failure=True,
         ),
     )
     monkeypatch.setattr(capacity_module, "_served", lambda search: search)
