@@ -66,20 +66,29 @@ def test_the_answer_names_the_plans_that_cost_least_and_most(grid):
     page = what_if_page(grid)
 
     gpus = grid.cells[1].best.gpu_count
-    assert page.headline == "4 plans over rate and limits"
-    assert page.lead == (
-        f"From {gpus} GPU{'s' * (gpus > 1)}, $1,460 a month (rate x0.5, slo-scale "
-        f"1.25) to {4 * gpus} GPUs, $5,840 a month (rate x1, slo-scale 1); 1 of 4 not "
-        "feasible."
+    assert page.headline == (
+        "$1,460 a month at 0.5 × the traffic, limits × 1.25, $5,840 a month at 1 × the "
+        "traffic, limits × 1."
     )
+    answer = page.answer
+    assert answer.buy.short == f"{gpus} to {4 * gpus} GPUs"
+    assert answer.peak == (
+        "misses in 1 of 4",
+        "1 × the traffic, limits × 1.25: TPOT is missed",
+    )
+    assert [row[:4] for row in answer.instead.rows] == [
+        ("x0.5, 1", f"{2 * gpus}", "$2,920", "−$2,920"),
+        ("x0.5, 1.25", f"{gpus}", "$1,460", "−$4,380"),
+        ("x1, 1", f"{4 * gpus}", "$5,840", "–"),
+        ("x1, 1.25", "", "", ""),
+    ]
 
 
 def test_plans_that_take_the_same_are_told_once(cell):
     same = (cell(2, 5.0, llm="A"), cell(2, 5.0, llm="B"))
     page = what_if_page(WhatIf(same, {"llm": ("A", "B")}, "sharegpt", 0))
 
-    gpus = same[0].best.gpu_count
-    assert page.lead == f"Each takes {gpus} GPUs, $2,920 a month."
+    assert page.headline == "$2,920 a month in each of 2 plans."
 
 
 def test_each_plan_is_a_row_and_an_infeasible_one_says_why(grid):

@@ -6,13 +6,16 @@ from typing import Any
 from capplan.planning.plan.plan import NOT_IN_THE_RESULT
 from capplan.planning.what_if.what_if import Cell, WhatIf
 from capplan.report.charts.what_if import figures, finding
-from capplan.report.columns import Column, at, format_list, record
+from capplan.report.columns import Column, record
 from capplan.report.fields import fields
 from capplan.report.money import in_its_currency
 from capplan.report.page import Fact, Page, Section, Table
 from capplan.report.panels import what_if_panel
-from capplan.report.sentences import plural
-from capplan.units import format_usd
+from capplan.report.what_if_answer import (
+    what_if_answer,
+    what_if_subject,
+    what_if_title,
+)
 
 SCHEMA = "capplan.whatif/1"
 _API = "API $ per month"
@@ -31,15 +34,12 @@ _HEADINGS = {
 @in_its_currency
 def what_if_page(result: WhatIf) -> Page:
     """Return the page of a what-if."""
-    feasible = [cell for cell in result.cells if cell.best is not None]
-    one = len({str(cell.best) for cell in feasible}) == 1
     table = Table(
         _columns(result),
         result.cells,
         note=_NOTE,
         style=lambda cell: "fail" if cell.best is None else "",
     )
-    over = format_list([_HEADINGS.get(name, name).rstrip(" ×") for name in result.vary])
     facts: list[Fact] = [
         (str(cell), cell.reason) for cell in result.cells if cell.reason
     ]
@@ -48,47 +48,27 @@ def what_if_page(result: WhatIf) -> Page:
         facts.append(("price date", f"{day}; newer offers are not used"))
     return Page(
         "whatif",
-        f"{plural(len(result.cells), 'plan')} over {over}",
-        f"all on {feasible[0].best}" if one and len(feasible) > 1 else "",
+        what_if_title(result),
+        what_if_subject(result),
         [
-            Section("What each takes", facts, [table]),
+            Section("What each takes", tables=[table], topic="candidates"),
+            Section("What was asked", facts, topic="assumptions"),
             Section("GPUs and cost", figures=partial(figures, result)),
         ],
         values=partial(what_if_values, result),
         csv={"whatif.csv": table},
         panel=what_if_panel(result, _HEADINGS),
         chart=finding(result),
-        lead=_lead(result, feasible),
+        answer=what_if_answer(result),
         warnings=result.warnings,
-        is_failure=not feasible,
+        is_failure=not any(cell.best for cell in result.cells),
     )
 
 
 _NOTE = (
-    "Each row is what `capplan plan` finds with these settings. All draw from the same "
-    "seed, so that a difference is none of chance."
+    "Each row is what `capplan plan` finds with these settings. All rows use the "
+    "same random seed."
 )
-
-
-def _lead(result: WhatIf, feasible: list[Cell]) -> str:
-    """Return the cells that cost least and most; without prices, in GPUs."""
-    if not feasible:
-        return f"None is feasible: {result.cells[0].reason}."
-    priced = all(at(cell, "best.cost") is not None for cell in feasible)
-    path = "best.cost.usd_per_month" if priced else "best.gpu_count"
-    ordered = sorted(feasible, key=lambda cell: at(cell, path))
-    told = [f"{_figures(cell)} ({cell})" for cell in (ordered[0], ordered[-1])]
-    left = len(result.cells) - len(feasible)
-    rest = f"; {left} of {len(result.cells)} not feasible" if left else ""
-    if _figures(ordered[0]) == _figures(ordered[-1]):
-        return f"Each takes {_figures(ordered[0])}{rest}."
-    return f"From {' to '.join(told)}{rest}."
-
-
-def _figures(cell: Cell) -> str:
-    gpus = plural(at(cell, "best.gpu_count"), "GPU")
-    usd = at(cell, "best.cost.usd_per_month")
-    return gpus if usd is None else f"{gpus}, {format_usd(usd)} a month"
 
 
 def _columns(result: WhatIf) -> list[Column]:

@@ -1,0 +1,210 @@
+"""The first screen of a what-if: what each plan costs, against the one asked first."""
+
+from typing import Any
+
+from capplan.planning.evaluate.candidate import Candidate
+from capplan.planning.plan.throughput import WITHIN_SLO
+from capplan.planning.what_if.what_if import Cell, WhatIf
+from capplan.report.columns import format_count, format_fine_usd, format_share, plural
+from capplan.report.first_screen import (
+    Way,
+    dollars,
+    is_assumed,
+    is_unsure,
+    sure,
+    test_one,
+    ways,
+)
+from capplan.report.page import Answer, Said
+from capplan.report.render.terminal import MOST_ROWS
+
+_TRAFFIC = {"rate", "scale", "users", "arrivals", "attainment", "slo", "slo-scale"}
+"""What is asked of a service; all else is chosen by who runs it."""
+_SURENESS = ("estimated", "checked", "measured")
+
+
+def what_if_title(result: WhatIf) -> str:
+    """Return the least and the most that plans cost, in a line of a fixed form."""
+    ordered = _ordered(result)
+    if not ordered:
+        return f"None of {plural(len(result.cells), 'plan')} holds."
+    low, high = ordered[0], ordered[-1]
+    if _bill(low) == _bill(high):
+        return f"{_bill(low)} in each of {plural(len(ordered), 'plan')}."
+    ends = [f"{_bill(cell)} at {_named(result, cell)}" for cell in (low, high)]
+    return f"{', '.join(ends)}."
+
+
+def what_if_subject(result: WhatIf) -> str:
+    """Return the LLM and the limits, where they are alike, and the requests."""
+    plans = [cell.plan for cell in result.cells if cell.plan is not None]
+    llms = dict.fromkeys(cell.llm for cell in result.cells)
+    slos = dict.fromkeys(f"{x.slo_text} for {x.attainment_text}" for x in plans)
+    parts = [", ".join(llms), result.trace_source.partition(":")[0]]
+    return " · ".join([*parts, *slos] if len(slos) == 1 else parts)
+
+
+def what_if_answer(result: WhatIf) -> Answer:
+    """Return the first screen of a what-if."""
+    chosen, ordered = _chosen(result), _ordered(result)
+    rows = [_row(result, cell, cell is chosen) for cell in _shown(result, chosen)]
+    left = len(result.cells) - len(rows)
+    named = ways(rows, ", ".join(map(_heading, _varied(result))))
+    if not ordered or chosen is None:
+        nothing = Said("nothing"), Said(""), Said("misses", "in each plan"), Said("")
+        return Answer(*nothing, Said("relax what is missed"), named)
+    more = (f"{plural(left, 'more plan')}: --explain candidates",) * bool(left)
+    return Answer(
+        _bought(ordered),
+        _cost(ordered),
+        _peak(result),
+        _sure(ordered, chosen),
+        _next(result, ordered, chosen),
+        named,
+        more,
+    )
+
+
+def _varied(result: WhatIf) -> list[str]:
+    """Return what takes several values; the only value is that of all plans."""
+    return [name for name, texts in result.vary.items() if texts[1:]] or [*result.vary]
+
+
+def _best(cell: Cell) -> Candidate:
+    assert cell.best is not None
+    return cell.best
+
+
+def _ordered(result: WhatIf) -> list[Cell]:
+    """Return the cells that hold, by their bill; by GPUs where one has no price."""
+    held = [cell for cell in result.cells if cell.best is not None]
+    by_usd = all(_best(cell).cost is not None for cell in held)
+    return sorted(held, key=lambda x: _usd(x) if by_usd else _best(x).gpu_count or 0)
+
+
+def _usd(cell: Cell) -> float:
+    cost = _best(cell).cost
+    return 0.0 if cost is None else cost.usd_per_month
+
+
+def _bill(cell: Cell) -> str:
+    best = _best(cell)
+    if best.cost is None:
+        return plural(best.gpu_count or 0, "GPU")
+    return f"{dollars(best.cost.usd_per_month, is_assumed(best.cost))} a month"
+
+
+def _heading(name: str) -> str:
+    return {"rate": "requests/s", "llm": "LLM", "slo-scale": "limits"}.get(name, name)
+
+
+def _told(name: str, text: str) -> str:
+    """Return a value as people say it: "2 × the traffic", "300 requests/s"."""
+    if text.startswith("x") and name in ("rate", "scale"):
+        return f"{text[1:]} × the traffic"
+    if name == "slo-scale":
+        return f"limits × {text}"
+    return f"{text} requests/s" if name == "rate" else f"{name} {text}"
+
+
+def _named(result: WhatIf, cell: Cell) -> str:
+    return ", ".join(_told(name, cell.values[name]) for name in _varied(result))
+
+
+def _is_base(result: WhatIf, cell: Cell) -> bool:
+    """Return whether a cell is the plan that was asked before anything is varied."""
+    return all(
+        text == "x1"
+        or (name == "slo-scale" and text == "1")
+        or text == str(result.settings.get(name.replace("-", "_")))
+        for name, text in cell.values.items()
+    )
+
+
+def _chosen(result: WhatIf) -> Cell | None:
+    """Return the cell against which others are told: what was asked, else the first."""
+    held = [cell for cell in result.cells if cell.best is not None]
+    base = [cell for cell in held if _is_base(result, cell)]
+    return next(iter([*base, *held]), None)
+
+
+def _shown(result: WhatIf, chosen: Cell | None) -> list[Cell]:
+    shown = list(result.cells[:MOST_ROWS])
+    if chosen is not None and chosen not in shown:
+        shown[-1] = chosen
+    return shown
+
+
+def _row(result: WhatIf, cell: Cell, is_chosen: bool) -> Way:
+    name, best = ", ".join(cell.values[name] for name in _varied(result)), cell.best
+    if best is None or best.run is None:
+        return Way(name, "", None, f"misses: {cell.reason.partition(';')[0]}")
+    attained = best.run.judgement.attainment
+    share = "" if attained is None else f", {format_share(attained.share)} in time"
+    usd = None if best.cost is None else best.cost.usd_per_month
+    star = is_assumed(best.cost)
+    gpus = f"{best.gpu_count:,}"
+    return Way(name, gpus, usd, f"holds{share}", is_chosen, is_assumed=star)
+
+
+def _span(low: Any, high: Any) -> str:
+    return f"{low}" if low == high else f"{low} to {high}"
+
+
+def _bought(ordered: list[Cell]) -> Said:
+    counts = sorted(_best(cell).gpu_count or 0 for cell in ordered)
+    kinds = dict.fromkeys(str(_best(cell)) for cell in ordered)
+    alike = f"{next(iter(kinds))} in all" if len(kinds) == 1 else ", ".join(kinds)
+    gpus = "GPU" if counts[-1] == 1 else "GPUs"
+    return Said(f"{_span(f'{counts[0]:,}', f'{counts[-1]:,}')} {gpus}", alike)
+
+
+def _cost(ordered: list[Cell]) -> Said:
+    costs = [_best(cell).cost for cell in ordered]
+    known = [cost for cost in costs if cost is not None]
+    if len(known) < len(costs):
+        return Said(f"unknown: --price {_best(ordered[0]).gpu}=USD_PER_H")
+    ends = (known[0].usd_per_month, known[-1].usd_per_month)
+    tokens = [
+        cost.usd_per_million_output_tokens
+        for cost in known
+        if cost.usd_per_million_output_tokens is not None
+    ]
+    per = ""
+    if tokens:
+        low, high = map(format_fine_usd, (min(tokens), max(tokens)))
+        per = f"{_span(low, high)} per million output tokens"
+    return Said(f"{_span(*map(dollars, ends))} a month", per)
+
+
+def _peak(result: WhatIf) -> Said:
+    missing = [cell for cell in result.cells if cell.best is None]
+    if not missing:
+        return Said(f"holds in all {len(result.cells):,}")
+    first = f"{_named(result, missing[0])}: {missing[0].reason.partition(';')[0]}"
+    return Said(f"misses in {len(missing):,} of {len(result.cells):,}", first)
+
+
+def _sure(ordered: list[Cell], chosen: Cell) -> Said:
+    """Return how sure the marked plan is, and the least sure of all."""
+    said = sure(_best(chosen))
+    words = {sure(_best(cell)).short.partition(":")[0] for cell in ordered}
+    least = min(words, key=_SURENESS.index)
+    others = "" if said.short.startswith(least) else f"another is {least}"
+    return Said(said.short, " · ".join(filter(None, (said.more, others))))
+
+
+def _next(result: WhatIf, ordered: list[Cell], chosen: Cell) -> Said:
+    saved = _usd(chosen) - _usd(ordered[0])
+    if saved >= 0.5 and not _TRAFFIC & set(_varied(result)):
+        return Said(
+            f"take {_named(result, ordered[0])}", f"saves {dollars(saved)} a month"
+        )
+    rows = () if chosen.plan is None else chosen.plan.throughput
+    carried = next((row.rate_per_s for row in rows if row.what == WITHIN_SLO), None)
+    if carried is not None:
+        said = f"plan again at {format_count(carried)} requests/s"
+        return Said(said, "more than that takes another replica")
+    if is_unsure(_best(chosen)):
+        return test_one(_best(chosen))
+    return Said("plan the one that you take", "capplan plan writes its proof and files")
