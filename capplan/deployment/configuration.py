@@ -17,7 +17,7 @@ from capplan.latency.rank_tables import RankTables
 from capplan.latency.with_engine import before
 from capplan.llm.layout import Layout
 
-UNMEASURED = "no engine of this kind was measured"
+UNMEASURED = "no benchmark of this kind of engine backs it"
 UNBACKED = "no benchmark of this LLM backs it"
 APART = "real engines of it differ by a factor of two"
 

@@ -334,7 +334,7 @@ def gpu_time(run: Run) -> str:
     if run.work is None or run.cost is None:
         return ""
     share = format_share(run.work.prompt_share)
-    return f"{share} for prompts, the rest for answers; so is the bill split"
+    return f"{share} for prompts, the rest for answers, as is the bill"
 
 
 def api_or_own(bill: ApiBill) -> str:

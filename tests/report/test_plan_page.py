@@ -65,10 +65,8 @@ def test_without_a_price_there_is_no_bill_but_what_to_give(plan, infeasible):
 def test_remarks_are_those_of_candidates_pruned_infeasible_or_coarse(plan):
     remarks = dict(section(plan, "Candidates").known_facts)
 
-    assert remarks["H200-SXM × TP 1"].startswith(
-        "feasible: works, costs more (replicas ± 10"
-    )
-    assert remarks["A100-80GB-SXM × TP 1"].startswith("pruned: needs at least 5 GPUs")
+    assert remarks["H200-SXM × TP 1"].startswith("works, costs more (replicas ± 10 %)")
+    assert remarks["A100-80GB-SXM × TP 1"].startswith("not simulated: needs at least 5")
     assert remarks["L4 × TP 1"].startswith("infeasible: TPOT takes ")
     assert "H100-SXM × TP 1" not in remarks
 
@@ -87,7 +85,7 @@ def test_a_candidate_in_doubt_says_so_in_its_place_and_beside_the_answer(doubted
         beside,
     )
     remarks = dict(section(doubted, "Candidates").known_facts)
-    assert remarks["MI300X × TP 1"].startswith(f"uncertain: {doubts} (cautious: ")
+    assert remarks["MI300X × TP 1"].startswith(f"estimated: {doubts} (cautious: ")
 
 
 def test_an_answer_in_doubt_says_so_itself(doubted):

@@ -76,7 +76,7 @@ class BudgetSettings(
         "10m",
         BUDGET,
         "TIME",
-        "Part of an hour whose busiest one is what the hour needs.",
+        "An hour needs what its busiest window of this length needs.",
     )
     fleet: Literal["scheduled", "static"] = setting(
         SCHEDULED,
@@ -109,8 +109,8 @@ class BudgetSettings(
         FULL,
         BUDGET,
         "full|horizon",
-        "Count commitments to their end when choosing them, or only within the months; "
-        "then more may be owed afterwards.",
+        "Count the whole term of a commitment when choosing, or only its months in the "
+        "budget; then more may be owed afterwards.",
     )
     quota: Annotated[
         str | None, BeforeValidator(pairs_text), validated_with(parse_quota)
@@ -169,7 +169,7 @@ class BudgetSettings(
         {},
         BUDGET,
         "NAME:KEY=V",
-        "Budgets beside, by name: high:growth=5%/month,scale=1.5. Growth in place "
+        "More budgets, by name: high:growth=5%/month,scale=1.5. Growth in place "
         "of the budget's, and factors scale (requests), output_scale (answers) and "
         "price.",
         repeated=True,
@@ -186,7 +186,7 @@ class BudgetSettings(
         ("hpa",),
         MOTION,
         "A,B",
-        "Autoscalers to simulate beside, on a trace with times.",
+        "Autoscalers to compare with, on a trace with times.",
     )
     compare_fleets: bool = setting(
         True,

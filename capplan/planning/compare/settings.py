@@ -58,7 +58,8 @@ class CompareSettings(
         False,
         COMPARISON,
         "",
-        "Seats and token budgets as published (default: the same, and tuned).",
+        "Seats and token budgets as published (default: the same seats for all, and "
+        "tuned budgets).",
     )
     max_model_len: int | None = setting(
         None,

@@ -51,7 +51,7 @@ def slow_link(settings: ConfigurationSettings, gpu: Gpu, tp: int) -> str:
         return ""
     return (
         f"no NVLink: all-reduces of {tp} GPUs reach "
-        f"{gpu.pcie_bytes_per_s(tp) / 1e9:g} GB/s over PCIe; --tp {tp} plans it"
+        f"{gpu.pcie_bytes_per_s(tp) / 1e9:g} GB/s over PCIe; give --tp {tp} to plan it"
     )
 
 

@@ -329,7 +329,7 @@ class RouterSettings(Settings):
         None,
         METHOD,
         "NAME",
-        "Hold arrivals to a beat and place them together, in place of a router: "
+        "Collect arrivals until a beat and place them together, in place of a router: "
         f"{', '.join(DISPATCHERS)}; aladdin:beat=0.2s,theta=0.5.",
     )
 

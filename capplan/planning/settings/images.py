@@ -23,7 +23,7 @@ class ImageSettings(AdapterSettings):
             None,
             ENGINE,
             "JSON",
-            "Take images, at most so many of a request, as '{\"image\": 4}': columns "
+            "Serve images, at most so many a request, as '{\"image\": 4}': columns "
             "image_tokens, images and image_offset of a trace.",
         )
     )

@@ -101,7 +101,7 @@ class LayoutSettings(ConfigurationSettings):
         None,
         ENGINE,
         "N",
-        "Steps of the ranks of which one may begin prompts (default 1).",
+        "Begin prompts in one of so many steps of the ranks (default 1).",
         ge=1,
         le=1024,
     )

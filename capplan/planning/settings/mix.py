@@ -56,7 +56,7 @@ class MixSettings(Settings):
         {},
         MIX,
         "GPU=N",
-        "Most nodes of a GPU type that can be had (GPUs, where these are priced one "
+        "Most nodes of a GPU type that you can get (GPUs, where these are priced one "
         "by one): H100-SXM=2.",
         repeated=True,
     )
@@ -71,7 +71,7 @@ class MixSettings(Settings):
         _GAIN,
         MIX,
         "SHARE",
-        "Offer a mix only where it costs so much less than the best single type.",
+        "Offer a mix only if it costs this much less than the best single type.",
         ge=0,
         lt=1,
     )

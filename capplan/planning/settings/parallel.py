@@ -19,9 +19,9 @@ class ParallelSettings(Settings):
         (),
         ENGINE,
         "1,2",
-        "Numbers of stages, of so many GPUs as TP, that hold the layers one after the "
-        "other (default: 1; without --tp, where nothing of a GPU type holds the LLM, "
-        "the fewest of 2, 4 and 8 that do).",
+        "Pipeline stages to compare; each has TP GPUs and a part of the layers "
+        "(default: 1; without --tp, where nothing of a GPU type holds the LLM, the "
+        "fewest of 2, 4 and 8 that do).",
     )
     decode_context_parallel_size: int | None = setting(
         None,

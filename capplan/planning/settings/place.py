@@ -65,7 +65,7 @@ class PlaceSettings(
         "cp-sat", PLACEMENT, "NAME", "cp-sat, scip, highs, or a heuristic: best-fit."
     )
     time_limit: Annotated[str, validated_with(parse_duration_s)] = setting(
-        "60s", PLACEMENT, "TIME", "Longest time to search; the gap is shown."
+        "60s", PLACEMENT, "TIME", "Longest time to search; then the best so far counts."
     )
     out: PathText | None = setting(
         None,

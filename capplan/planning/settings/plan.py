@@ -184,7 +184,7 @@ class CapacitySettings(
         (),
         OBJECTIVE,
         "LIMITS",
-        "Another objective to answer for, by itself: ttft=2s,tpot=50ms.",
+        "Answer for these limits too, apart from the others: ttft=2s,tpot=50ms.",
         repeated=True,
     )
 
@@ -244,7 +244,7 @@ class DemandSettings(LayoutSettings, SpeculationSettings, PlanningSettings):
         (),
         DEMAND,
         "R,R",
-        "Arrival rates to plan for, requests/s; a line from four on.",
+        "Arrival rates to plan for, requests/s; a line is fitted to four or more.",
     )
     at: Annotated[tuple[Rate, ...], BeforeValidator(parts)] = common(
         (), DEMAND, "R,R", "Arrival rates to extrapolate to, requests/s."

@@ -43,7 +43,7 @@ class RepairSettings(Settings):
         None,
         SPARES,
         "N",
-        "Failures of 1,000 node-days of nodes with 8 GPUs; others fail in proportion "
+        "Failures in 1,000 days of a node with 8 GPUs; others fail in proportion "
         f"(default: {FAILURES_PER_1000_NODE_DAYS}, Llama 3's training, all causes).",
         ge=0,
         le=100_000,
@@ -66,8 +66,8 @@ class SpareNodeSettings(RepairSettings):
         None,
         SPARES,
         "SHARE",
-        "Count the spare nodes that keep enough nodes up so much of the time, and take "
-        "nodes away at the busiest hour: 99.9%.",
+        "Find the spare nodes that keep enough nodes up this share of the time, and "
+        "simulate the loss of nodes at the busiest hour: 99.9%.",
         gt=0,
         lt=1,
     )

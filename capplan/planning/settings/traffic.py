@@ -273,7 +273,8 @@ class ObjectiveSettings(LimitSettings):
         None,
         OBJECTIVE,
         "TIME",
-        "First part of the requests not to count (default: drawn arrivals only).",
+        "Time at the start whose requests do not count (default: until drawn arrivals "
+        "have warmed the fleet up).",
     )
     drop_oversized: bool = setting(
         False,

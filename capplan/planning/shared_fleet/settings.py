@@ -56,7 +56,7 @@ class SharedFleetSettings(OutputSettings, RepairSettings, GpuFileSettings):
         0.999,
         SPARES,
         "SHARE",
-        "Share of the time in which enough nodes are up, the spares with them: 99.9% "
+        "Share of the time in which enough nodes must be up, spares included: 99.9% "
         "(default 99.9%).",
         gt=0,
         lt=1,

@@ -93,7 +93,7 @@ def _facts(mix: Mix) -> list[Fact]:
             f"({mix.simulated_count:,} fleets tried)",
         ),
     ]
-    facts.append(("uncertain", "; ".join(mix.doubts)))
+    facts.append(("estimated", "; ".join(mix.doubts)))
     if mix.bound is not None:
         least = mix.bound.usd_per_h
         facts.append(

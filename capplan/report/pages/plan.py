@@ -71,6 +71,7 @@ _LAST = (
 )
 """Keys of plan.json in the order in which it has them, behind the others."""
 _COARSE = "works, costs more (replicas ± 10 %)"
+_STATUS = {"pruned": "not simulated: ", "feasible": ""}
 
 
 SECTIONS: dict[str, Callable[[Any], Section | list[Section]]] = {
@@ -258,7 +259,7 @@ def _sure_facts(plan: Plan, best: Candidate) -> list[Fact]:
     facts = [
         ("engine", sentences.versions(best)),
         ("older engine", _older(plan, best)),
-        ("uncertain", uncertain.doubts(best)),
+        ("estimated", uncertain.doubts(best)),
         ("real engines", uncertain.engines(best)),
     ]
     estimate = plan.best_estimated
@@ -306,14 +307,14 @@ def _candidates(plan: Plan) -> Section:
         return "best" if row is best else "" if row.status == "feasible" else "fail"
 
     remarks: list[Fact] = [
-        (str(row), f"uncertain: {uncertain.doubts(row)}{_beside(row)}")
+        (str(row), f"estimated: {uncertain.doubts(row)}{_beside(row)}")
         for row in plan.candidates
         if row.run is not None and row.is_in_doubt
     ]
     for row in plan.candidates:
         why = row.pruned_reason or row.infeasible_reason or (_COARSE * row.coarse)
         if why:
-            remarks.append((str(row), f"{row.status}: {why}"))
+            remarks.append((str(row), _STATUS.get(row.status, f"{row.status}: ") + why))
     note = (
         "Best first. “at least”: with fewer GPUs of that candidate no scheduler holds "
         "the SLO with the same iteration times."

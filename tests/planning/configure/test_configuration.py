@@ -101,7 +101,8 @@ def test_above_tp_2_a_gpu_without_nvlink_is_looked_at_only_when_asked():
         (8, False),
     ]
     assert every[2].reason == (
-        "no NVLink: all-reduces of 4 GPUs reach 3.7 GB/s over PCIe; --tp 4 plans it"
+        "no NVLink: all-reduces of 4 GPUs reach 3.7 GB/s over PCIe; give --tp 4 to "
+        "plan it"
     )
     assert asked.tp == 4
 

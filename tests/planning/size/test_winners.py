@@ -35,8 +35,8 @@ def configuration(how="kernel-sum", usd=2.0, **price):
     [
         ((0.9, 1.07), ()),
         ((0.6, 1.19), ()),
-        ((0.6, 1.2), ("no engine of this kind was measured",)),
-        ((0.27, 1.0), ("no engine of this kind was measured",)),
+        ((0.6, 1.2), ("no benchmark of this kind of engine backs it",)),
+        ((0.27, 1.0), ("no benchmark of this kind of engine backs it",)),
         (None, ()),
     ],
 )
@@ -126,7 +126,7 @@ def test_the_uncertain_one_is_said_with_its_cautious_count():
     # A range of a factor of two is none.
     unmeasured = rated(candidate_of(sure, 5), (0.27, 1.0))
     assert uncertain.doubts(unmeasured) == (
-        "no engine of this kind was measured: load-test before you buy"
+        "no benchmark of this kind of engine backs it: load-test before you buy"
     )
     measured = rated(candidate_of(sure, 5), (0.9, 1.0))
     assert uncertain.doubts(measured) == ""
