@@ -1,6 +1,6 @@
 # make plan   set up, plan the shipped example, say where the report is
 # make test   set up, run the quick tests
-# make test-all   those, then the thorough ones
+# make test-all   those and the thorough ones, which share what they plan
 
 PYTHON ?= $(shell for python in python3 python3.13 python3.12 python3.11; do \
 	$$python -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
@@ -15,9 +15,9 @@ plan: .venv/run
 test: .venv/dev
 	.venv/bin/python -m pytest -q -n auto --dist loadfile
 
-test-all: test
-	.venv/bin/python -m pytest -q -n auto --dist loadfile \
-		-m 'thorough and not slow and not vllm and not gpu'
+test-all: .venv/dev
+	.venv/bin/python -m pytest -q -n auto --dist loadfile --no-loadscope-reorder \
+		-m '(thorough or not (sglang or bench)) and not (slow or vllm or gpu)'
 
 .venv/bin/python:
 	@test -n "$(PYTHON)" || { echo "capplan needs Python 3.11 or newer" >&2; exit 1; }

@@ -6,8 +6,10 @@ Prices age, so that what a plan says of them would change with the day.
 import os
 import subprocess
 import sys
+from collections import Counter
 from datetime import UTC, datetime
 from importlib.util import find_spec
+from pathlib import Path
 
 os.environ["SOURCE_DATE_EPOCH"] = str(
     int(datetime(2026, 11, 20, tzinfo=UTC).timestamp())
@@ -34,9 +36,12 @@ driver(moves=sys.argv[1] == "1")
 def pytest_configure(config):
     """Compile the simulator before several workers would each compile all of it.
 
-    From both ends: what one process has compiled the other finds in the cache.
+    From both ends: what one process has compiled the other finds in the cache. Files
+    that are named need a part of it, or none.
     """
     if not getattr(config.option, "numprocesses", 0) or hasattr(config, "workerinput"):
+        return
+    if all(Path(name.partition("::")[0]).is_file() for name in config.args):
         return
     from capplan.simulator.jit import is_cold
 
@@ -44,3 +49,14 @@ def pytest_configure(config):
         command = [sys.executable, "-c", _IMPORT_ALL]
         for process in [subprocess.Popen([*command, step]) for step in ("1", "-1")]:
             process.wait()
+
+
+def pytest_collection_modifyitems(config, items):
+    """Let workers begin with the files of thorough tests, and end with short files.
+
+    For ``--no-loadscope-reorder``: xdist's order has the files of few tests last.
+    """
+    if hasattr(config, "workerinput"):
+        thorough = {item.path for item in items if item.get_closest_marker("thorough")}
+        count = Counter(item.path for item in items)
+        items.sort(key=lambda item: (item.path not in thorough, -count[item.path]))
