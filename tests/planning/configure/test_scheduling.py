@@ -146,7 +146,8 @@ def test_a_scheduler_says_what_it_does_not_have():
 @pytest.mark.filterwarnings("ignore:.*its time was extrapolated")
 @pytest.mark.parametrize("name", sorted(set(SCHEDULERS) - set(VLLM.schedulers)))
 def test_a_plan_with_another_scheduler_names_it_and_is_verified(name):
-    asked = {**ASKED, "slo": f"{ASKED['slo']},tbt=500ms"}  # which AccelGen needs
+    asked = {**ASKED, "workload": LENGTHS.replace("n=3000", "n=1000"), "rate": 20}
+    asked |= {"slo": f"{ASKED['slo']},tbt=500ms"}  # which AccelGen needs
     result = plan(PlanSettings(**asked, scheduler=name))
 
     document = json.loads(plan_json(result))

@@ -366,8 +366,8 @@ def test_a_plan_without_a_number_takes_the_cheapest_of_none_to_three(searched):
 )
 def test_a_plan_that_finds_the_drafts_tells_what_one_with_them_tells(apart):
     given = {**SEARCHED, "gpu": "H100-SXM,A100-80GB-SXM", "tp": (1, 2), "price": {}}
-    given |= {"slo": "ttft=1s,tpot=15ms", "rate": 100, "disaggregated": apart}
-    given |= {"link_gb_per_s": 50.0} if apart else {}
+    given |= {"slo": "ttft=1s,tpot=15ms", "rate": 40, "disaggregated": apart}
+    given |= {"link_gb_per_s": 50.0, "gpu": "H100-SXM"} if apart else {}
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
