@@ -54,24 +54,38 @@ def answer(best):
     )
 
 
-def assert_as_planned(result):
+@pytest.fixture(scope="module")
+def alone():
+    """Return what plans the settings of a cell, once for all tests."""
+    plans = {}
+
+    def planned(settings):
+        asked = settings.model_dump_json()
+        if asked not in plans:
+            plans[asked] = plan(settings)
+        return plans[asked]
+
+    return planned
+
+
+def assert_as_planned(result, planned):
     for cell in result.cells:
-        alone = plan(cell.settings)
+        alone = planned(cell.settings)
         assert cell.status == alone.status, str(cell)
         assert answer(cell.best) == answer(alone.best), str(cell)
         assert cell.reason == (alone.infeasible_reason or ""), str(cell)
 
 
 @pytest.mark.thorough
-def test_every_cell_is_what_a_plan_finds_with_its_settings():
-    vary = {"rate": "x0.5,x2", "attainment": "0.9,0.99", "slo-scale": "0.45,1,1.5"}
+def test_every_cell_is_what_a_plan_finds_with_its_settings(alone):
+    vary = {"rate": "x0.5,x2", "attainment": "0.9,0.99", "slo-scale": "0.45,1.5"}
 
     result = what_if(asked(gpu="H100-SXM,A100-80GB-SXM", tp="1,2", vary=vary))
 
-    assert len(result.cells) == 12
+    assert len(result.cells) == 8
     assert result.shared_runs > 0
-    assert len({answer(cell.best)[0] for cell in result.cells if cell.best}) > 3
-    assert_as_planned(result)
+    assert len({answer(cell.best)[0] for cell in result.cells if cell.best}) > 2
+    assert_as_planned(result, alone)
 
 
 @pytest.mark.thorough
@@ -87,21 +101,18 @@ def test_every_cell_is_what_a_plan_finds_with_its_settings():
     ],
     ids=lambda more: next(iter(more)),
 )
-def test_cells_are_plans_whatever_looks_at_the_limits(more):
-    assert_as_planned(what_if(asked(**more)))
+def test_cells_are_plans_whatever_looks_at_the_limits(more, alone):
+    assert_as_planned(what_if(asked(**more)), alone)
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("likely", [("H100-SXM", 2), ("A100-80GB-SXM", 1)])
-def test_a_wrong_guess_at_the_best_changes_no_plan(likely, monkeypatch):
-    settings = asked(
-        gpu="H100-SXM,A100-80GB-SXM",
-        tp="1,2",
-        vary={"attainment": "0.9,0.999", "slo-scale": "0.6,1"},
-    )
+@pytest.mark.parametrize("likely", [("H100-SXM", "tp2"), ("A100-80GB-SXM", "tp1")])
+def test_a_wrong_guess_at_the_best_changes_no_plan(likely, alone, monkeypatch):
+    vary = {"slo-scale": "0.6,1"}
+    settings = asked(gpu="H100-SXM,A100-80GB-SXM", tp="1,2", vary=vary)
     monkeypatch.setattr(module._Shared, "_likely", lambda *given: likely)
 
-    assert_as_planned(what_if(settings))
+    assert_as_planned(what_if(settings), alone)
 
 
 def test_a_rate_is_absolute_or_times_the_traffic():
