@@ -339,8 +339,8 @@ def test_wrong_input_is_one_line(flags, message, capsys):
 
 def test_files_hold_the_figures_and_are_the_same_twice(tmp_path, capsys):
     scenario = tmp_path / "scenario.yaml"
-    scenario.write_text(json.dumps(ASKED), encoding="utf-8")
-    words = [str(scenario), "--systems", "vllm-v1,sa,aladdin", "--rates", "60"]
+    scenario.write_text(json.dumps({**ASKED, "rate": 20}), encoding="utf-8")
+    words = [str(scenario), "--systems", "vllm-v1,sa,aladdin", "--rates", "20"]
 
     codes = [
         exit_code(["compare", *words, "--out", str(tmp_path / name)])

@@ -29,7 +29,7 @@ ASKED = {
     "slo": "ttft=500ms,tpot=20ms",
     "as_of": "2026-11-01",
 }
-LONG = "synthetic:prompt=lognormal(median=400,sigma=0.9),output=100,n=2000"
+LONG = "synthetic:prompt=lognormal(median=400,sigma=0.9),output=100,n=1000"
 
 
 def settings(**more):

@@ -67,7 +67,7 @@ DRAFTS = {
 
 
 @pytest.mark.thorough
-def test_pools_that_verify_drafts_are_planned_verified_and_priced(tmp_path):
+def test_pools_that_verify_drafts_are_planned_verified_and_priced(both, tmp_path):
     found = plan(settings_of(**DRAFTS))
 
     apart = [row for row in found.candidates if row.pools]
@@ -86,7 +86,7 @@ def test_pools_that_verify_drafts_are_planned_verified_and_priced(tmp_path):
     for pool in best.pools:
         assert "NixlConnector" in str(pool.launch)
         assert '"num_speculative_tokens":1' in str(pool.launch)
-    before = [row for row in plan(settings_of()).candidates if row.pools]
+    before = [row for row in both.candidates if row.pools]
     assert apart[0].gpu_count <= before[0].gpu_count
     path = tmp_path / "plan.json"
     path.write_text(json_text(plan_values(found)))
