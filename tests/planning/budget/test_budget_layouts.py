@@ -1,8 +1,10 @@
 """Budgets, capacities and demand of replicas with ranks, whole experts and stages."""
 
+import gzip
 import io
 import json
 import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -152,6 +154,17 @@ def test_what_does_not_come_and_go_is_not_simulated_on_the_trace(monkeypatch):
     assert len(found.months) == 1
 
 
+@pytest.fixture(scope="module")
+def day(tmp_path_factory):
+    """The first day of the shipped week."""
+    week = Path(__file__).parents[3] / "workloads" / "azure-week-like.csv.gz"
+    head, *rows = gzip.decompress(week.read_bytes()).decode().splitlines()
+    path = tmp_path_factory.mktemp("day") / "day.csv"
+    kept = [row for row in rows if float(row.partition(",")[0]) < 86_400]
+    path.write_text("\n".join([head, *kept]))
+    return path
+
+
 @pytest.mark.thorough
 @pytest.mark.parametrize(
     "given",
@@ -160,10 +173,10 @@ def test_what_does_not_come_and_go_is_not_simulated_on_the_trace(monkeypatch):
         {"tp": 8, "speculative_config": MTP[:-1] + ',"num_speculative_tokens":1}'},
     ],
 )
-def test_ranks_and_drafts_come_and_go_on_the_trace(monkeypatch, given):
+def test_ranks_and_drafts_come_and_go_on_the_trace(monkeypatch, given, day):
     stub_plans(monkeypatch)
 
-    found = made(**given, workload="azure-week-like", rate=None)
+    found = made(**given, workload=None, trace=str(day), rate=None)
 
     assert {"fixed", "schedule"} & {row.name for row in found.fleets}
     assert len(found.months) == 1
@@ -221,10 +234,10 @@ def test_a_month_buys_what_the_plan_buys_and_layouts_cost_no_more_than_tp():
     # Of kernels alone: with an engine's time ranks are in doubt, and TP goes before.
     kernels = {"engine_overhead": "none"}
     given = {"data_parallel_size": "1,8", "enable_expert_parallel": False, **kernels}
-    settings = BudgetSettings(**{**LONG, "rate": 20, **MONTH, **given})
-    found, alone = budget(settings), made(tp=8, **kernels)
+    settings = BudgetSettings(**{**LONG, "rate": 10, **MONTH, **given})
+    found, alone = budget(settings), made(tp=8, rate=10, **kernels)
 
-    best = plan(settings.at_rate(20.0)).best
+    best = plan(settings.at_rate(10.0)).best
 
     assert found.configuration.key == best.key
     assert found.configuration.layout == Layout(1, 8)
@@ -262,7 +275,7 @@ def test_a_plan_of_ranks_and_drafts_becomes_a_budget_of_them(tmp_path):
 
 @pytest.mark.thorough
 def test_what_fleets_of_layouts_serve_is_what_their_plans_need():
-    loose = {**LONG, "workload": "synthetic:prompt=2000,output=50,n=300"}
+    loose = {**LONG, "workload": "synthetic:prompt=2000,output=50,n=100"}
     found = capacity(
         CapacitySettings(**loose, data_parallel_size=8, think="exp:3s", max_gpus=8)
     )

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capplan.errors import InputError
@@ -61,6 +61,17 @@ def test_a_scenario_is_the_budget_with_its_changes(planned):
     assert row.usd_first_year == pytest.approx(year)
 
 
+@pytest.mark.thorough
+def test_a_scenario_of_more_traffic_is_planned_at_its_own_rate():
+    month = {"growth": "0%/month", "horizon_months": 1, "commit": "none"}
+
+    (row,) = made(**month, scenarios={"high": {"scale": 1.5}}).scenarios
+    alone = made(**month, rate=150)
+
+    assert row.replicas == alone.months[0].replicas
+    assert row.usd == pytest.approx(alone.usd)
+
+
 def test_a_scenario_that_changes_nothing_is_the_budget(planned):
     found = made(scenarios={"expected": None})
     asked = len(planned)
@@ -78,6 +89,7 @@ def test_of_less_than_a_year_no_year_is_told(planned):
 
 
 @pytest.mark.thorough
+@settings(max_examples=30)
 @given(st.floats(0.5, 3.0), st.floats(0.5, 2.0))
 def test_more_traffic_or_higher_prices_never_cost_less(scale, price):
     with pytest.MonkeyPatch.context() as patch:

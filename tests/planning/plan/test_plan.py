@@ -366,8 +366,9 @@ def test_tuned_engine_is_proven_with_its_own_settings():
 
 @pytest.mark.thorough
 def test_front_end_overhead_is_part_of_ttft():
-    slower = plan(PlanSettings(**SETTINGS, api_overhead_ms=100.0))
-    at_once = plan(PlanSettings(**SETTINGS, api_overhead_ms=0.0))
+    asked = {**SETTINGS, **ALONE}
+    slower = plan(PlanSettings(**asked, api_overhead_ms=100.0))
+    at_once = plan(PlanSettings(**asked, api_overhead_ms=0.0))
 
     same = {(one.gpu, one.tp): one for one in slower.candidates}
     best = at_once.best
