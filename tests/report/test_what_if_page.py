@@ -179,7 +179,10 @@ def test_nothing_feasible_says_why(cell):
     page = what_if_page(WhatIf(cells, {"rate": ("x1", "x2")}, "sharegpt", 0))
 
     assert page.is_failure
-    assert page.lead == "None is feasible: TPOT is missed."
+    assert page.headline == "None of 2 plans holds."
+    assert [row[4] for row in page.answer.instead.rows] == [
+        "misses: TPOT is missed"
+    ] * 2
     assert "None is feasible" in html(page)
     assert "None is feasible" in markdown(page)
 
