@@ -40,8 +40,8 @@ def test_hours_are_drawn_one_llm_on_another_below_the_nodes_needed():
         "chat",
         "code",
         "whole nodes needed",
+        "joint peak: 5 nodes",
     ]
-    assert "joint peak: 5 nodes" in hours.svg
     # By day chat fills 8 x 4 / 8 nodes; code 1 + 3 / 4, so 2 replicas, on top: 5.
     assert shared.pools[0].nodes.tolist() == [5] * 12 + [4] * 12
 

@@ -1,13 +1,9 @@
 """Coordinates of charts, by hand: the plot is x 58 to 466, y 236 (bottom) to 12."""
 
-import re
-from itertools import combinations, pairwise
 from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from capplan.report.charts.svg_chart import (
     COLOURS,
@@ -19,7 +15,6 @@ from capplan.report.charts.svg_chart import (
     chart,
     figure,
     legend_of,
-    text_px,
 )
 
 X = Axis("load", str, 0.0, 10.0, ticks=(0.0, 10.0))
@@ -87,21 +82,11 @@ def test_every_tick_is_a_grid_line_with_its_value():
 
 
 @pytest.mark.parametrize(
-    ("rule", "where", "label"),
-    [
-        (Rule("r", y=75), "M58 68.0H466", {"x": "64.0", "y": "62.0"}),
-        (Rule("r", y=100), "M58 12.0H466", {"x": "64.0", "y": "27.0"}),
-        (Rule("r", x=2.5), "M160.0 12V236", {"x": "165.0", "text-anchor": "start"}),
-        (Rule("r", x=7.5), "M364.0 12V236", {"x": "359.0", "text-anchor": "end"}),
-    ],
+    ("rule", "where"),
+    [(Rule("r", y=75), "M58 68.0H466"), (Rule("r", x=2.5), "M160.0 12V236")],
 )
-def test_the_label_of_a_rule_stands_where_there_is_room(rule, where, label):
-    parts = drawn(rules=[rule])
-
-    (text,) = parts["text", "rule"]
-    assert path(parts, "rule") == [where]
-    assert text.text == "r"
-    assert label.items() <= text.attrib.items()
+def test_a_rule_crosses_the_plot(rule, where):
+    assert path(drawn(rules=[rule]), "rule") == [where]
 
 
 @pytest.mark.parametrize("rule", [Rule("r", x=11), Rule("r", y=-1), Rule("r")])
@@ -176,63 +161,16 @@ def test_points_that_no_line_joins_have_a_shape_each_in_the_legend_too():
     assert [label[0] for label, _ in legend_of(lines)] == list("●■▲")
 
 
-def boxes(parts):
-    """Return the boxes of labels, a little smaller than the room that they have."""
-    for text in parts.get(("text", "rule"), []):
-        width, x, y = text_px(text.text), float(text.get("x")), float(text.get("y"))
-        left = (
-            x - {"start": 0, "middle": width / 2, "end": width}[text.get("text-anchor")]
-        )
-        yield left, left + width, y - 10, y + 2
+def test_no_label_lies_in_the_plot_where_lines_are_and_the_legend_has_those_of_rules():
+    rules = [Rule("asked 50 %", y=50), Rule("limit", x=3), Rule("outside", y=200)]
 
+    found = figure("a", X, Y, [line([0, 10], [0, 100])], rules)
 
-def corners(d):
-    """Return the points of a path of M, L, H and V."""
-    x = y = 0.0
-    for kind, numbers in re.findall(r"([MLHV])([^MLHV]*)", d):
-        values = [float(each) for each in numbers.split()]
-        if kind in "ML":
-            x, y = values
-        elif kind == "H":
-            x = values[0]
-        else:
-            y = values[0]
-        yield x, y
-
-
-@given(
-    ys=st.lists(st.lists(st.floats(0, 100), min_size=2, max_size=9), max_size=4),
-    at=st.lists(st.floats(0, 100), max_size=3),
-    across=st.lists(st.floats(0, 10), max_size=2),
-)
-def test_no_label_lies_across_a_line_or_another_label(ys, at, across):
-    lines = [line(np.linspace(0, 10, len(y)), y) for y in ys]
-    rules = [Rule(f"asked {y:.0f} %", y=y) for y in at]
-    rules += [Rule("limit", x=x) for x in across]
-
-    parts = drawn(lines, rules)
-    told = figure("a", X, Y, lines, rules).legend
-
-    found = list(boxes(parts))
-    for part in parts.get(("path", "line"), []) + parts.get(("path", "rule"), []):
-        for (x, y), (end_x, end_y) in pairwise(corners(part.get("d"))):
-            for share in np.linspace(0, 1, 200):
-                a, b = x + share * (end_x - x), y + share * (end_y - y)
-                assert not any(w < a < e and n < b < s for w, e, n, s in found)
-    for one, other in combinations(found, 2):
-        apart = one[1] < other[0] or other[1] < one[0]
-        assert apart or one[3] < other[2] or other[3] < one[2]
-    in_legend = [label for label, colour in told if "--bad" in colour]
-    assert len(in_legend) + len(found) == len(rules)
-
-
-def test_the_label_of_a_rule_without_a_place_stands_in_the_legend():
-    zigzag = line(np.linspace(0, 10, 201), [0, 100] * 100 + [0])
-
-    drawn_figure = figure("a", X, Y, [zigzag], [Rule("asked", y=50)])
-
-    assert ">asked<" not in drawn_figure.svg
-    assert [label for label, _ in drawn_figure.legend] == ["asked"]
+    for text in ElementTree.fromstring(found.svg).iter("text"):
+        beside = text.get("text-anchor") == "end" and float(text.get("x")) < 58
+        below = float(text.get("y") or 0) > 236
+        assert beside or below or "rotate(-90)" in text.get("transform", "")
+    assert [label for label, _ in found.legend] == ["asked 50 %", "limit"]
 
 
 @pytest.mark.parametrize("most", [90.0, 4e5, 3e7])

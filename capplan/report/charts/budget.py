@@ -71,7 +71,7 @@ def _hours(budget: Budget) -> Figure:
         for month in (last, first)
         if month.bill.committed_nodes
     }
-    rules = [Rule(label, y=float(nodes)) for nodes, label in committed.items()]
+    rules = [Rule(f"{n:,} {of}", y=float(n)) for n, of in committed.items()]
     return figure(
         "Hours against commitments",
         hour_axis(count),

@@ -75,28 +75,8 @@ def _over_time(
         Rule(f"{name}: {format_count(value)}", y=value)
         for name, value in capacity.items()
     ]
-    drawn = figure(
-        title,
-        time,
-        Axis(unit, format_count, 0, top),
-        [rate, peak],
-        _apart(rules, top),
-        caption,
-    )
-    return drawn._replace(legend=())
-
-
-def _apart(rules: list[Rule], top: float) -> list[Rule]:
-    """Return rules of which none hides the label of another that is close above it."""
-    found: list[Rule] = []
-    for rule in sorted(rules, key=lambda rule: rule.y or 0.0, reverse=True):
-        if found and ((found[-1].y or 0.0) - (rule.y or 0.0)) < 0.08 * top:
-            joined = f"{found[-1].label}; {rule.label}"
-            found[-1] = Rule(joined, y=found[-1].y)
-            found.append(Rule("", y=rule.y))
-        else:
-            found.append(rule)
-    return found
+    y = Axis(unit, format_count, 0, top)
+    return figure(title, time, y, [rate, peak], rules, caption)
 
 
 def length_figures(lengths: tuple[Lengths, ...]) -> list[Figure]:

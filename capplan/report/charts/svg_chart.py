@@ -1,7 +1,7 @@
 """A line chart as inline SVG, without a script."""
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import NamedTuple
@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 from markupsafe import Markup, escape
 
-from capplan.report.charts.spots import Spot, dense, first_free
 from capplan.report.charts.ticks import linear_ticks, log_ticks
 from capplan.report.page import Figure
 
@@ -29,7 +28,7 @@ _SHAPES = (
 )
 """Of points that no line joins, in the legend and in the chart; first a circle."""
 _RULE = "repeating-linear-gradient(90deg, var(--bad) 0 5px, transparent 5px 9px)"
-"""Swatch of a rule whose label stands in the legend."""
+"""Swatch of a rule: its label stands in the legend, where no line crosses it."""
 
 WIDTH, HEIGHT = 480, 280
 _LEFT, _RIGHT, _TOP, _BOTTOM = 58, 14, 12, 44
@@ -127,13 +126,8 @@ def figure(
     rules: Sequence[Rule] = (),
     caption: str = "",
 ) -> Figure:
-    """Return lines over axes with their legend; labels without a place stand there."""
-    places = _places(_Plot.of(x, y), lines, rules)
-    told = [
-        (rule.label, _RULE)
-        for rule, place in zip(rules, places, strict=True)
-        if rule.label and place is None and rule.lies_in(x, y)
-    ]
+    """Return lines over axes with their legend, which no line crosses."""
+    told = ((rule.label, _RULE) for rule in rules if rule.label and rule.lies_in(x, y))
     legend = (*legend_of(lines), *told)
     return Figure(title, chart(x, y, lines, rules), legend, caption)
 
@@ -141,9 +135,7 @@ def figure(
 def chart(x: Axis, y: Axis, lines: Sequence[Line], rules: Sequence[Rule] = ()) -> str:
     """Return the SVG element of lines over axes; its texts are escaped."""
     plot = _Plot.of(x, y)
-    places = _places(plot, lines, rules)
-    parts = [*_grid(plot)]
-    parts += [_rule(plot, *each) for each in zip(rules, places, strict=True)]
+    parts = [*_grid(plot), *(_rule(plot, each) for each in rules if each.lies_in(x, y))]
     order = range(len(lines))
     for index in (*order[MOST_LINES:], *order[:MOST_LINES]):  # grey below the others
         parts += _line(plot, lines[index], index, _shape(lines, index))
@@ -173,7 +165,8 @@ def legend_of(lines: Sequence[Line]) -> tuple[tuple[str, str], ...]:
             )
             colour = f"repeating-linear-gradient(90deg, {stops})"
         glyph = "" if line.joined else f"{_GLYPHS[_shape(lines, index)]} "
-        entries.append((f"{glyph}{line.label}", colour))
+        if line.label:
+            entries.append((f"{glyph}{line.label}", colour))
     if left := len(lines[MOST_LINES:]):
         entries.append((f"{left:,} more", _REST))
     return tuple(entries)
@@ -260,82 +253,11 @@ def _grid(plot: _Plot) -> list[str]:
     return parts
 
 
-def _places(
-    plot: _Plot, lines: Sequence[Line], rules: Sequence[Rule]
-) -> list[Spot | None]:
-    """Return where the label of each rule crosses no line, no rule and no label."""
-    taken, places = _drawn(plot, lines, rules), []
-    for rule in rules:
-        width = (1 + _WIDER) * text_px(rule.label)
-        spots = (
-            _spots(plot, rule) if rule.lies_in(plot.x, plot.y) and rule.label else ()
-        )
-        place = first_free(spots, width, np.concatenate(taken), (plot.left, WIDTH))
-        places.append(place)
-        if place is not None:
-            taken.append(place.points(width))
-    return places
-
-
-def _drawn(
-    plot: _Plot, lines: Sequence[Line], rules: Sequence[Rule]
-) -> list[np.ndarray]:
-    """Return points on all that a label must not cross, each of shape (n, 2). [px]"""
-    taken = [np.empty((0, 2))]
-    for line in lines:
-        known = np.isfinite(line.x) & np.isfinite(line.y)
-        px, py = plot.px(line.x[known]), plot.py(line.y[known])
-        taken.append(dense(px, py) if line.joined else np.stack([px, py], axis=-1))
-        if line.low is not None and line.high is not None and not line.shaded:
-            low, high = plot.py(line.low[known]), plot.py(line.high[known])
-            bars = zip(px, low, high, strict=True)
-            taken += [dense(np.array([at, at]), np.array(ends)) for at, *ends in bars]
-    across, up = np.array([plot.left, plot.right]), np.array([_TOP, HEIGHT - _BOTTOM])
-    for rule in rules:
-        if rule.x is not None:
-            taken.append(dense(np.repeat(plot.px(rule.x), 2), up))
-        elif rule.y is not None:
-            taken.append(dense(across, np.repeat(plot.py(rule.y), 2)))
-    return taken
-
-
-def _spots(plot: _Plot, rule: Rule) -> Iterator[Spot]:
-    """Yield where the label of a rule may stand, beside or above and below it."""
-    left, right, bottom = plot.left, plot.right, HEIGHT - _BOTTOM
-    if rule.x is not None:
-        at = float(plot.px(rule.x))
-        sides = [(at + 5, "start"), (at - 5, "end")]
-        if at > (left + right) / 2:  # first on the wider side of the rule
-            sides.reverse()
-        for y in (bottom - 8, *range(_TOP + 14, bottom - 20, 15)):
-            for x, anchor in sides:
-                yield Spot(x, y, anchor)
-    elif rule.y is not None:
-        at = float(plot.py(rule.y))
-        high, low = at - 6, at + 15
-        middle = (left + right) / 2
-        for y in (high, low) if at >= _TOP + 24 else (low,):
-            if y < bottom:
-                yield Spot(left + 6, y, "start")
-                yield Spot(right - 6, y, "end")
-                yield Spot(middle, y, "middle")
-
-
-def _rule(plot: _Plot, rule: Rule, place: Spot | None) -> str:
-    x, y, left, right = plot
-    if not rule.lies_in(x, y):
-        return ""
+def _rule(plot: _Plot, rule: Rule) -> str:
+    path = f"M{plot.left} {float(plot.py(rule.y or 0.0)):.1f}H{plot.right}"
     if rule.x is not None:
         path = f"M{float(plot.px(rule.x)):.1f} {_TOP}V{HEIGHT - _BOTTOM}"
-    else:
-        path = f"M{left} {float(plot.py(rule.y or 0.0)):.1f}H{right}"
-    drawn = f'<path class="rule" d="{path}"/>'
-    if place is None:
-        return drawn
-    return (
-        f'{drawn}<text class="rule" x="{place.x:.1f}" y="{place.y:.1f}" '
-        f'text-anchor="{place.anchor}">{escape(rule.label)}</text>'
-    )
+    return f'<path class="rule" d="{path}"/>'
 
 
 def _line(plot: _Plot, line: Line, index: int, shape: int) -> list[str]:
