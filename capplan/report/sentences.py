@@ -22,7 +22,6 @@ from capplan.report.columns import (
 )
 from capplan.report.columns import plural as plural
 from capplan.report.page import Fact
-from capplan.report.uncertain import cautious
 from capplan.report.window_sentences import window
 from capplan.units import format_duration, format_usd
 
@@ -55,27 +54,6 @@ def nodes_paid(rows: Sequence[NodeCount]) -> str:
             f"{row.count:,.3g} × {name} ({row.gpus_paid:,.4g} {gpus}, {spare})"
         )
     return " + ".join(terms)
-
-
-def month(candidate: Candidate) -> str:
-    """Return the cost of a month, and of those replicas that real engines needed.
-
-    Where its latency is in doubt, of those that suffice for nine of ten engines.
-    """
-    if candidate.cost is None:
-        return ""
-    usd, ends = format_usd(candidate.cost.usd_per_month), candidate.usd_per_month_range
-    if ends is None and candidate.is_to_be_tested:
-        return f"{usd} a month (cautious: {cautious(candidate)})"
-    counts = candidate.replica_count_range or candidate.gpu_count_range
-    if ends is None or counts is None or counts[0] == counts[1]:
-        return f"{usd} a month"
-    low, high = map(format_usd, ends)
-    of = "GPUs" if candidate.pools else "replicas"
-    return (
-        f"{usd} a month (real engines needed {counts[0]:,} to {counts[1]:,} {of}: "
-        f"{low} to {high})"
-    )
 
 
 def engine_facts(run: Run) -> list[Fact]:

@@ -183,18 +183,10 @@ def hardware(comparison: Comparison) -> str:
 def facts(comparison: Comparison) -> list[Fact]:
     """Return labels and texts of a comparison, for the terminal and HTML."""
     early = "what was not simulated by then is missing"
-    lengths = comparison.mean_prompt_tokens, comparison.mean_output_tokens
     most = "max rate" if comparison.asked_by is None else "max users"
     drawn = "" if comparison.asked_by is None else "from "
     return [
         ("interrupted", early if comparison.interrupted else ""),
-        (
-            "serves",
-            sentences.traffic(comparison.rate_per_s, *lengths)
-            if comparison.asked_by is None
-            else f"{comparison.asked_by}, {sentences.lengths(*lengths)}",
-        ),
-        ("within", f"{comparison.slo_text}; asked {comparison.attainment_text}"),
         (
             "GPUs, $",
             "the fewest of each system with its published seats and token budget"

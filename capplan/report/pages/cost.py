@@ -6,15 +6,12 @@ from capplan.deployment.pools import Pool
 from capplan.planning.evaluate.candidate import Candidate
 from capplan.planning.evaluate.run import Run
 from capplan.planning.money.cost import (
-    HOURS_PER_MONTH,
-    HOURS_PER_YEAR,
     Cost,
     CostLine,
     alike,
 )
 from capplan.report.columns import Column, column, format_count, format_fine_usd
 from capplan.report.page import Section, Table
-from capplan.units import format_usd
 
 COST = "Cost"
 """Heading of the section."""
@@ -30,20 +27,6 @@ def cost_lines(best: Candidate | None) -> tuple[CostLine, ...]:
 def amount(line: CostLine) -> str:
     """Return dollars, with a star where they are estimated."""
     return f"{format_fine_usd(line.amount_usd)}{'*' if line.estimated else ''}"
-
-
-def ends(best: Candidate, line: CostLine) -> str:
-    """Return the range of a month's or a year's cost over providers and engines."""
-    ends, cautious_usd = best.usd_per_month_range, best.cautious_usd_per_month
-    if line.what not in ("per month", "per year"):
-        return ""
-    months = 1 if line.what == "per month" else HOURS_PER_YEAR / HOURS_PER_MONTH
-    if cautious_usd is not None and ends is None:
-        return f"cautious: {format_usd(months * cautious_usd)}"
-    if ends is None:
-        return ""
-    low, high = (format_usd(months * usd) for usd in ends)
-    return "" if low == high else f"{low} to {high}"
 
 
 def _unit_price(line: CostLine) -> str:

@@ -56,7 +56,6 @@ from capplan.report.render.json_text import plain
 WHY = "Why this many GPUs"
 """Heading of a section."""
 
-_IN_TILES = ("month", "year", "million input tokens", "million output tokens")
 _SPELT_OUT = (
     "TTFT is the time from arrival to the first token, TPOT the mean time per token "
     "after it, and e2e that from arrival to the last token."

@@ -14,7 +14,8 @@ from capplan.planning.configure.configuration import only_configuration
 from capplan.planning.plan.plan import plan
 from capplan.planning.settings.plan import PlanSettings
 from capplan.planning.size.prospects import most_against, price_of, price_of_pools
-from capplan.report import sentences, uncertain
+from capplan.report import uncertain
+from capplan.report.first_screen import sure
 from capplan.report.pages.plan import plan_page
 from capplan.report.render.terminal import print_page
 from tests.deployments import rated
@@ -223,7 +224,7 @@ def test_engines_that_differ_by_a_factor_of_two_have_their_range_and_are_in_doub
         f"{high} replicas, the most for the slowest of ten, which take 1.20 times as "
         "long"
     )
-    assert f"needed {low} to {high} replicas" in sentences.month(found)
+    assert f"up to {found.cautious.gpu_count} GPUs" in sure(found).text
 
 
 def test_where_slow_engines_miss_the_slo_with_any_count_the_bill_says_so(tmp_path):
@@ -239,9 +240,7 @@ def test_where_slow_engines_miss_the_slo_with_any_count_the_bill_says_so(tmp_pat
 
     assert found.cautious_fails
     assert found.cautious is found.replica_count_range is None
-    assert sentences.month(found).endswith(
-        "(cautious: none: the slowest of ten engines miss the SLO at any count)"
-    )
+    assert sure(found).more.endswith("the slowest of ten engines miss with any count")
     # It comes after all whose cautious count is known, however many replicas that is.
     many = replace(found, cautious_fails=False, cautious_count=4096)
     assert price_of(many) < price_of(found)

@@ -13,7 +13,7 @@ from capplan.planning.plan.plan import plan
 from capplan.planning.settings.plan import PlanSettings
 from capplan.planning.size.prospects import Prospect, price_of
 from capplan.planning.size.tunings import tunings
-from capplan.report import sentences, uncertain
+from capplan.report import first_screen, uncertain
 from tests.deployments import candidate_of, rated
 
 TRAFFIC = "synthetic:prompt=300,output=lognormal(median=80,sigma=0.6),n=1500"
@@ -120,8 +120,9 @@ def test_the_uncertain_one_is_said_with_its_cautious_count():
     )
     assert estimate.cautious_replica_count == 10
     assert estimate.replica_count_range is None
-    assert sentences.month(estimate) == (
-        "$7,300 a month (cautious: 10 replicas, $14,600 a month)"
+    assert first_screen.sure(estimate).text == (
+        "estimated: up to 10 GPUs · for 9 of 10 engines, $14,600 a month · its latency "
+        "is an estimate"
     )
     # A range of a factor of two is none.
     unmeasured = rated(candidate_of(sure, 5), (0.27, 1.0))
