@@ -278,6 +278,19 @@ def test_the_files_and_the_terminal_agree(trace, tmp_path, capsys):
     assert not (tmp_path / "losses.csv").exists()
 
 
+def test_the_title_alone_is_line_1(trace, capsys):
+    given = {**FLEET, "policies": "keda"}
+    given.pop("outage")
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
+    asked = ["autoscale", "--trace", str(trace), *flags, "--no-break-even"]
+
+    code = exit_code([*asked, "--format", "title"])
+
+    line = "Scale by keda: 0.705 GPU-hours, 0.0289 less than 2 fixed replicas.\n"
+    assert code == 0
+    assert capsys.readouterr().out == line
+
+
 def test_a_target_that_nothing_attains_ends_with_exit_code_3(trace, capsys):
     given = [
         f"--{name.replace('_', '-')}={value}"

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from capplan.cli.main import exit_code
 from capplan.planning.budget import budget as budget_module
 from capplan.planning.budget.fleets import HOURS
 from capplan.planning.budget.result import FleetRow
@@ -195,6 +196,17 @@ def test_a_budget_is_one_screen_with_the_dollars_of_its_json(made, name):
     for row in rows:
         assert row[2].rstrip("*") in usd
         assert row[3].lstrip("+−") in changes or row[-1]
+
+
+def test_the_title_alone_is_line_1(capsys):
+    given = {**budgets.ASKED, "months": 12, "commit": "none"}
+    flags = [f"--{name.replace('_', '-')}={value}" for name, value in given.items()]
+
+    code = exit_code(["budget", *flags, "--format", "title"])
+
+    line = "Budget $162,659 for 12 months: rent 5 to 13 H100-SXM GPUs by the hour.\n"
+    assert code == 0
+    assert capsys.readouterr().out == line
 
 
 def test_scenarios_and_owned_nodes_stand_before_other_ways(made):
