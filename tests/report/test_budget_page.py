@@ -209,6 +209,15 @@ def test_the_title_alone_is_line_1(capsys):
     assert capsys.readouterr().out == line
 
 
+@pytest.mark.parametrize("topic", ["price", "sure", "assumptions", "next"])
+def test_a_topic_of_a_budget_is_explained(made, topic, capsys):
+    print_result(budget_page(made()), (), topic)
+
+    shown = capsys.readouterr().out
+    assert shown.startswith("Budget $")
+    assert "Nothing is told" not in shown
+
+
 def test_scenarios_and_owned_nodes_stand_before_other_ways(made):
     asked = {"horizon_months": 12, "contract": (), **SCREENS["scenarios"]}
 

@@ -63,6 +63,7 @@ def budget_page(budget: Budget) -> Page:
             Section("Other ways to pay", tables=[others], topic="price"),
             Section("Fleets on the trace", tables=[fleets], topic="peak"),
             Section("A GPU-hour", tables=[ways], topic="price"),
+            Section("How sure it is", _sure_facts(budget), topic="sure"),
             Section("Over time", figures=partial(budget_figures, budget)),
             Section("What it rests on", tables=[rests], topic="assumptions"),
             Section("Hours", tables=[hours], only=FILES, topic="peak"),
@@ -87,6 +88,11 @@ def budget_page(budget: Budget) -> Page:
         warnings=budget.warnings,
         is_failure=bool(budget.infeasible_reason),
     )
+
+
+def _sure_facts(budget: Budget) -> list[Fact]:
+    answer, configuration = budget_answer(budget), budget.configuration
+    return [("in all", answer.sure.text), ("latency", configuration.note)]
 
 
 def _facts(budget: Budget) -> list[Fact]:
