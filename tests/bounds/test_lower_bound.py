@@ -52,6 +52,16 @@ def test_prompts_that_fill_a_second_three_times_over_need_three_replicas():
     assert (result.window_start_s, result.window_end_s) == (0.0, 1.0)
 
 
+def test_the_note_says_the_replica_time_that_the_busiest_window_needs():
+    result = bound(np.zeros(300), 100, 1, tables(fixed_s=0.0, decode_s=5e-4))
+
+    assert result.note.startswith(
+        f"in the busiest 1 s the 300 requests that are due need {result.work_s:.3g} s "
+        "of replica time, in batches as large as "
+    )
+    assert result.note.endswith(": at least 3 replicas")
+
+
 def test_the_costliest_may_miss_their_slo():
     prompt = np.full(300, 100)
     prompt[:3] = 250

@@ -896,7 +896,7 @@ def test_the_engine_with_enough_loads_is_the_one_that_is_proposed(tmp_path):
 def test_a_tenth_of_failed_requests_is_warned_of_with_the_share(tmp_path):
     tests = [changed(VLLM, 8), changed(VLLM | {"failed": 120}, 16)]
 
-    with pytest.warns(CapplanWarning, match=r"1\.json:1: \d+% of its requests failed"):
+    with pytest.warns(CapplanWarning, match=r"1\.json:1: \d+ % of its requests failed"):
         read(tmp_path, *tests)
 
 

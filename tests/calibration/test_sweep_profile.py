@@ -148,7 +148,7 @@ def test_sglang_at_rates_gives_a_profile_of_its_engine_and_version(tmp_path, cap
     assert "requests/s" in shown.out
     told = " ".join(shown.err.split())
     assert "the load tests are of sglang, the kernels of H100-SXM/Llama-3.1-8B" in told
-    assert "of vllm; the profile is one of sglang; --engine sglang says" in told
+    assert "of vllm; the profile is one of sglang; if that is meant" in told
     assert "engine version 0.5.9 (version)" in shown.out
     profile = load_profile(tmp_path / "mine.yaml")
     assert (profile.engine, profile.engine_version) == ("sglang", "0.5.9")

@@ -46,6 +46,20 @@ def test_without_a_bound_or_a_run_no_gap_is_known(best, plan):
     assert sentences.gap(plan.candidates[2]) == "none known"
 
 
+def test_a_proof_beside_a_cautious_bill_says_of_which_count_it_is(best):
+    candidate = with_bound(with_replicas(best, 5), 5)
+    cautious = replace(candidate, cautious_count=7)
+
+    assert sentences.gap(candidate) == "proven minimal"
+    assert sentences.gap(cautious) == (
+        "proven minimal at the predicted times; the cautious count has no proof"
+    )
+    assert sentences.binds(replace(candidate, binding="none")) == "nothing"
+    assert sentences.binds(replace(cautious, binding="TPOT")) == (
+        "TPOT at the predicted times"
+    )
+
+
 def with_probes(candidate, *below, **changes):
     """Return a candidate with these counts below it, all missing the SLO by far."""
     missing = replace(candidate.probes[0], meets=False, **changes)

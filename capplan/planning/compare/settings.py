@@ -73,7 +73,7 @@ class CompareSettings(
         None,
         COMPARISON,
         "N",
-        "On how many all are compared (default: what the first system needs).",
+        "Replicas that all run on (default: what the first system needs).",
         ge=1,
         le=MOST_REPLICAS,
     )
