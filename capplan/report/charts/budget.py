@@ -40,7 +40,7 @@ def finding(budget: Budget) -> Figure | None:
     symbol, rate = in_shown_currency(1.0)
     layers = {name: rate * usd for name, usd in layers.items()}
     most = float(np.sum(list(layers.values()), axis=0).max())
-    thousands = 1000 if most >= 10_000 else 1
+    thousands = 1000 if most >= 1000 else 1
     paid = [(name, usd / thousands) for name, usd in layers.items() if usd.any()]
     said = [f"{format_usd(x.usd, 0)} in month {x.month}" for x in (bills[0], bills[-1])]
     return figure(

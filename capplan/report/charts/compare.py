@@ -112,7 +112,9 @@ def finding(comparison: Comparison) -> Figure:
     title = "No system serves these requests in time"
     if drawn:
         low, high = drawn[0].text, drawn[-1].text + " a month" * priced
-        title = f"From {low} to {high}" if low != drawn[-1].text else f"Each: {high}"
+        title = (
+            f"From {low} to {high}" if low != drawn[-1].text else f"Each takes {high}"
+        )
     caption = "For the rate asked. White line: no scheduler takes less."
     if comparison.asked_by is not None:
         caption = f"For {comparison.asked_by}."

@@ -46,7 +46,12 @@ def finding(result: WhatIf) -> Figure | None:
     known.sort(key=lambda cell: float(at(cell, path)))
     low, high = (show(at(known[end], path)) for end in (0, -1))
     unit = "GPUs" if shown is _GPUS else "a month"
-    said = f"From {low} {unit} ({known[0]}) to {high} ({known[-1]})"
+    names = [name for name, values in result.vary.items() if len(values) > 1]
+    first, last = (
+        ", ".join(f"{name} {known[end].values[name]}" for name in names)
+        for end in (0, -1)
+    )
+    said = f"From {low} {unit} ({first}) to {high} ({last})"
     said = f"Each takes {low} {unit}" if low == high else said
     return _drawn(result, shown)._replace(title=said)
 
