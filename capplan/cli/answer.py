@@ -83,7 +83,7 @@ def answering(command: Callable[..., Any]) -> Callable[..., Any]:
         **given: Any,
     ) -> Any:
         form = _checked(answer_as, answer_as_json)
-        asked = _asked.set(Asked(form, quiet, _topic(explain)))
+        asked = _asked.set(Asked(form, quiet, checked_topic(explain)))
         try:
             return command(**given)
         finally:
@@ -95,7 +95,8 @@ def answering(command: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _topic(topic: str | None) -> str:
+def checked_topic(topic: str | None) -> str:
+    """Return a topic that is explained; empty where none is asked for."""
     if topic is None:
         return ""
     from capplan.report.page import TOPICS
@@ -124,6 +125,7 @@ def show(
     page: "Page",
     written: Sequence[Path] = (),
     told: Callable[[], Iterable[str]] | None = None,
+    topic: str = "",
 ) -> None:
     """Print a page as asked for, and the paths of the files written.
 
@@ -146,7 +148,7 @@ def show(
     else:
         from capplan.report.render.terminal import print_result
 
-        print_result(page, written, asked.topic)
+        print_result(page, written, topic or asked.topic)
 
 
 def note(text: str) -> None:

@@ -19,6 +19,7 @@ CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 EXAMPLES = {
     **{name: row.example for name, row in QUESTIONS.items()},
     "init": "capplan init --llm Llama-3.1-8B --traffic 20 --slo ttft=1s,tpot=30ms",
+    "explain": "capplan explain out/plan.json count",
     "diff": "capplan diff before after --format md --fail-above 10%",
     "verify": "capplan verify out/plan.json",
     "export": "capplan export out/plan.json --to k8s --out deploy",

@@ -36,6 +36,7 @@ COMMANDS = {
     "init": ("init", "init_command", "Write a first scenario from three questions."),
     **{name: ("asked", name, row.summary) for name, row in QUESTIONS.items()},
     "what-if": ("what_if", "what_if_command", QUESTIONS["what-if"].summary),
+    "explain": ("explain", "explain_command", "Why and how, of a written result."),
     "diff": ("diff", "diff_command", "What did a change cost?"),
     "verify": ("verify", "verify_command", "Is the proof in a plan.json right?"),
     "export": ("export", "export_command", "How do I run it? Files of a deployment."),
@@ -54,7 +55,7 @@ COMMANDS = {
 
 GROUPS = {
     "Buy": "init plan capacity what-if budget autoscale compare fleet demand",
-    "Check and run": "diff verify simulate place search export",
+    "Check and run": "explain diff verify simulate place search export",
     "Measure": "profile fit check-scheduler",
     "Look up": "list prices profiles",
 }

@@ -53,6 +53,7 @@ def test_plan_writes_its_files_and_prints_the_answer(trace, tmp_path, capsys):
     assert sorted(p.name for p in out.iterdir()) == [
         "bills.csv",
         "counts.csv",
+        "explained.json",
         "lengths.csv",
         "plan.csv",
         "plan.focus.csv",

@@ -183,8 +183,8 @@ def test_nothing_feasible_says_why(cell):
     assert [row[4] for row in page.answer.instead.rows] == [
         "misses: TPOT is missed"
     ] * 2
-    assert "None is feasible" in html(page)
-    assert "None is feasible" in markdown(page)
+    assert "None of 2 plans holds." in html(page)
+    assert "None of 2 plans holds." in markdown(page)
 
 
 def test_markdown_has_the_table(grid):

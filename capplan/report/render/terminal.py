@@ -45,7 +45,7 @@ def print_result(page: Page, written: Sequence[Path], topic: str = "") -> None:
     """
     out = console()
     if topic and topic != ALL:
-        _print_topic(page, topic, out)
+        print_topic(page, topic, out)
     elif page.answer is None or topic:
         print_page(page, out)
     else:
@@ -90,7 +90,7 @@ def print_answer(page: Page, answer: Answer, out: Console) -> None:
     out.print(Text("   ".join([*answer.marks, "--explain: why, and how"]), style="dim"))
 
 
-def _print_topic(page: Page, topic: str, out: Console) -> None:
+def print_topic(page: Page, topic: str, out: Console) -> None:
     """Print the sections of a topic, also those that files alone show."""
     found = [part for part in page.sections if part.topic == topic and part.has_text]
     out.print(Text(page.headline, style=_colour(page)))

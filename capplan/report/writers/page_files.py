@@ -1,11 +1,13 @@
 """Write the files of a page: JSON, CSV, HTML and Markdown."""
 
 from collections.abc import Mapping
+from hashlib import sha256
 from pathlib import Path
 from types import MappingProxyType
 
 from capplan.files import write_texts
 from capplan.report.page import Page
+from capplan.report.received.explained import FILE, Explained
 from capplan.report.render.csv_table import table_csv
 from capplan.report.render.html_page import html
 from capplan.report.render.json_text import json_text
@@ -25,7 +27,11 @@ def write_page(
     ``also`` are further files by name. A text that is empty is no file: one of an
     earlier result is removed.
     """
-    texts: dict[str, str | bytes] = {f"{page.name}.json": json_text(page.values())}
+    document = json_text(page.values())
+    texts: dict[str, str | bytes] = {f"{page.name}.json": document}
+    if page.answer is not None:
+        told = Explained.of(page, sha256(document.encode()).hexdigest())
+        texts[FILE] = json_text(told.model_dump())
     texts |= {name: table_csv(table) for name, table in page.csv.items()}
     texts |= {"report.html": html(page, folder), "report.md": markdown(page), **also}
     written = write_texts({name: text for name, text in texts.items() if text}, folder)

@@ -1,0 +1,143 @@
+"""The text of a result, as its files have it: read again without computing it again.
+
+``explained.json`` is of one document beside it, whose digest it states.
+"""
+
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import Field
+
+from capplan.errors import InputError
+from capplan.input_file import content_sha256, parse_json, read_text
+from capplan.report.columns import column
+from capplan.report.page import Page, Section, Table
+from capplan.report.received.plan_record import Record, checked
+
+FILE = "explained.json"
+
+
+class _Column(Record):
+    heading: str
+    is_left: bool
+    leaves: int
+
+
+class _Table(Record):
+    title: str
+    columns: list[_Column]
+    rows: list[list[str]]
+    note: str
+
+    @classmethod
+    def of(cls, table: Table) -> Self:
+        rows = [[each.text(row) for each in table.shown] for row in table.rows]
+        columns = [
+            _Column(
+                heading=each.heading,
+                is_left=each.justify == "left",
+                leaves=each.leaves,
+            )
+            for each in table.shown
+        ]
+        return cls(title=table.title, columns=columns, rows=rows, note=table.note)
+
+    @property
+    def table(self) -> Table:
+        columns = [
+            column(
+                "",
+                each.heading,
+                justify="left" if each.is_left else "right",
+                path=str(at),
+                leaves=each.leaves,
+            )
+            for at, each in enumerate(self.columns)
+        ]
+        return Table(columns, self.rows, self.title, self.note)
+
+
+class _Section(Record):
+    topic: str
+    heading: str
+    facts: list[Annotated[list[str], Field(min_length=2, max_length=2)]]
+    command: str
+    notes: list[str]
+    tables: list[_Table]
+
+
+class Explained(Record):
+    """What is said of a result, by topic."""
+
+    sha256: str  # of the document that it explains
+    headline: str
+    about: str
+    is_failure: bool
+    warnings: list[str]
+    sections: list[_Section]
+
+    @classmethod
+    def of(cls, page: Page, sha256: str) -> Self:
+        """Return the text of a page, of the document with a digest."""
+        return cls(
+            sha256=sha256,
+            headline=page.headline,
+            about=page.about,
+            is_failure=page.is_failure,
+            warnings=list(page.warnings),
+            sections=[
+                _Section(
+                    topic=part.topic,
+                    heading=part.heading,
+                    facts=[list(fact) for fact in part.known_facts],
+                    command=part.command,
+                    notes=list(part.notes),
+                    tables=[_Table.of(table) for table in part.full_tables],
+                )
+                for part in page.sections
+                if part.topic and part.has_text
+            ],
+        )
+
+    @property
+    def page(self) -> Page:
+        """What is printed."""
+        sections = [
+            Section(
+                part.heading,
+                [(label, text) for label, text in part.facts],
+                [each.table for each in part.tables],
+                command=part.command,
+                notes=part.notes,
+                topic=part.topic,
+            )
+            for part in self.sections
+        ]
+        return Page(
+            "explained",
+            self.headline,
+            self.about,
+            sections,
+            self.model_dump,
+            warnings=self.warnings,
+            is_failure=self.is_failure,
+        )
+
+
+def explained_page(path: Path) -> Page:
+    """Return what a document's folder says of it; refused where it is of another."""
+    beside = (path if path.is_dir() else path.parent) / FILE
+    document = path / "plan.json" if path.is_dir() else path
+    digest = content_sha256(document)
+    if not beside.is_file():
+        raise InputError(
+            f"{document}: no {FILE} lies beside it; expected the folder of --out"
+        )
+    content = parse_json(beside, read_text(beside))
+    found = checked(beside, "", Explained, content)
+    if found.sha256 != digest:
+        raise InputError(
+            f"{beside}: explains another file than {document.name}, or one that was "
+            "changed; expected both as --out wrote them"
+        )
+    return found.page
