@@ -94,7 +94,7 @@ def test_nothing_feasible_is_an_answer(scenario, capsys):
     code = exit_code(["what-if", scenario, "--rate", "x1", "--slo-scale", "0.01"])
 
     assert code == 3
-    assert "None is feasible" in capsys.readouterr().out
+    assert "None of 2 plans holds." in capsys.readouterr().out
 
 
 def test_a_plan_of_several_llms_writes_each_and_all_side_by_side(
