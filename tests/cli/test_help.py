@@ -114,6 +114,7 @@ def test_the_help_of_the_six_fits_one_screen_with_the_model_near_its_top(name, h
     assert len(lines) <= 45
     assert max(map(len, lines)) <= 100
     assert any(line.startswith("  --llm ") for line in lines[:25])
+    assert not any(line.startswith(" " * 8) for line in lines)  # each on one line
 
 
 @pytest.mark.parametrize("name", SIX)

@@ -58,8 +58,8 @@ class CompareSettings(
         False,
         COMPARISON,
         "",
-        "Seats and token budgets as published (default: the same seats for all, and "
-        "tuned budgets).",
+        "Seats and token budgets as published. By default all have the same seats, and "
+        "tuned budgets.",
     )
     max_model_len: int | None = setting(
         None,
