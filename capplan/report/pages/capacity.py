@@ -222,10 +222,10 @@ def _name(row: Served) -> str:
 
 def _way(row: Served, name: str) -> Way:
     told = "nothing: --explain candidates" if row.is_failure else _rate(row)
-    if row.max_users is not None:
-        told += f", {row.max_users:,} users"
     if row.pool.configuration.sureness == "estimated" and not row.is_failure:
         told += ", estimated"
+    elif row.max_users is not None:
+        told += f", {row.max_users:,} users"
     count, star = f"{row.deployment.gpu_count:,}", is_assumed(row.cost)
     return Way(name, count, row.usd_per_month, told, is_assumed=star)
 
