@@ -158,7 +158,7 @@ def _names(path: str | Path, fields: list[str]) -> list[str]:
     twice = {name for name in names if name and names.count(name) > 1}
     if twice:
         raise InputError(
-            f"{path}:1: column {sorted(twice)[0]} stands twice; expected each once"
+            f"{path}:1: column {sorted(twice)[0]} appears twice; expected each once"
         )
     return names
 

@@ -174,7 +174,7 @@ def parse_json(
         raise InputError(f"{where}: not JSON: nested too deeply") from None
     except KeyError as twice:
         raise InputError(
-            f"{where}: the key {twice.args[0][:60]!r} stands twice in one object; "
+            f"{where}: the key {twice.args[0][:60]!r} appears twice in one object; "
             "expected once"
         ) from None
     except ValueError as error:  # a number of thousands of digits
@@ -190,7 +190,7 @@ def _problem(error: json.JSONDecodeError) -> str:
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return an object of JSON; a KeyError where a key stands twice."""
+    """Return an object of JSON; a KeyError where a key appears twice."""
     content = dict(pairs)
     if len(content) < len(pairs):
         names = [name for name, _ in pairs]
@@ -266,7 +266,7 @@ def _refuse_aliases(path: str | Path, text: str, kind: Any) -> None:
 
 
 def _refuse_second_keys(path: str | Path, node: Any) -> None:
-    """Refuse a mapping in which a key stands twice."""
+    """Refuse a mapping in which a key appears twice."""
     import yaml
 
     if isinstance(node, yaml.MappingNode):

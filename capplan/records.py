@@ -117,7 +117,8 @@ def records(
                 fields = flat(row)
             except KeyError as twice:
                 raise InputError(
-                    f"{path}{where}: {twice.args[0][:60]!r} stands twice; expected once"
+                    f"{path}{where}: {twice.args[0][:60]!r} appears twice; expected "
+                    "once"
                 ) from None
             if wanted is not None:
                 fields = {name: fields[name] for name in wanted if name in fields}

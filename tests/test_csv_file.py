@@ -92,7 +92,9 @@ def test_a_duplicate_column_is_refused_in_every_csv(kind, file):
     first = lines[0].split(",")[0]
     doubled = [f"{lines[0]},{first}", *(f"{line},1" for line in lines[1:])]
 
-    assert f":1: column {first} stands twice" in refused(kind, file("\n".join(doubled)))
+    assert f":1: column {first} appears twice" in refused(
+        kind, file("\n".join(doubled))
+    )
 
 
 @pytest.mark.parametrize("kind", READ)
@@ -166,7 +168,7 @@ def test_a_text_larger_than_what_is_read_whole_is_refused(file):
 
 
 def test_a_key_that_stands_twice_in_json_is_refused():
-    with pytest.raises(InputError, match="the key 'b' stands twice in one object"):
+    with pytest.raises(InputError, match="the key 'b' appears twice in one object"):
         parse_json("x.json", '{"a": {"b": 1, "b": 2}}')
 
 

@@ -52,7 +52,7 @@ class Target(NamedTuple):
         elif "llm" in stated and named_llm(stated["llm"][1]) is None:
             warn(
                 f"the load tests say that {' is '.join(stated['llm'])}, which the "
-                f"catalog does not know; it is taken to be {self.llm.name}"
+                f"catalog does not know; it is assumed to be {self.llm.name}"
             )
 
     def _fitting(self, stated: Stated) -> str:

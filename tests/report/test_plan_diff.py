@@ -371,7 +371,7 @@ def test_a_file_that_no_plan_has_is_refused_with_its_place(compared, spoil, said
 
 
 def test_a_configuration_that_stands_twice_is_refused(compared):
-    with pytest.raises(InputError, match="stands twice"):
+    with pytest.raises(InputError, match="appears twice"):
         compared(document(priced(), priced()), document(priced()))
 
 

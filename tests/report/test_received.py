@@ -182,9 +182,13 @@ def test_what_a_plan_writes_as_its_settings_is_taken_as_received(tmp_path):
 @pytest.mark.parametrize(
     ("name", "value", "said"),
     [
-        ("out", "x", "settings.out is none of a file's"),
-        ("executor", "ray", "settings.executor is none of a file's"),
-        ("ray_address", "127.0.0.1:1", "settings.ray_address is none of a file's"),
+        ("out", "x", "settings.out is no setting of such a file"),
+        ("executor", "ray", "settings.executor is no setting of such a file"),
+        (
+            "ray_address",
+            "127.0.0.1:1",
+            "settings.ray_address is no setting of such a file",
+        ),
         ("rate", "5", 'settings.rate is "5"; expected a valid number'),
         ("rate", True, "settings.rate is true; expected a valid number"),
         ("slo", "ttft=1s", "expected a valid array"),

@@ -271,11 +271,11 @@ def test_an_infeasible_plan_is_verified_too(folder, tmp_path):
         ("[" * 100_000, "nested too deeply"),
         (
             '{"schema": "capplan.plan/2", "settings": {}, "seed": 1, "seed": 2}',
-            "the key 'seed' stands twice",
+            "the key 'seed' appears twice",
         ),
         (
             '{"schema": "capplan.plan/2", "settings": {"rate": 1, "rate": 2}}',
-            "the key 'rate' stands twice",
+            "the key 'rate' appears twice",
         ),
         (
             '{"schema": "capplan.plan/2", "settings": {"trace": 5}}',

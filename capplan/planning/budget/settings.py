@@ -121,7 +121,12 @@ class BudgetSettings(
         "Most nodes at once: committed=20,on-demand=8,spot=4 (default: no limits).",
     )
     spares: int = setting(
-        0, BUDGET, "K", "Nodes beside those needed, at every hour.", ge=0, le=10_000
+        0,
+        BUDGET,
+        "K",
+        "Spare nodes at every hour, on top of those needed.",
+        ge=0,
+        le=10_000,
     )
     spot_share: float = setting(
         0.0,

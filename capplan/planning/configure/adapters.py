@@ -42,8 +42,8 @@ def with_adapters(
     )
     if settings.lora_slowdown is None:
         warn(
-            "--lora-slowdown is not given: an iteration with adapters is taken to be "
-            "longer by reading them alone; measured engines are slower"
+            "--lora-slowdown is not given: iterations are assumed longer only by the "
+            "time to read adapters; measured engines are slower"
         )
     if llm is not None:
         check_adapters(llm)

@@ -52,9 +52,9 @@ def with_images(
         times = encode_times(llm.vision, gpu, tp, by_image=by_image)
         images = replace(images, **times._asdict())
         warn(
-            f"--image-encode-ms is not given: an image of 1,024 tokens is taken to be "
-            f"encoded in {1e3 * images.alone_s(1024):.3g} ms on "
-            f"{gpu.name}, TP {tp}, by its data sheet and an encoder on H100-SXM"
+            "--image-encode-ms is not given: an image of 1,024 tokens is assumed to "
+            f"be encoded in {1e3 * images.alone_s(1024):.3g} ms on {gpu.name}, TP "
+            f"{tp}, by its data sheet and an encoder on H100-SXM"
         )
     return replace(engine, images=images)
 

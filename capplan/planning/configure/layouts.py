@@ -138,7 +138,7 @@ def no_profile(
     layout = Layout(tp, dp, tp * dp if settings.enable_expert_parallel else 1)
     all_of = rank_profiles(folders(settings), gpu=gpu, llm=llm.name)
     known = sorted({each.layout.text for each in all_of})
-    there = f"there are some of {'; '.join(known)}" if known else "there is none of any"
+    there = f"known are those of {'; '.join(known)}" if known else "none is known"
     sent = f" with {settings.all2all_backend}" if settings.all2all_backend else ""
     return layout, (
         f"no profile of {llm.name} on {gpu} at {layout.text}{sent}; {there}"

@@ -163,7 +163,7 @@ class _Search:
         except Interrupted:
             if self._found is None:
                 raise
-            text = "interrupted: a mix that was not looked at may cost less"
+            text = "interrupted: a mix that was not tried may cost less"
             warn(text)
         known = replace(known, simulated_count=self._simulated)
         if self._found is None:

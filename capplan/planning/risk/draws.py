@@ -206,7 +206,7 @@ def _profile(
     if configuration.sweep_count:
         how = f"as {configuration.sweep_count:,} load tests differ"
     if configuration.is_unmeasured:
-        how += ", none of such an engine"
+        how += ", of other engines"
     ends = (found[0], found[2])
     return DrawnInput("profile", how, ends, varies=ends[0] < ends[1]), found
 

@@ -132,7 +132,7 @@ class LossSettings(OrderSettings):
         None,
         MOTION,
         "TIME",
-        "Renew all replicas, one after another, each away so long: 10m, 2@8h:10m.",
+        "Update all replicas one after another, each away so long: 10m, 2@8h:10m.",
     )
 
 

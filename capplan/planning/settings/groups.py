@@ -293,7 +293,7 @@ class LatencySettings(Settings):
         None,
         LATENCY,
         "none|FILE",
-        "Engine's time beside its kernels: none, or a file (default: shipped).",
+        "Engine's time on top of its kernels: none, or a file (default: shipped).",
     )
     latency_quantile: float | None = setting(
         None,

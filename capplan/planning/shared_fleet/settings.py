@@ -68,7 +68,7 @@ class SharedFleetSettings(OutputSettings, RepairSettings, GpuFileSettings):
         (),
         WORKLOAD,
         "FILE",
-        "Trace of a plan, told by its SHA-256 (default: beside its plan.json).",
+        "Trace of a plan, recognised by its SHA-256 (default: beside its plan.json).",
         repeated=True,
     )
     shift: Annotated[

@@ -21,7 +21,7 @@ def warnings_of(fleet: SharedFleet) -> Iterator[str]:
             )
     for llm in fleet.llms:
         if llm.curve is None:
-            yield f"{llm.name}: as many replicas at all hours, for {llm.why_constant}"
+            yield f"{llm.name}: as many replicas at all hours: {llm.why_constant}"
         elif llm.curve.is_short:
             yield (
                 f"{llm.name}: its trace shows {llm.curve.days_text}, not a week; "

@@ -101,6 +101,5 @@ def _break_even(budget: Budget) -> Figure:
         Axis("% of the hours in use", digits, 0, 100),
         Axis("$ a GPU-hour in use", digits, 0, _TOP * on_demand),
         lines,
-        caption="Nodes that are paid at all hours pay where their line is below on "
-        "demand.",
+        caption="Paying for all hours is cheaper where its line is below on demand.",
     )

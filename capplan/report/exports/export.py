@@ -146,7 +146,7 @@ class _Dumper(yaml.SafeDumper):
     """YAML without anchors."""
 
     def ignore_aliases(self, data: Any) -> bool:
-        """Return that a value that stands twice is written twice."""
+        """Return that a value that appears twice is written twice."""
         return True
 
 

@@ -26,7 +26,7 @@ def _notes(found: SpareNodes) -> list[str]:
     if found.nodes_per_replica > 1:
         notes.append(
             f"A replica takes {found.nodes_per_replica} nodes and is down while one of "
-            "them is. Each failed node is taken to be of another replica, and spares "
+            "them is. Each failed node is assumed to be of another replica, and spares "
             "replace whole replicas."
         )
     if found.is_gone_throughout and found.gone:

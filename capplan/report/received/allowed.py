@@ -88,7 +88,7 @@ def _check_types(
         kind = written[0].return_type if written else kinds[name]
         text = json.dumps(settings[name])
         if name in NOT_IN_THE_RESULT:
-            raise InputError(f"{path}: settings.{name} is none of a file's")
+            raise InputError(f"{path}: settings.{name} is no setting of such a file")
         try:
             TypeAdapter(kind, config=ConfigDict(strict=True)).validate_json(text)
         except ValidationError as error:

@@ -168,7 +168,9 @@ def plan_figures(path: Path) -> PlanFigures:
     for index, row in enumerate(plan.candidates or ()):
         candidate = _candidate(file, f"candidates.{index}.", row)
         if candidate.name in candidates:
-            raise InputError(f"{file}: {candidate.name} stands twice; expected it once")
+            raise InputError(
+                f"{file}: {candidate.name} appears twice; expected it once"
+            )
         candidates[candidate.name] = candidate
     return PlanFigures(
         path=str(file),

@@ -195,7 +195,7 @@ def whole_records(
         for record in records(notes.path, wanted, tops=tops):
             yield record
             count += 1
-        with suppress(KeyError):  # a key that stands twice is none of a page
+        with suppress(KeyError):  # a key that appears twice is none of a page
             if said := page(tops):
                 notes.add(said)
                 notes.remarks.append(said)

@@ -50,7 +50,7 @@ def test_a_time_that_is_given_takes_the_place_of_the_estimate():
 
 
 def test_an_encoder_that_was_not_measured_is_estimated_with_a_warning():
-    with pytest.warns(CapplanWarning, match="1,024 tokens is taken to be encoded in"):
+    with pytest.warns(CapplanWarning, match="1,024 tokens is assumed to be encoded in"):
         images = only(**{**IMAGES, "image_encode_ms": None}).engine.images
 
     # Matrices at 0.387, attention at 0.458 of 989 Tflop/s; 27 layers launched.

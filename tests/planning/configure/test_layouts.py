@@ -339,7 +339,7 @@ def test_the_command_has_the_flags_of_the_layout():
             {"data_parallel_size": "6", "enable_expert_parallel": True, "tp": 1},
             "EP 6 does not divide them; expected EP 2",
         ),
-        ({"data_parallel_size": "3"}, "there are some of DP 8 × TP 1; DP 8"),
+        ({"data_parallel_size": "3"}, "known are those of DP 8 × TP 1; DP 8"),
         (
             {"data_parallel_size": "8", "router": "best-fit"},
             "best-fit is not modelled: it reads",

@@ -412,7 +412,7 @@ def test_a_search_that_is_interrupted_answers_with_the_mix_it_knows(case):
         dividing.extend([step] if step.startswith("dividing") else [])
 
     stopped = replace(given, stopped=lambda: bool(dividing))
-    with pytest.warns(CapplanWarning, match="interrupted: a mix that was not looked"):
+    with pytest.warns(CapplanWarning, match="interrupted: a mix that was not tried"):
         mix = mix_of(stopped, [SMALL, LARGE], *of(plan), progress)
 
     assert mix.offered
