@@ -8,6 +8,7 @@ from capplan.planning.what_if.what_if import Cell, WhatIf
 from capplan.report.charts.what_if import figures, finding
 from capplan.report.columns import Column, record
 from capplan.report.fields import fields
+from capplan.report.first_screen import prices_told
 from capplan.report.money import in_its_currency
 from capplan.report.page import Fact, Page, Section, Table
 from capplan.report.panels import what_if_panel
@@ -59,6 +60,7 @@ def what_if_page(result: WhatIf) -> Page:
         csv={"whatif.csv": table},
         panel=what_if_panel(result, _HEADINGS),
         chart=finding(result),
+        prices=prices_told(next((x.best.price for x in result.cells if x.best), None)),
         answer=what_if_answer(result),
         warnings=result.warnings,
         is_failure=not any(cell.best for cell in result.cells),
