@@ -163,8 +163,7 @@ def _next(comparison: Comparison, first: SystemResult) -> Said:
     able, saving = _able(comparison), _saving(comparison)
     if saving is not None:
         usd, dearest = saving
-        text = f"switch from {dearest.name} to {first.name}"
-        return Said(text, f"saves {usd} a month")
+        return Said(f"run {first.name}", f"{dearest.name} costs {usd} a month more")
     if _is_alike(able):
         return Said("keep what you run", "no system here saves a dollar")
     assert first.candidate is not None

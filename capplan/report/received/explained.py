@@ -84,7 +84,7 @@ class Explained(Record):
             headline=page.headline,
             about=page.about,
             is_failure=page.is_failure,
-            warnings=list(page.warnings),
+            warnings=page.to_check,
             sections=[
                 _Section(
                     topic=part.topic,

@@ -10,7 +10,6 @@ from rich.padding import Padding
 from rich.table import Table as Grid
 from rich.text import Text
 
-from capplan.report.alike import merged
 from capplan.report.columns import Column
 from capplan.report.console import console
 from capplan.report.page import (
@@ -153,7 +152,7 @@ def print_page(page: Page, out: Console) -> None:
 
 
 def _print_warnings(page: Page, out: Console) -> None:
-    for text in merged(page.warnings):
+    for text in page.to_check:
         out.print(Text("warning: ", style="yellow") + Text(text))
 
 
