@@ -301,8 +301,10 @@ def month(best: Candidate) -> str:
     """Return the bill of a month, and that of a slow engine; empty without a price."""
     if best.cost is None:
         return ""
-    most, text = best.cautious_usd_per_month, dollars(best.cost.usd_per_month)
-    slow = "" if most is None else f", up to {dollars(most)} if the engine is slow"
+    text, slow = dollars(best.cost.usd_per_month), ""
+    most = best.cautious_usd_per_month
+    if most is not None and dollars(most) != text:
+        slow = f", up to {dollars(most)} if the engine is slow"
     return f"{text}{ASSUMED * is_assumed(best.cost)} a month{slow}"
 
 

@@ -224,7 +224,7 @@ def _unit(best: Candidate) -> str:
 
 
 def _slow_engine(best: Candidate) -> Iterator[Way]:
-    if best.cautious is not None:
+    if best.cautious is not None and best.cautious.gpu_count != best.gpu_count:
         count, usd = best.cautious.gpu_count, best.cautious_usd_per_month
         yield Way("with a slow engine", f"{count:,}", usd, "holds for 9 of 10 engines")
 
