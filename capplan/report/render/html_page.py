@@ -63,6 +63,7 @@ def _second_sheet(page: Page, folder: str | Path) -> dict[str, Any]:
     if page.panel is not None:
         left -= 2 * len(page.panel.choices) + 3 * len(page.panel.fixed)
     checks = _fitting(page.to_check[:_MOST_CHECKS], _OF_CHECK, left // 2)
+    checks = checks or page.to_check[:1]
     left -= sum(_lines(text, _OF_CHECK) for text in checks)
     facts = [fact for part in parts for fact in part.known_facts][:_MOST_FACTS]
     count = len(_fitting([text for _, text in facts], _OF_FACT, left))
@@ -79,12 +80,12 @@ def _lines(text: str, letters: int) -> int:
 
 
 def _fitting(texts: Sequence[str], letters: int, lines: int) -> Sequence[str]:
-    """Return the first texts that fit in as many lines, one at least."""
+    """Return the first texts that fit in as many lines."""
     used = 0
     for count, text in enumerate(texts):
         used += _lines(text, letters)
         if used > lines:
-            return texts[: max(count, 1)]
+            return texts[:count]
     return texts
 
 
