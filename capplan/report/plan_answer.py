@@ -17,6 +17,7 @@ from capplan.report.columns import (
     format_count,
     format_fine_usd,
     format_list,
+    format_load,
     format_share,
     plural,
 )
@@ -152,6 +153,9 @@ def _peak(plan: Plan, best: Candidate, run: Run) -> Said:
         spare = ""
     else:
         state, parts = "holds", [carried]
+    if judgement.steadiness.outpaced:
+        load = format_load(judgement.steadiness.sustained)
+        parts.append(f"{load} loaded by its end, so the backlog grows")
     of_all = " of all" if peak is not None else ""
     parts.insert(0, in_time(judgement, plan.attainment_text, of_all))
     return Said(f"{state}{spare}", " · ".join(filter(None, parts)))
@@ -189,6 +193,8 @@ def _told(plan: Plan, fewer: _Fewer) -> str:
         _, name, seen_s, limit_s = max(over)
         seen, limit = format_duration(seen_s), format_duration(limit_s)
         return f"misses: {name} {seen}, not {limit}"
+    if not (probe.missing or probe.stable):
+        return f"misses: {sentences.growing(probe)}"
     return f"misses: {sentences.missed(probe)}"
 
 

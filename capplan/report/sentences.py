@@ -159,10 +159,15 @@ def proof(candidate: Candidate) -> str:
 
 
 def _of_probe(probe: Probe) -> str:
-    backlog = "" if probe.stable else "; the backlog keeps growing"
-    if probe.utilisation is not None and probe.utilisation >= 1 and not probe.stable:
-        backlog = f"; {format_load(probe.utilisation)} loaded, so the backlog grows"
+    backlog = "" if probe.stable else f"; {growing(probe)}"
     return f"{plural(probe.replica_count, 'replica')}: {missed(probe)}{backlog}."
+
+
+def growing(probe: Probe) -> str:
+    """Return that the backlog of a count that is not stable grows."""
+    if probe.utilisation is not None and probe.utilisation >= 1:
+        return f"{format_load(probe.utilisation)} loaded, so the backlog grows"
+    return "the backlog keeps growing"
 
 
 def missed(probe: Probe) -> str:

@@ -67,7 +67,7 @@ def served_facts(plan: Plan) -> list[Fact]:
         said = f"{format_count(busiest)} × the mean replica's work"
     return [
         ("KV cache", "" if run is None else kv_cache(run)),
-        ("peak", peak(plan)),
+        ("rate", peak(plan)),
         ("tokens", used(plan)),
         ("busiest replica", said),
         ("beyond peak", said_of(plan.beyond_peak, beyond_peak)),

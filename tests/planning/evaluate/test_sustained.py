@@ -12,6 +12,7 @@ from capplan.report.columns import format_load
 from capplan.report.pages.plan import plan_page
 from capplan.workload.catalog import open_workload
 from capplan.workload.synthesis import resample
+from tests.pages import facts
 
 ASKED = {
     "llm": "Llama-3.1-8B",
@@ -49,16 +50,20 @@ def test_a_replay_above_capacity_takes_what_drawn_arrivals_take(
     assert replay.best.replica_count == drawn.best.replica_count == replicas
 
 
-def test_the_headline_says_that_fewer_would_hold_the_replay_and_not_the_rate(tmp_path):
+def test_the_plan_says_that_fewer_would_hold_the_replay_and_not_the_rate(tmp_path):
     trace = sharegpt(tmp_path / "t.csv", 160)
 
     found = plan(PlanSettings(trace=trace, **ASKED))
 
     three = {row.replica_count: row for row in found.best.probes}[3]
     assert (three.missing, three.meets, three.stable) == ((), False, False)
-    lead = plan_page(found).lead
-    assert "3 replicas would hold this trace alone (--no-extend)" in lead
-    assert f"are {format_load(three.sustained_utilisation)} loaded" in lead
+    page = plan_page(found)
+    why = facts(page, "The busiest time")["as replayed"]
+    assert "3 replicas would hold this trace alone (--no-extend)" in why
+    load = format_load(three.sustained_utilisation)
+    assert f"are {load} loaded" in why
+    (fewer,) = [row for row in page.answer.instead.rows if row[0] == "1 GPU fewer"]
+    assert fewer[4] == f"misses: {load} loaded, so the backlog grows"
 
 
 def test_no_extend_takes_a_replay_as_it_is_and_says_that_its_backlog_grows(tmp_path):
@@ -68,8 +73,11 @@ def test_no_extend_takes_a_replay_as_it_is_and_says_that_its_backlog_grows(tmp_p
 
     assert found.best.replica_count == 3
     assert not found.best.run.judgement.stable
-    lead = plan_page(found).lead
-    assert "This fleet holds this trace, but not more traffic" in lead
+    page = plan_page(found)
+    why = facts(page, "The busiest time")["as replayed"]
+    assert "This fleet holds this trace, but not more traffic" in why
+    load = format_load(found.best.run.judgement.steadiness.sustained)
+    assert f"{load} loaded by its end" in page.answer.peak.more
 
 
 def test_a_burst_that_drains_gets_a_line_and_no_gpu(tmp_path):
@@ -86,12 +94,10 @@ def test_a_burst_that_drains_gets_a_line_and_no_gpu(tmp_path):
     steadiness = found.best.run.judgement.steadiness
     assert found.best.replica_count == 1
     assert steadiness.busiest_utilisation > 1 > steadiness.sustained
-    why = next(
-        part
-        for part in plan_page(found).sections
-        if part.heading == "Why this many GPUs"
-    )
-    assert "that backlog drains before the end" in dict(why.facts)["load"]
+    page = plan_page(found)
+    load = facts(page, "The busiest time")["load"]
+    assert "that backlog drains before the end" in load
+    assert "backlog" not in page.answer.peak.text
 
 
 @given(
