@@ -20,6 +20,7 @@ from capplan.report.pages.plan import plan_page
 from capplan.report.render.terminal import print_page
 from tests.deployments import rated
 from tests.documents import plan_json
+from tests.pages import facts
 
 SETTINGS = {
     "workload": "synthetic:prompt=300,output=lognormal(median=80,sigma=0.6),n=2000",
@@ -69,11 +70,11 @@ def shown(found):
     return out.file.getvalue()
 
 
-def test_a_plans_first_lines_say_whose_times_and_whose_rules_it_takes():
+def test_a_plan_says_whose_times_and_whose_rules_it_takes():
     found = plan(PlanSettings(**SETTINGS | GPT_OSS, engine="vllm@0.13"))
 
-    first = [" ".join(line.split()) for line in shown(found).splitlines()[:8]]
-    assert "engine times: vLLM 0.11.2–0.13.0, rules: vLLM 0.24 to 0.33" in first
+    engine = facts(plan_page(found), "How sure it is")["engine"]
+    assert engine == "times: vLLM 0.11.2–0.13.0, rules: vLLM 0.24 to 0.33"
     assert "times of vLLM 0.11.2–0.13.0" in found.best.configuration.note
     assert found.best.launch.words[:2] == ("vllm", "serve")
 
@@ -97,9 +98,8 @@ def test_an_older_engine_is_named_with_what_it_would_carry():
 def test_times_of_vllm_for_another_engine_are_said_where_they_are_named():
     found = plan(PlanSettings(**SETTINGS, engine="sglang"))
 
-    first = [" ".join(line.split()) for line in shown(found).splitlines()[:8]]
-    said = "engine times: vLLM 0.26.0 (not those of SGLang), rules: SGLang 0.5.23"
-    assert said in first
+    engine = facts(plan_page(found), "How sure it is")["engine"]
+    assert engine == "times: vLLM 0.26.0 (not those of SGLang), rules: SGLang 0.5.23"
     assert any(
         "no SGLang was measured on GPUs of this kind" in w for w in found.warnings
     )
@@ -270,9 +270,14 @@ def test_an_llm_without_a_benchmark_has_the_medians_count_and_a_cautious_one():
     counts = (slowest.replica_count, math.ceil(1.1 * slowest.replica_count))
     assert counts[0] <= estimate.cautious_replica_count <= counts[1]
     assert estimate.cautious_replica_count > estimate.replica_count
+    page = plan_page(found)
+    sure, cautious = page.answer.sure, estimate.cautious_replica_count
+    assert sure.short == f"estimated: up to {cautious} GPUs"
+    assert "no benchmark of this LLM backs it" in sure.more
+    told = facts(page, "How sure it is")
+    assert told["estimated"].endswith(": load-test before you buy")
+    assert f"of other LLM families): {cautious} replicas, $" in told["real engines"]
     text = " ".join(shown(found).split())
-    assert "No benchmark of this LLM backs it: load-test before you buy." in text
-    assert f"(cautious: {estimate.cautious_replica_count} replicas" in text
     assert "real engines needed" not in text
     assert (
         "capplan fit --from sweep.csv --onto H100-NVL/Qwen2.5-14B/tp1 --out mine.yaml"

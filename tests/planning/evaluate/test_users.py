@@ -74,7 +74,8 @@ def test_the_rate_of_a_plan_for_users_is_that_of_its_best(planned):
 def test_a_plan_says_whose_requests_it_serves(planned):
     page = plan_page(planned)
 
-    assert "serve 600 users, think time exp:3 s: " in page.lead
+    assert "serve 600 users, think time exp:3 s. " in page.lead
+    assert " · 600 users, think time exp:3 s, " in page.about
     assert plan_values(planned)["asked_by"] == "600 users, think time exp:3 s"
     assert planned.request_count == planned.best.run.simulation.totals.request_count
 

@@ -12,6 +12,7 @@ from capplan.planning.settings.plan import PlanSettings, SimulateSettings
 from capplan.report import sentences
 from capplan.report.pages.plan import plan_page
 from capplan.simulator.simulate import simulate
+from tests.pages import facts
 
 STUDIES = Path(__file__).parents[3] / "examples" / "studies"
 HOUR_S = 3600.0
@@ -81,9 +82,10 @@ def test_attain_in_trace_is_the_mean(eight_hours):
 
     assert made.best.replica_count == 1
     assert made.window_widths == ()
-    assert not made.peak.meets  # the mean hides it, and the headline does not
-    assert "The peak is not held: 9" in plan_page(made).lead
-    assert plan_page(made).tiles[0].label.endswith("requests/s not held")
+    assert not made.peak.meets  # the mean hides it, and the first screen does not
+    page = plan_page(made)
+    assert page.answer.peak.short == "misses"
+    assert facts(page, "The busiest time")["peak"].startswith("The peak misses: 9")
 
 
 def test_a_quiet_day_is_not_judged_by_coincidences(tmp_path):
@@ -149,22 +151,19 @@ SLOW = {
 }
 
 
-def test_the_headline_names_the_peak_and_what_does_without_it(peak_day):
+def test_the_plan_names_the_peak_and_what_does_without_it(peak_day):
     made = plan(PlanSettings(**SLOW, trace=peak_day, attainment=0.9))
 
     page, found = plan_page(made), made.without_window
-    assert (
-        " on average and 14 requests/s at the peak (Tue 24 Nov 14:00–15:00)"
-        in page.lead
-    )
-    assert "The peak is held, as is every hour." in page.lead
-    assert page.tiles[0].label == "Peak of 14 requests/s held"
+    assert ", 14 at the peak, " in page.about
+    assert page.answer.peak.short == "holds"
+    assert "14 requests/s, Tue 24 Nov 14:00–15:00" in page.answer.peak.more
+    peak = facts(page, "The busiest time")["peak"]
+    assert peak.startswith("The peak holds, as does every hour.")
     assert found.window.starts_at == "2026-11-24T14:00"
     assert found.replica_count < made.best.replica_count
-    assert f"without it {found.replica_count} would do" in page.lead
-    assert "Tue 24 Nov 14:00–15:00, at 14 requests/s, meet" in sentences.proof(
-        made.best
-    )
+    assert f"without it {found.replica_count} would do" in peak
+    assert "Tue 24 Nov 14:00–15:00, at 14 requests/s" in sentences.proof(made.best)
     # One fewer than does without the peak misses another hour too.
     fewer = SimulateSettings(
         **{**SLOW, "price": ()},

@@ -13,6 +13,7 @@ from capplan.planning.settings.plan import PlanSettings
 from capplan.report.pages.plan import plan_page
 from capplan.simulator.simulate import simulate
 from capplan.workload.trace import Trace
+from tests.pages import facts
 
 ASKED = {
     "llm": "Llama-3.1-8B",
@@ -138,19 +139,14 @@ def test_requests_refused_above_the_limit_leave_the_rest_within_the_slo(classed)
 
 def test_the_plan_says_what_is_attained_beyond_the_peak_and_where_to_refuse(classed):
     beyond = classed.beyond_peak
-    facts = dict(
-        fact
-        for part in plan_page(classed).sections
-        if part.heading == "Why this many GPUs"
-        for fact in part.facts
-    )
+    told = facts(plan_page(classed), "The busiest time")
 
     assert beyond.rate_per_s >= TIMES * classed.rate_per_s * (1 - 1e-9)
-    assert f"at {TIMES:g} times the peak" in facts["beyond peak"]
+    assert f"at {TIMES:g} times the peak" in told["beyond peak"]
     gateway = beyond.gateway
     assert set(gateway.in_flight_by_class) == {"chat", "vip"}
     assert sum(gateway.in_flight_by_class.values()) <= gateway.in_flight
-    assert f"has {gateway.in_flight:,} in flight (chat " in facts["gateway"]
+    assert f"has {gateway.in_flight:,} in flight (chat " in told["gateway"]
 
 
 def test_a_limit_is_one_that_fewer_replicas_would_need_as_well(classed):

@@ -26,6 +26,7 @@ from capplan.report.pages.plan import plan_page, plan_values
 from capplan.report.received.verify import verify
 from capplan.report.render.json_text import json_text
 from capplan.settings import SettingError
+from tests.pages import facts
 
 ASKED = {
     "workload": "synthetic:prompt=900,output=120,n=1500",
@@ -223,14 +224,15 @@ def test_candidates_of_pools_tell_role_gpu_degree_and_count(document):
 def test_the_page_shows_both_kinds_and_says_whether_it_pays(both):
     page = plan_page(both)
 
-    assert "Disaggregation pays: " in page.lead
+    why = facts(page, "Why this many GPUs")
+    assert why["two pools"].startswith("Disaggregation pays: ")
     (section,) = [
         s for s in page.sections if s.heading == "Disaggregated prefill and decode"
     ]
     kinds, pools = section.tables
     assert len(kinds.rows) == len(pools.rows) == 2
     titles = [figure.title for figure in section.figures()]
-    assert "Utilisation of the pools over time" in titles
+    assert "Load of the pools over time" in titles
 
 
 @pytest.mark.thorough
