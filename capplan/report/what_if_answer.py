@@ -44,6 +44,18 @@ def what_if_subject(result: WhatIf) -> str:
     return " · ".join([*parts, *slos] if len(slos) == 1 else parts)
 
 
+def what_if_lead(result: WhatIf) -> str:
+    """Return how many plans hold, and how far their bills are apart, in a sentence."""
+    ordered, all_of = _ordered(result), plural(len(result.cells), "plan")
+    if not ordered:
+        return f"None of {all_of} holds: {result.cells[0].reason}."
+    text = f"{len(ordered):,} of {all_of} hold"
+    low, high = _usd(ordered[0]), _usd(ordered[-1])
+    if low > 0 and high > low:
+        text += f"; the dearest costs {high / low:.3g} times the cheapest"
+    return f"{text}."
+
+
 def what_if_answer(result: WhatIf) -> Answer:
     """Return the first screen of a what-if."""
     chosen, ordered = _chosen(result), _ordered(result)

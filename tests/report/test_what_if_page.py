@@ -71,6 +71,7 @@ def test_the_answer_names_the_plans_that_cost_least_and_most(grid):
         "traffic, limits × 1."
     )
     answer = page.answer
+    assert page.lead == "3 of 4 plans hold; the dearest costs 4 times the cheapest."
     assert answer.buy.short == f"{gpus} to {4 * gpus} GPUs"
     assert answer.peak == (
         "misses in 1 of 4",

@@ -14,6 +14,7 @@ from capplan.report.page import Fact, Page, Section, Table
 from capplan.report.panels import what_if_panel
 from capplan.report.what_if_answer import (
     what_if_answer,
+    what_if_lead,
     what_if_subject,
     what_if_title,
 )
@@ -62,6 +63,7 @@ def what_if_page(result: WhatIf) -> Page:
         chart=finding(result),
         prices=prices_told(next((x.best.price for x in result.cells if x.best), None)),
         answer=what_if_answer(result),
+        lead=what_if_lead(result),
         warnings=result.warnings,
         is_failure=not any(cell.best for cell in result.cells),
     )
