@@ -27,6 +27,8 @@ _WIDEST = 1000
 """Columns of the terminal that a table may take."""
 _FIRST = {"report.html": 0, "plan.json": 1}
 """Files that are named of those written."""
+_INDENT = 9
+"""Columns before the text of a label."""
 SCREEN_COLUMNS = 100
 """Widest that a first screen is."""
 MOST_ROWS = 6
@@ -72,7 +74,7 @@ def print_answer(page: Page, answer: Answer, out: Console) -> None:
     for label, said in answer.said:
         if said.text:
             style = _COLOURS[state(said.short)]
-            more = said.text[len(said.short) :]
+            more = _within(said.text, width)[len(said.short) :]
             grid.add_row(label, Text(said.short, style) + Text(more))
     _print_indented(grid, out)
     if answer.instead is not None:
@@ -80,13 +82,24 @@ def print_answer(page: Page, answer: Answer, out: Console) -> None:
     if notes := page.to_check:
         more = f" (+{len(notes) - 1} more: --explain assumptions)" if notes[1:] else ""
         grid = Grid.grid(padding=(0, 3, 0, 0))
-        room = 2 * (width - 12) - len(more)  # two lines; --explain has all of it
+        room = 2 * (width - _INDENT - 3) - len(
+            more
+        )  # two lines; --explain has all of it
         first = shorten(notes[0], room, placeholder=" …")
         grid.add_row(Text("note", style="dim"), Text(f"{first}{more}"))
         _print_indented(grid, out)
     else:
         out.print()
     out.print(Text("   ".join([*answer.marks, "--explain: why, and how"]), style="dim"))
+
+
+def _within(text: str, width: int) -> str:
+    """Return a label's text; on a narrow terminal the parts that fit on a line."""
+    parts = text.split(" · ")
+    while width < SCREEN_COLUMNS and len(text) > width - _INDENT and parts[1:]:
+        parts.pop()
+        text = " · ".join(parts)
+    return text
 
 
 def print_topic(page: Page, topic: str, out: Console) -> None:
