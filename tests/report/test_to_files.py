@@ -31,8 +31,15 @@ def test_a_plan_without_files_measures_what_the_fleet_sustains_as_well(
     assert asked == [True]
 
 
-FILES = ["bills.csv", "counts.csv", "lengths.csv", "plan.csv", "plan.focus.csv"]
-FILES += ["plan.json", "plan.md", "report.html", "report.md", "throughput.csv"]
+FILES = ["bills.csv", "counts.csv", "explained.json", "lengths.csv", "plan.csv"]
+FILES += [
+    "plan.focus.csv",
+    "plan.json",
+    "plan.md",
+    "report.html",
+    "report.md",
+    "throughput.csv",
+]
 FILES += ["traffic.csv", "ways.csv"]
 
 

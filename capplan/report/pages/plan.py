@@ -318,7 +318,8 @@ def _candidates(plan: Plan) -> Section:
         "Best first. “at least”: with fewer GPUs of that candidate no scheduler holds "
         "the SLO with the same iteration times."
     )
-    table = Table(COLUMNS, plan.candidates, style=style)
+    known = [row for row in plan.candidates if row.run is not None]
+    table = Table(COLUMNS, known, style=style)  # of others the facts say why not
     return Section(
         "Candidates", tables=[table], facts=remarks, notes=[note], topic="candidates"
     )
