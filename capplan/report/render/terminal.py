@@ -85,7 +85,9 @@ def print_answer(page: Page, answer: Answer, out: Console) -> None:
         room = 2 * (width - _INDENT - 3) - len(
             more
         )  # two lines; --explain has all of it
-        first = shorten(notes[0], room, placeholder=" …")
+        subject, _, rest = notes[0].partition(": ")
+        first = rest if "; " in subject else notes[0]  # of several things alike
+        first = shorten(first, room, placeholder=" …")
         grid.add_row(Text("note", style="dim"), Text(f"{first}{more}"))
         _print_indented(grid, out)
     else:
