@@ -213,6 +213,7 @@ def _rows(plan: Plan, best: Candidate) -> list[Way]:
     count = f"{best.gpu_count:,}"
     chosen = Way(", ".join(filter(None, (name, kind))), count, usd, peak, True)
     near = [
+        *_asked_beside(plan, best),
         *_slow_engine(best),
         *_one_more(best, bought),
         *_fewer_row(plan, best, bought),
@@ -227,6 +228,21 @@ def _rows(plan: Plan, best: Candidate) -> list[Way]:
 
 def _unit(best: Candidate) -> str:
     return "GPU" if best.gpus_per_replica == 1 else "replica"
+
+
+def _asked_beside(plan: Plan, best: Candidate) -> Iterator[Way]:
+    """Yield what was asked to stand beside the best: two pools or one, and a mix."""
+    other = plan.best_aggregated if best.pools else plan.best_disaggregated
+    if other is not None and (way := _candidate_row(best, other)) is not None:
+        apart = "apart" if other.pools else "together"
+        yield way._replace(name=f"prefill and decode {apart}")
+    mix = plan.mix
+    if mix is not None and mix.offered and mix.cost is not None:
+        kinds = " and ".join(dict.fromkeys(pool.gpu for pool in mix.pools))
+        count = sum(pool.gpu_count for pool in mix.pools)
+        told = "estimated: test before you buy" if mix.doubts else "holds"
+        assumed, usd = is_assumed(mix.cost), mix.cost.usd_per_month
+        yield Way(f"mix of {kinds}", f"{count:,}", usd, told, is_assumed=assumed)
 
 
 def _slow_engine(best: Candidate) -> Iterator[Way]:

@@ -431,7 +431,7 @@ def test_fewer_drafts_accepted_take_what_a_plan_with_those_rates_takes():
     assert counts[0] > counts[1] > counts[2]
     told = drafts.worth(made.drafts_worth)
     assert told.endswith(
-        f"10% fewer accepted: {counts[0]} GPUs; 10% more accepted: {counts[2]} GPUs"
+        f"10 % fewer accepted: {counts[0]} GPUs; 10 % more accepted: {counts[2]} GPUs"
     )
 
 

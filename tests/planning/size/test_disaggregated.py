@@ -226,6 +226,11 @@ def test_the_page_shows_both_kinds_and_says_whether_it_pays(both):
 
     why = facts(page, "Why this many GPUs")
     assert why["two pools"].startswith("Disaggregation pays: ")
+    _, together, *_ = page.answer.instead.rows
+    assert together[:2] == (
+        "prefill and decode together",
+        f"{both.best_aggregated.gpu_count}",
+    )
     (section,) = [
         s for s in page.sections if s.heading == "Disaggregated prefill and decode"
     ]
