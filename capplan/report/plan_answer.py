@@ -13,6 +13,7 @@ from capplan.planning.plan.purchase import CountCost, Purchase
 from capplan.planning.plan.result import Plan
 from capplan.planning.plan.throughput import WITHIN_SLO
 from capplan.report import sentences, uncertain
+from capplan.report.alike import merged
 from capplan.report.columns import (
     format_count,
     format_fine_usd,
@@ -106,6 +107,7 @@ def plan_answer(plan: Plan) -> Answer:
     if best is None or best.run is None:
         return _without(plan)
     steps = list(next_steps(plan))
+    its_own = [text for text in merged(plan.warnings) if best.gpu in text]
     return Answer(
         rented(best),
         _cost(best),
@@ -113,6 +115,7 @@ def plan_answer(plan: Plan) -> Answer:
         sure(best),
         steps[0] if steps else Said(""),
         ways(_rows(plan, best)),
+        its_own[:1],
     )
 
 
