@@ -87,6 +87,7 @@ def ways(
             justify="left" if index in (0, 4) else "right",
             path=str(index),
             leaves=leaves[index],
+            told=lambda row, at=index: row[at] or " ",  # nothing, and no dash
         )
         for index, name in enumerate(headings)
         if any(row[index] for row in texts)

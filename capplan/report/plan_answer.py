@@ -311,7 +311,10 @@ def _candidate_row(best: Candidate, row: Candidate) -> Way | None:
         return None
     gpus, usd, paid = least_bill(row.least)
     told = "not simulated: takes more GPUs"
-    if best.cost is not None and usd is not None:
+    ours = None if best.cost is None else best.cost.usd_per_month
+    if ours is not None and usd is not None and usd < ours:  # only of one in doubt
+        told = "estimated, not simulated"
+    elif best.cost is not None and usd is not None:
         limit = best.cost.usd_per_h / paid
         told = f"pays only below {format_fine_usd(limit)} a GPU-hour"
     return Way(layout, f"{gpus:,}", usd, told, is_least=True)

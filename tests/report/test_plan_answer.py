@@ -8,7 +8,7 @@ from rich.console import Console
 
 from capplan.report.page import LABELS
 from capplan.report.pages.plan import plan_page
-from capplan.report.plan_answer import next_steps, plan_title
+from capplan.report.plan_answer import _candidate_row, next_steps, plan_title
 from capplan.report.render.terminal import print_answer
 from tests.deployments import changed
 
@@ -112,3 +112,12 @@ def test_an_estimate_says_the_bill_of_a_slow_engine_in_its_title(doubted):
     assert f", up to ${usd:,.0f} if the engine is slow." in plan_title(plan)
     names = [row[0] for row in plan_page(plan).answer.instead.rows]
     assert "with a slow engine" in names
+
+
+def test_a_gpu_in_doubt_that_is_not_simulated_promises_no_price(plan):
+    (row,) = [row for row in plan.candidates if row.gpu == "A100-80GB-SXM"]
+    dear = replace(plan.best.cost, usd_per_month=1e6)
+
+    assert "pays only below" in _candidate_row(plan.best, row).told
+    told = _candidate_row(replace(plan.best, cost=dear), row).told
+    assert told == "estimated, not simulated"
