@@ -9,6 +9,7 @@ import pytest
 from capplan.errors import InputError
 from capplan.planning.plan.plan import plan
 from capplan.planning.settings.plan import PlanSettings
+from capplan.report.columns import plural
 from tests.documents import plan_json
 
 SETTINGS = {
@@ -68,7 +69,8 @@ def test_pruned_candidates_could_win_neither_by_cost_nor_by_gpus():
         least_usd = one.lower_bound_gpu_count * one.configuration.price.usd_per_gpu_h
         assert found.best.cost.usd_per_h <= least_usd
         assert found.best_by_gpus.gpu_count <= one.lower_bound_gpu_count
-        assert "lower bound" in one.pruned_reason
+        least = plural(one.lower_bound_gpu_count, "GPU")
+        assert one.pruned_reason.startswith(f"needs at least {least}, $")
 
 
 def test_costs_are_gpus_times_price(found):
