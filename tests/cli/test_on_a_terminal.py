@@ -189,7 +189,7 @@ def test_a_terminal_of_80_columns_keeps_attainment_and_p99(
 ):
     monkeypatch.setattr("capplan.report.console.PIPED_WIDTH", 80)
 
-    code = exit_code(line.split())
+    code = exit_code([*line.split(), "--explain"])
 
     shown = capsys.readouterr().out
     heading = next(row for row in shown.splitlines() if kept[0] in row)

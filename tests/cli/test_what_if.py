@@ -44,7 +44,8 @@ def test_a_scenario_varies_what_it_lists_and_flags_win(scenario, tmp_path, capsy
     )
     assert {cell["settings"]["rate"] for cell in document["cells"]} == {2.0}
     shown = capsys.readouterr().out
-    assert shown.startswith("4 plans over rate, attainment and limits")
+    (usd,) = {f"${cell['usd_per_month']:,.0f}" for cell in document["cells"]}
+    assert shown.startswith(f"{usd} a month in each of 4 plans.\n")
     for name in ("whatif.csv", "report.html", "report.md"):
         assert (out / name).stat().st_size > 200
 
@@ -105,7 +106,7 @@ def test_a_plan_of_several_llms_writes_each_and_all_side_by_side(
     text = SCENARIO.replace("llm: Llama-3.1-8B", llms)
     path.write_text(text.replace("vary:", "#"))
 
-    code = exit_code(["plan", str(path), "--out", str(out)])
+    code = exit_code(["plan", str(path), "--out", str(out), "--explain"])
     verified = exit_code(["verify", str(out / "Qwen3-8B" / "plan.json")])
 
     assert (code, verified) == (0, 0)
@@ -118,7 +119,10 @@ def test_a_plan_of_several_llms_writes_each_and_all_side_by_side(
         assert cell["usd_per_million_input_tokens"] > 0
         assert cell["usd_per_million_output_tokens"] > 0
     shown = capsys.readouterr().out
-    assert shown.startswith("2 plans over LLM")
+    (usd,) = {f"${cell['usd_per_month']:,.0f}" for cell in cells}
+    title, about, *_ = shown.splitlines()
+    assert title == f"{usd} a month in each of 2 plans."
+    assert about.startswith("Llama-3.1-8B, Qwen3-8B · ")
     assert "$ per request" in shown
 
 
