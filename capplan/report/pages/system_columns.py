@@ -49,6 +49,7 @@ def _both(metric: str) -> Column:
         lambda served: [served.percentile_s(metric, level) for level in (50.0, 99.0)],
         f"{LATENCIES[metric]}, p50 and p99",
         lambda values_s: ", ".join(map(format_duration, values_s)),
+        leaves=0 if metric in ("ttft_s", "tpot_s") else 1,
     )
 
 
