@@ -15,7 +15,7 @@ from capplan.report.render.csv_table import table_csv
 from capplan.report.render.html_page import html
 from capplan.report.render.json_text import json_text
 from capplan.report.render.markdown import markdown
-from capplan.report.render.terminal import print_page
+from capplan.report.render.terminal import print_answer, print_page
 from tests.deployments import changed
 
 SETTINGS = PlanSettings(llm="Llama-3.1-70B", rate=10, slo="ttft=1s", seed=3)
@@ -83,6 +83,42 @@ def test_the_answer_names_the_plans_that_cost_least_and_most(grid):
         ("x1, 1", f"{4 * gpus}", "$5,840", "–"),
         ("x1, 1.25", "", "", ""),
     ]
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_the_first_screen_has_at_most_24_lines_within_the_terminal(cell, width):
+    llms = [f"an LLM of a long name {k}" for k in range(9)]
+    cells = [cell(k + 1, 5.0, llm=name) for k, name in enumerate(llms)]
+    many = WhatIf(tuple(cells), {"llm": tuple(llms)}, "sharegpt", 0, ("text " * 99,))
+    out, page = io.StringIO(), what_if_page(many)
+
+    print_answer(page, page.answer, Console(file=out, width=width, highlight=False))
+
+    lines = [line.rstrip() for line in out.getvalue().splitlines()]
+    assert len(lines) <= (22 if width == 80 else 23)
+    assert max(map(len, lines)) <= width
+    assert len(page.answer.instead.rows) == 6
+
+
+def test_what_was_asked_first_is_what_others_are_told_against(cell):
+    cells = [cell(k + 1, 5.0, rate=rate) for k, rate in enumerate(("5", "10", "20"))]
+    result = WhatIf(tuple(cells), {"rate": ("5", "10", "20")}, "sharegpt", 0)
+
+    asked = replace(result, settings={"rate": 10})
+    chosen = [row[0] for row in what_if_page(asked).answer.instead.rows if row[-1]]
+    assert chosen == ["10"]
+    chosen = [row[0] for row in what_if_page(result).answer.instead.rows if row[-1]]
+    assert chosen == ["5"]
+
+
+def test_a_choice_that_costs_less_is_what_to_do_next(cell):
+    cells = (cell(3, 5.0, provider="A"), cell(2, 5.0, provider="B"))
+    result = WhatIf(cells, {"provider": ("A", "B")}, "sharegpt", 0)
+
+    assert what_if_page(result).answer.next == (
+        "take provider B",
+        "saves $1,460 a month",
+    )
 
 
 def test_plans_that_take_the_same_are_told_once(cell):
