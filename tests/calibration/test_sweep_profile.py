@@ -197,7 +197,7 @@ def test_the_command_says_what_the_tests_determine(sweep, tmp_path, capsys):
     shown = capsys.readouterr().out
     assert code == 0
     assert "per_request_s" in shown
-    assert "Loads left out are predicted within" in shown
+    assert "Loads not fitted to are predicted within" in shown
     # One shape says nothing of a spread: a plan takes that of its kind.
     assert load_profile(tmp_path / "mine.yaml").engine_time.served is None
 

@@ -139,11 +139,12 @@ def test_a_served_run_becomes_a_profile_that_a_plan_takes(served, tmp_path, caps
     workload = "--workload synthetic:prompt=300,output=40,n=300 --rate 4"
     question = f"--llm Llama-3.1-8B --gpu L4 --tp 1 --profiles {out} --price L4=0.7"
 
-    code = exit_code(f"plan {workload} {question} --slo ttft=2s,tpot=100ms".split())
+    asked = f"plan {workload} {question} --slo ttft=2s,tpot=100ms --explain"
+    code = exit_code(asked.split())
 
     shown = capsys.readouterr().out
     assert code == 0
-    assert shown.startswith("1 GPU")
+    assert shown.startswith("Rent 1 L4 GPU for $511 a month.")
     assert "LLMServingSim's bench" in " ".join(shown.split())
 
 

@@ -22,7 +22,7 @@ from capplan.planning.evaluate.run import simulate_deployment
 from capplan.planning.load.load import OpenLoad
 from capplan.planning.load.traffic import read_requests
 from capplan.planning.settings.plan import SimulateSettings
-from capplan.report.charts.autoscale import figures
+from capplan.report.charts.autoscale import figures, finding
 from capplan.settings import SettingError
 from capplan.simulator.autoscalers import parse_autoscaler
 
@@ -420,7 +420,8 @@ def test_without_a_measured_rate_policies_that_need_none_are_compared(
 
     assert [row.policy for row in found.policies] == ["ray:target=9"]
     assert any("perfect is left out" in text for text in found.warnings)
-    assert len(figures(found)) == 3
+    assert len(figures(found)) == 2
+    assert finding(found) is not None
     with pytest.raises(InputError, match="the rate that a replica serves"):
         autoscale(AutoscaleSettings(trace=trace, **FLEET, policies="schedule"))
 

@@ -152,7 +152,7 @@ def test_states_are_started_with_the_prefix_caching_that_is_simulated():
     assert "--enable-prefix-caching" in drafted.words
 
 
-@pytest.mark.filterwarnings("ignore:.*reading fp8 is taken to cost")
+@pytest.mark.filterwarnings("ignore:.*attention to fp8 KV is assumed to take")
 @pytest.mark.parametrize(("dtype", "value"), [("fp8", "fp8"), ("bf16", "auto")])
 def test_the_launch_line_has_the_dtype_of_the_kv_cache(dtype, value):
     words = started("Llama-3.1-8B", kv_cache_dtype=dtype).words
@@ -288,7 +288,7 @@ def test_vllms_own_parser_reads_the_launch_line(name, served):
 
 @pytest.mark.vllm
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-@pytest.mark.filterwarnings("ignore:.*attention to bf16 KV is taken to cost")
+@pytest.mark.filterwarnings("ignore:.*attention to bf16 KV is assumed to take")
 @pytest.mark.parametrize("gpu", ["H200", "GB200"])
 def test_vllms_own_parser_reads_the_flags_of_ranks_and_experts(gpu, served):
     settings = PlanSettings(

@@ -92,7 +92,7 @@ def test_a_stream_is_served_by_the_same_scheduler(name):
 def test_iterations_longer_than_the_tables_are_said_to_be_continued():
     trace = Trace(np.full(8, 10), np.ones(8, int), np.zeros(8))
 
-    with pytest.warns(UserWarning, match="80 tokens; the latency is given up to 64"):
+    with pytest.warns(UserWarning, match="80 tokens; its time was extrapolated"):
         times = simulate(
             trace, fleet_of(TABLES, engine(), 1, scheduler="orca:max_len=16")
         ).table

@@ -494,7 +494,10 @@ def test_a_wrong_value_is_named_with_its_line(write, rows, message):
             ":3: timestamp is empty; expected milliseconds",
         ),
         (PLAIN + "7,1,1,\n", ":4: class is empty; expected the name of a class"),
-        (PLAIN.replace("class", "prompt_tokens"), ":1: column prompt_tokens stands"),
+        (
+            PLAIN.replace("class", "prompt_tokens"),
+            ":1: column prompt_tokens appears",
+        ),
         (PLAIN.replace("class", "input_tokens"), "both prompt_tokens and input_tok"),
         (PLAIN + "7,1,1," + "x" * 5_000_000, ":4: field larger than field limit"),
         (PLAIN + "7,1,1," + "x" * 500, ":4: class is xxxxx"),
