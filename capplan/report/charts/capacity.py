@@ -9,19 +9,19 @@ _MOST_BARS = 12
 
 
 def finding(capacity: Capacity) -> Figure | None:
-    """Return the rate that each fleet carries, the best one's as title; None of none.
+    """Return the rate that each fleet carries, the best one's as title.
 
-    For users who wait for their answers no bound is known.
+    None of a single fleet, which the tiles say, and of none that carries anything. For
+    users who wait for their answers no bound is known.
     """
     best = capacity.best
-    if best.max_rate_per_s is None:
+    if best.max_rate_per_s is None or len(capacity.rows) < 2:
         return None
     rows = [_bar(row) for row in capacity.rows[:_MOST_BARS]]
     carry = "carries" if best.deployment.gpu_count == 1 else "carry"
     gpus = plural(best.deployment.gpu_count, f"{best.pool.configuration.gpu} GPU")
-    title = f"{gpus} {carry} {format_count(best.max_rate_per_s)} requests/s"
-    if len(rows) > 1:
-        title += f" as {best.pool.configuration.layout.text}"
+    layout = best.pool.configuration.layout.text
+    title = f"{gpus} {carry} {format_count(best.max_rate_per_s)} requests/s as {layout}"
     caption = "Requests/s in time; no scheduler carries more than the bound."
     return Figure(title, bars(title, rows), caption=caption)
 
