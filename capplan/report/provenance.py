@@ -4,10 +4,13 @@ import shlex
 from collections.abc import Sequence
 from contextvars import ContextVar
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from capplan.report.page import Page
 from capplan.shipped import own_version
 from capplan.today import current_day
+
+if TYPE_CHECKING:  # the command line notes its arguments before it imports pages
+    from capplan.report.page import Page
 
 VERIFIED = ("plan", "autoscale", "budget")
 """Pages whose JSON ``capplan verify`` takes."""
@@ -37,7 +40,7 @@ def quoted(folder: str | Path, name: str) -> str:
     return shlex.quote(str(Path(folder if command_line() else "", name)))
 
 
-def repeated(page: Page, folder: str | Path = "") -> str:
+def repeated(page: "Page", folder: str | Path = "") -> str:
     """Return the commands that make a page again and verify its file in a folder.
 
     From Python only the latter, of the file beside the page.
