@@ -7,7 +7,7 @@ from capplan.planning.autoscale.result import Autoscaled, PolicyResult
 from capplan.planning.autoscale.settings import PERFECT
 from capplan.report import uncertain
 from capplan.report.columns import format_count, format_share, plural
-from capplan.report.first_screen import Way, dollars, ways
+from capplan.report.first_screen import Way, dollars, no_answer, ways
 from capplan.report.page import Answer, Said, about
 from capplan.report.render.terminal import MOST_ROWS
 from capplan.report.window_sentences import window_length
@@ -64,7 +64,7 @@ def autoscale_answer(result: Autoscaled) -> Answer:
     if fixed is None or best is None:
         misses = Said("misses", result.reason)
         relax = Said("relax what is missed, or take other GPUs", "--slo, --gpu, --tp")
-        return Answer(Said("nothing"), Said(""), misses, Said(""), relax)
+        return no_answer(misses, relax)
     rows = [row for row in (fixed, *result.policies) if row.name != PERFECT]
     rows.sort(key=lambda row: (row is not best, not row.meets, _rank(row)))
     named = {} if _is_priced(result) else {"gpus": "GPU-hours", "usd": ""}

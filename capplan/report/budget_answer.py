@@ -15,7 +15,7 @@ from capplan.report.columns import (
     format_share,
     plural,
 )
-from capplan.report.first_screen import Way, dollars, ways
+from capplan.report.first_screen import Way, dollars, no_answer, ways
 from capplan.report.page import Answer, Said, Table
 from capplan.units import format_usd
 
@@ -74,7 +74,7 @@ def budget_answer(budget: Budget) -> Answer:
     if budget.infeasible_reason:
         misses = Said("misses", budget.infeasible_reason)
         more = Said("ask the provider for more nodes", "--quota on-demand=N")
-        return Answer(Said("nothing"), Said(""), misses, Said(""), more)
+        return no_answer(misses, more)
     said = (_buy(budget), _cost(budget), _peak(budget), _sure(budget))
     left_out = len(budget.scenarios) + 1 - MOST_ROWS
     notes = [f"{left_out} scenarios more: --explain price"] if left_out > 0 else []

@@ -13,10 +13,12 @@ from capplan.report.first_screen import (
     in_time,
     is_assumed,
     month,
+    no_answer,
     rented,
     subject,
     sure,
     test_one,
+    unknown_price,
     ways,
 )
 from capplan.report.page import Answer, Said
@@ -115,7 +117,7 @@ def compare_answer(comparison: Comparison) -> Answer:
         misses = Said("misses", "with each system")
         if comparison.interrupted:
             relax, misses = Said("let it run to its end"), Said("")
-        return Answer(Said("nothing"), Said(""), misses, Said(""), relax, table)
+        return no_answer(misses, relax, table)
     known = sure(best)
     if comparison.systems[1:]:
         alike = filter(None, (known.more, "all with the same times"))
@@ -151,7 +153,7 @@ def _saving(comparison: Comparison) -> tuple[str, SystemResult] | None:
 def _cost(comparison: Comparison, first: SystemResult) -> Said:
     best, saving = first.candidate, _saving(comparison)
     if best is None or best.cost is None:
-        return Said(f"unknown: --price {best.gpu if best else 'GPU'}=USD_PER_H")
+        return unknown_price(best.gpu if best else "GPU")
     more = "whichever you take" if _is_alike(_able(comparison)) else ""
     if saving is not None:
         more = f"{saving[0]} more with {saving[1].name}"

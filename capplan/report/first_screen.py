@@ -1,6 +1,6 @@
 """What first screens say alike: what is bought, how sure it is, and other ways."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from datetime import date
 from typing import NamedTuple
 
@@ -12,12 +12,12 @@ from capplan.planning.evaluate.candidate import Candidate
 from capplan.planning.evaluate.classes import own_targets
 from capplan.planning.evaluate.judgement import Judgement
 from capplan.planning.money.cost import (
+    HOURS_PER_MONTH,
     Cost,
     NodeCount,
     alike,
     nodes_of,
     paid_price,
-    usd_per_month,
 )
 from capplan.report.columns import (
     DASH,
@@ -27,7 +27,7 @@ from capplan.report.columns import (
     format_share,
     plural,
 )
-from capplan.report.page import Said, Table
+from capplan.report.page import Answer, Said, Table
 from capplan.report.sentences import classes_attained
 from capplan.units import format_usd
 
@@ -50,6 +50,17 @@ def is_assumed(cost: Cost | None) -> bool:
     """Return whether a bill rests on a price that nobody asks today."""
     lines = () if cost is None else cost.lines
     return any(line.what == "per month" and line.estimated for line in lines)
+
+
+def unknown_price(gpu: str) -> Said:
+    """Return what stands in the place of a bill, and how to give the price."""
+    return Said(f"unknown: --price {gpu}=USD_PER_H")
+
+
+def no_answer(misses: Said, step: Said, instead: Table | None = None) -> Answer:
+    """Return the first screen where nothing is to be bought."""
+    nothing = Said("nothing"), Said("")
+    return Answer(*nothing, misses, Said(""), step, instead)
 
 
 class Way(NamedTuple):
@@ -219,18 +230,15 @@ def replicas(fleet: Deployment) -> str:
     )
 
 
-def gpus_text(counts: Iterable[tuple[str, float]]) -> str:
-    """Return GPU types with their counts, each type once.
-
-    Examples
-    --------
-    >>> gpus_text([("H100", 4), ("H100", 1), ("A100", 2)])
-    '5 × H100 + 2 × A100'
-    """
+def gpus_bought(fleet: Deployment, cost: Cost | None) -> dict[str, float]:
+    """Return the GPUs that are paid by type; without a price those in replicas."""
+    rows = [(pool.configuration.gpu, float(pool.gpu_count)) for pool in fleet.pools]
+    if cost is not None:
+        rows = [(row.gpu, row.gpus_paid) for row in cost.nodes]
     found: dict[str, float] = {}
-    for gpu, count in counts:
+    for gpu, count in rows:
         found[gpu] = found.get(gpu, 0) + count
-    return " + ".join(f"{count:,.6g} × {gpu}" for gpu, count in found.items())
+    return found
 
 
 def nodes_text(rows: Sequence[NodeCount]) -> str:
@@ -281,21 +289,20 @@ def rented(best: Candidate) -> Said:
 
 def rented_fleet(fleet: Deployment, cost: Cost | None) -> Said:
     """Return what is bought, of a fleet."""
-    pools = fleet.pools
+    pools, bought = fleet.pools, gpus_bought(fleet, cost)
+    gpus = " + ".join(f"{count:,.6g} × {gpu}" for gpu, count in bought.items())
     if cost is None:
-        counts = [(pool.configuration.gpu, float(pool.gpu_count)) for pool in pools]
-        return Said(gpus_text(counts), replicas(fleet))
-    counts = [(row.gpu, row.gpus_paid) for row in cost.nodes]
+        return Said(gpus, replicas(fleet))
     prices = [price for price, _ in alike(pools)]
     hourly = dict.fromkeys(format_fine_usd(price.usd_per_gpu_h) for price in prices)
-    unused, paid = idle(cost.nodes), sum(row.gpus_paid for row in cost.nodes)
+    unused, paid = idle(cost.nodes), sum(bought.values())
     parts = (
         replicas(fleet),
         nodes_text(cost.nodes),
         f"{format_count(unused)} of {format_count(paid)} GPUs idle" if unused else "",
         f"{kind_text(paid_price(pools))} at {' and '.join(hourly)} a GPU-hour",
     )
-    return Said(gpus_text(counts), " · ".join(filter(None, parts)))
+    return Said(gpus, " · ".join(filter(None, parts)))
 
 
 def month(best: Candidate) -> str:
@@ -321,5 +328,7 @@ def in_time(judgement: Judgement, asked: str, of: str = "") -> str:
 def least_bill(pools: Sequence[Pool]) -> tuple[int, float | None, float]:
     """Return the GPUs of pools, their bill of a month [$], and the GPUs paid."""
     gpus, nodes = sum(pool.gpu_count for pool in pools), nodes_of(pools)
-    paid = gpus if nodes is None else sum(row.gpus_paid for row in nodes)
-    return gpus, usd_per_month(pools), paid
+    if nodes is None:
+        return gpus, None, gpus
+    usd_per_month = HOURS_PER_MONTH * sum(row.usd_per_h for row in nodes)
+    return gpus, usd_per_month, sum(row.gpus_paid for row in nodes)

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from capplan.report.alike import merged
 from capplan.report.columns import Column, format_list, tabled
 
-FILES, TERMINAL = "files", "terminal"
+FILES = "files"
+"""Where alone a section stands."""
 
 TOPICS: Mapping[str, str] = {
     "count": "why this many GPUs, and not one fewer",
@@ -134,6 +135,9 @@ LABELS: Mapping[str, str] = {
 }
 """Labels of the first screen, and what files call them."""
 
+MOST_CHECKS = 6
+"""What to check before anybody signs, on paper and in the short document."""
+
 MARKS = {"*": "* assumed", "≥": "≥ at least, not simulated"}
 """What signs mean: told where they are used."""
 
@@ -174,7 +178,7 @@ class Section:
     figures: Callable[[], Sequence[Figure]] = tuple
     command: str = ""  # one line to copy
     notes: Sequence[str] = ()
-    only: str = ""  # FILES or TERMINAL, where it does not stand in both
+    only: str = ""  # FILES, where it does not stand on the terminal too
     is_folded: bool = False  # a reader opens it, in HTML and Markdown
     topic: str = ""  # one of TOPICS, under which ``--explain`` has it
 
@@ -185,8 +189,8 @@ class Section:
 
     @property
     def is_shown(self) -> bool:
-        """Whether files show it: it has content, and not for the terminal alone."""
-        return self.only != TERMINAL and bool(self.has_text or self.drawn)
+        """Whether files show it: it has content."""
+        return bool(self.has_text or self.drawn)
 
     @property
     def has_text(self) -> bool:

@@ -1,7 +1,6 @@
 """The first screen of a plan: what to buy, its bill, the peak, how sure, what next."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import inf
 from textwrap import shorten
 
@@ -26,7 +25,7 @@ from capplan.report.first_screen import (
     MOST_IDLE,
     Way,
     dollars,
-    gpus_text,
+    gpus_bought,
     idle,
     in_time,
     is_assumed,
@@ -34,10 +33,12 @@ from capplan.report.first_screen import (
     kind_text,
     least_bill,
     month,
+    no_answer,
     rented,
     subject,
     sure,
     test_one,
+    unknown_price,
     ways,
 )
 from capplan.report.page import Answer, Said
@@ -46,6 +47,7 @@ from capplan.units import format_duration
 
 _WIDEST_REASON = 60
 """Letters of a reason in a row."""
+_UNSURE = "estimated: test before you buy"
 
 
 def plan_title(plan: Plan) -> str:
@@ -54,23 +56,13 @@ def plan_title(plan: Plan) -> str:
     if best is None or best.run is None:
         none = "is known yet to hold" if plan.interrupted else "named here holds"
         return f"No GPU {none} {plan.slo_text}."
-    cost, pools = best.cost, best.run.deployment.pools
-    if cost is None:
-        counts = [(pool.configuration.gpu, float(pool.gpu_count)) for pool in pools]
-        return f"Rent {_gpus(counts)}; their price is not known."
-    unused = idle(cost.nodes)
+    bought = gpus_bought(best.run.deployment, best.cost)
+    paid = format_list([plural(int(n), f"{gpu} GPU") for gpu, n in bought.items()])
+    if best.cost is None:
+        return f"Rent {paid}; their price is not known."
+    unused = idle(best.cost.nodes)
     part = f": {format_count(unused)} of them idle" if unused else ""
-    paid = _gpus([(row.gpu, row.gpus_paid) for row in cost.nodes])
     return f"Rent {paid} for {month(best)}{part}."
-
-
-def _gpus(counts: list[tuple[str, float]]) -> str:
-    return format_list(
-        [
-            f"{part.replace(' × ', ' ')} GPU{'' if part.startswith('1 ') else 's'}"
-            for part in gpus_text(counts).split(" + ")
-        ]
-    )
 
 
 def plan_subject(plan: Plan) -> str:
@@ -106,15 +98,15 @@ def plan_answer(plan: Plan) -> Answer:
     best = plan.best
     if best is None or best.run is None:
         return _without(plan)
-    steps = list(next_steps(plan))
     its_own = [text for text in merged(plan.warnings) if best.gpu in text]
+    peak = _peak(plan, best.run)
     return Answer(
         rented(best),
         _cost(best),
-        _peak(plan, best, best.run),
+        peak,
         sure(best),
-        steps[0] if steps else Said(""),
-        ways(_rows(plan, best)),
+        next(next_steps(plan), Said("")),
+        ways(_rows(plan, best, peak.short)),
         its_own[:1],
     )
 
@@ -122,7 +114,7 @@ def plan_answer(plan: Plan) -> Answer:
 def _cost(best: Candidate) -> Said:
     cost, star = best.cost, is_assumed(best.cost)
     if cost is None:
-        return Said(f"unknown: --price {best.gpu}=USD_PER_H")
+        return unknown_price(best.gpu)
     of_tokens = cost.usd_per_million_output_tokens
     per = ""
     if of_tokens is not None:
@@ -144,7 +136,7 @@ def _to_spare(plan: Plan) -> tuple[str, str]:
     return f", {100 * (1 - row.used_share):.0f} % to spare", text
 
 
-def _peak(plan: Plan, best: Candidate, run: Run) -> Said:
+def _peak(plan: Plan, run: Run) -> Said:
     judgement, peak = run.judgement, plan.peak
     spare, carried = _to_spare(plan)
     if peak is not None:
@@ -164,25 +156,16 @@ def _peak(plan: Plan, best: Candidate, run: Run) -> Said:
     return Said(f"{state}{spare}", " · ".join(filter(None, parts)))
 
 
-@dataclass(frozen=True)
-class _Fewer:
-    """The count below the planned one, as simulated."""
-
-    probe: Probe
-    gpus: int
-
-
-def _one_fewer(best: Candidate) -> _Fewer | None:
+def _one_fewer(best: Candidate) -> Probe | None:
+    """Return the count below the planned one, where it was simulated."""
     if best.run is None or best.pools:
         return None
     count = best.run.replica_count - 1
-    found = [row for row in best.probes if row.replica_count == count]
-    return _Fewer(found[0], count * best.run.configuration.gpus) if found else None
+    return next((row for row in best.probes if row.replica_count == count), None)
 
 
-def _told(plan: Plan, fewer: _Fewer) -> str:
+def _told(plan: Plan, probe: Probe) -> str:
     """Return how a count misses: by which limit, where 99 % of requests tell it."""
-    probe = fewer.probe
     if probe.meets is not False:
         return "is too close to the target to call"
     over = []
@@ -206,11 +189,13 @@ def _of_count(best: Candidate, bought: Purchase, more: int) -> CountCost | None:
     return next((x for x in bought.count_costs if x.replica_count == count), None)
 
 
-def _rows(plan: Plan, best: Candidate) -> list[Way]:
-    """Return the chosen fleet, then what else there is to choose, at most six."""
+def _rows(plan: Plan, best: Candidate, peak: str) -> list[Way]:
+    """Return the chosen fleet, then what else there is to choose, at most six.
+
+    ``peak`` says whether the chosen one holds.
+    """
     bought, star = plan.purchase or Purchase(), is_assumed(best.cost)
     usd = None if best.cost is None else best.cost.usd_per_month
-    peak = _peak(plan, best, best.run).short if best.run else ""
     name = f"{best.gpu_count:,} × {best.gpu}" if not best.pools else str(best)
     kind = kind_text(best.price) if best.cost else ""
     count = f"{best.gpu_count:,}"
@@ -243,7 +228,7 @@ def _asked_beside(plan: Plan, best: Candidate) -> Iterator[Way]:
     if mix is not None and mix.offered and mix.cost is not None:
         kinds = " and ".join(dict.fromkeys(pool.gpu for pool in mix.pools))
         count = sum(pool.gpu_count for pool in mix.pools)
-        told = "estimated: test before you buy" if mix.doubts else "holds"
+        told = _UNSURE if mix.doubts else "holds"
         assumed, usd = is_assumed(mix.cost), mix.cost.usd_per_month
         yield Way(f"mix of {kinds}", f"{count:,}", usd, told, is_assumed=assumed)
 
@@ -266,7 +251,8 @@ def _fewer_row(plan: Plan, best: Candidate, bought: Purchase) -> Iterator[Way]:
     fewer, cost = _one_fewer(best), _of_count(best, bought, -1)
     if fewer is not None and cost is not None:
         told = _told(plan, fewer)
-        yield Way(f"1 {_unit(best)} fewer", f"{fewer.gpus:,}", cost.usd_per_month, told)
+        name, gpus = f"1 {_unit(best)} fewer", f"{cost.gpu_count:,}"
+        yield Way(name, gpus, cost.usd_per_month, told)
 
 
 def _other_payment(bought: Purchase) -> Iterator[Way]:
@@ -289,13 +275,12 @@ def _other_gpus(plan: Plan, best: Candidate) -> Iterator[Way]:
         if row.gpu != best.gpu and (way := _candidate_row(best, row)):
             by_gpu.setdefault(row.gpu, []).append(way)
     for gpu, rows in by_gpu.items():
-        known = [way for way in rows if way.usd is not None]
-        found[gpu] = (
-            found.get(gpu) or min(known, key=lambda way: way.usd or 0)
-            if known
-            else rows[0]
-        )
-    yield from sorted(found.values(), key=lambda way: (way.usd is None, way.usd or 0))
+        found.setdefault(gpu, min(rows, key=_by_usd))
+    yield from sorted(found.values(), key=_by_usd)
+
+
+def _by_usd(way: Way) -> tuple[bool, float]:
+    return way.usd is None, way.usd or 0.0
 
 
 def _candidate_row(best: Candidate, row: Candidate) -> Way | None:
@@ -303,7 +288,7 @@ def _candidate_row(best: Candidate, row: Candidate) -> Way | None:
     if row.infeasible_reason:
         return Way(layout, "", None, _misses(row))
     if row.run is not None:
-        told = "estimated: test before you buy" if row.is_in_doubt else "holds"
+        told = _UNSURE if row.is_in_doubt else "holds"
         usd = None if row.cost is None else row.cost.usd_per_month
         about = ", GPUs ± 10 %" if row.coarse else ""
         return Way(layout, f"{row.gpu_count:,}", usd, f"{told}{about}")
@@ -353,8 +338,7 @@ def next_steps(plan: Plan) -> Iterator[Said]:
     for way in _other_payment(bought):
         saved = 0.0 if best.cost is None else best.cost.usd_per_month - (way.usd or 0)
         if saved > 0:
-            star = "*" if way.is_assumed else ""
-            yield Said(f"{way.name}: saves {dollars(saved)}{star} a month")
+            yield Said(f"{way.name}: saves {dollars(saved, way.is_assumed)} a month")
 
 
 def _misses(row: Candidate) -> str:
@@ -383,11 +367,8 @@ def _without(plan: Plan) -> Answer:
         )
     if plan.interrupted:
         relax = Said("let it run to its end")
-    return Answer(
-        Said("nothing"),
-        Said(""),
+    return no_answer(
         Said("misses", "with any number of replicas"),
-        Said(""),
         relax,
         ways(list(found.values())[:MOST_ROWS], "what misses", "why"),
     )

@@ -11,8 +11,10 @@ from capplan.report.first_screen import (
     dollars,
     is_assumed,
     is_unsure,
+    no_answer,
     sure,
     test_one,
+    unknown_price,
     ways,
 )
 from capplan.report.page import Answer, Said
@@ -63,8 +65,8 @@ def what_if_answer(result: WhatIf) -> Answer:
     left = len(result.cells) - len(rows)
     named = ways(rows, ", ".join(map(_heading, _varied(result))))
     if not ordered or chosen is None:
-        nothing = Said("nothing"), Said(""), Said("misses", "in each plan"), Said("")
-        return Answer(*nothing, Said("relax what is missed"), named)
+        misses = Said("misses", "in each plan")
+        return no_answer(misses, Said("relax what is missed"), named)
     more = (f"{plural(left, 'more plan')}: --explain candidates",) * bool(left)
     return Answer(
         _bought(ordered),
@@ -175,7 +177,7 @@ def _cost(ordered: list[Cell]) -> Said:
     costs = [_best(cell).cost for cell in ordered]
     known = [cost for cost in costs if cost is not None]
     if len(known) < len(costs):
-        return Said(f"unknown: --price {_best(ordered[0]).gpu}=USD_PER_H")
+        return unknown_price(_best(ordered[0]).gpu)
     ends = (known[0].usd_per_month, known[-1].usd_per_month)
     tokens = [
         cost.usd_per_million_output_tokens
@@ -200,8 +202,9 @@ def _peak(result: WhatIf) -> Said:
 def _sure(ordered: list[Cell], chosen: Cell) -> Said:
     """Return how sure the marked plan is, and the least sure of all."""
     said = sure(_best(chosen))
-    words = {sure(_best(cell)).short.partition(":")[0] for cell in ordered}
-    least = min(words, key=_SURENESS.index)
+    configurations = [_best(cell).configuration for cell in ordered]
+    words = {of.sureness for of in configurations if of is not None}
+    least = min(words, key=_SURENESS.index, default=said.short)
     others = "" if said.short.startswith(least) else f"another is {least}"
     return Said(said.short, " · ".join(filter(None, (said.more, others))))
 

@@ -94,8 +94,9 @@ def of_module(path: Path) -> Iterator[String]:
 
 def _seen(node: ast.AST) -> Iterator[ast.expr]:
     """Yield the outermost strings below a node, without those that nobody sees."""
-    if isinstance(node, ast.Constant | ast.JoinedStr) or _is_sum(node):
-        yield node  # type: ignore[misc]
+    is_text = isinstance(node, ast.Constant | ast.JoinedStr) or _is_sum(node)
+    if is_text and isinstance(node, ast.expr):
+        yield node
         return
     if isinstance(node, ast.Assert | ast.Compare):
         return

@@ -25,8 +25,8 @@ class Shortfall(str):
         made.limit, made.limit_s, made.needed_s = limit, limit_s, needed_s
         return made
 
-    def __getnewargs__(self) -> tuple[str, str, float, float]:  # type: ignore[override]
-        return str(self), self.limit, self.limit_s, self.needed_s
+    def __reduce__(self) -> tuple[type[Self], tuple[str, str, float, float]]:
+        return type(self), (str(self), self.limit, self.limit_s, self.needed_s)
 
 
 def too_slow(alone: Unbatched, slo: Slo, load: Load) -> str | None:

@@ -23,6 +23,7 @@ from capplan.report.first_screen import (
     replicas,
     subject,
     test_replica,
+    unknown_price,
     ways,
 )
 from capplan.report.page import Answer, Page, Said, Section, Table
@@ -127,7 +128,7 @@ def _answer(capacity: Capacity) -> Answer:
 
 def _cost(best: Served) -> Said:
     if best.cost is None:
-        return Said(f"unknown: --price {best.pool.configuration.gpu}=USD_PER_H")
+        return unknown_price(best.pool.configuration.gpu)
     texts = [f"{dollars(best.cost.usd_per_year, is_assumed(best.cost))} a year"]
     if best.usd_per_request is not None:
         usd = format_fine_usd(1000 * best.usd_per_request)

@@ -12,6 +12,7 @@ from capplan.errors import InputError
 from capplan.input_file import content_sha256, parse_json, read_text
 from capplan.report.columns import column
 from capplan.report.page import Page, Section, Table
+from capplan.report.received.plan_document import plan_path
 from capplan.report.received.plan_record import Record, checked
 
 FILE = "explained.json"
@@ -126,8 +127,8 @@ class Explained(Record):
 
 def explained_page(path: Path) -> Page:
     """Return what a document's folder says of it; refused where it is of another."""
-    beside = (path if path.is_dir() else path.parent) / FILE
-    document = path / "plan.json" if path.is_dir() else path
+    document = plan_path(path)
+    beside = document.with_name(FILE)
     digest = content_sha256(document)
     if not beside.is_file():
         raise InputError(

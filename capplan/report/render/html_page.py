@@ -6,7 +6,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
-from capplan.report.page import LABELS, TOPICS, Page, Section, state
+from capplan.report.page import LABELS, MOST_CHECKS, TOPICS, Page, Section, state
 from capplan.report.provenance import made_by, quoted, repeated
 from capplan.shipped import own_version
 from capplan.today import current_day
@@ -15,7 +15,7 @@ _OF_FACT, _OF_CHECK, _OF_COMMAND = 76, 88, 104
 """Letters of a line of the second sheet of paper, in a wide font."""
 _LINES = 34
 """Lines of it for why, what to check and the commands; the rest is folded."""
-_MOST_FACTS, _MOST_CHECKS = 6, 6
+_MOST_FACTS = 6
 
 
 def html(page: Page, folder: str | Path = "") -> str:
@@ -62,7 +62,7 @@ def _second_sheet(page: Page, folder: str | Path) -> dict[str, Any]:
     left = _LINES - sum(_lines(line, _OF_COMMAND) for line in commands.splitlines())
     if page.panel is not None:
         left -= 2 * len(page.panel.choices) + 3 * len(page.panel.fixed)
-    checks = _fitting(page.to_check[:_MOST_CHECKS], _OF_CHECK, left // 2)
+    checks = _fitting(page.to_check[:MOST_CHECKS], _OF_CHECK, left // 2)
     checks = checks or page.to_check[:1]
     left -= sum(_lines(text, _OF_CHECK) for text in checks)
     facts = [fact for part in parts for fact in part.known_facts][:_MOST_FACTS]

@@ -3,11 +3,8 @@
 import re
 from collections.abc import Iterable, Sequence
 
-from capplan.report.page import LABELS, TERMINAL, Answer, Page, Section, Table
+from capplan.report.page import LABELS, MOST_CHECKS, Answer, Page, Section, Table
 from capplan.report.provenance import repeated
-
-_MOST_CHECKS = 6
-"""What to check before anybody signs, on one page."""
 
 
 def markdown(page: Page) -> str:
@@ -21,7 +18,7 @@ def markdown(page: Page) -> str:
     if page.answer is None:
         lines += [f"> {_plain(text)}\n>" for text in page.to_check]
     for section in page.sections:
-        lines += [] if section.only == TERMINAL else _section(section)
+        lines += _section(section)
     if page.answer is not None:
         lines += _section(Section("Repeat it", command=repeated(page)))
     if page.files:
@@ -34,9 +31,9 @@ def brief(page: Page) -> str:
     lines = [_plain(page.about) + "\n"] if page.about else []
     if page.answer is not None:
         lines += _answer(page.answer)
-    lines += _checks(page.to_check[:_MOST_CHECKS])
-    if page.to_check[_MOST_CHECKS:]:
-        left = len(page.to_check) - _MOST_CHECKS
+    lines += _checks(page.to_check[:MOST_CHECKS])
+    if page.to_check[MOST_CHECKS:]:
+        left = len(page.to_check) - MOST_CHECKS
         lines.append(f"{left:,} more are in report.md.")
     return _joined(page, lines + _section(Section("Repeat it", command=repeated(page))))
 

@@ -177,10 +177,9 @@ def _print_section(section: Section, out: Console) -> None:
     out.print()
     if section.command:
         out.print(section.heading.lower(), style="dim")
+        out.print(Text(section.command), soft_wrap=True)  # to the letter: no emoji
     elif section.topic and section.heading:
         out.print(Text(section.heading, style="bold"))
-    if section.command:
-        out.print(Text(section.command), soft_wrap=True)  # to the letter: no emoji
     for table in section.full_tables:
         _print_table(table, out)
     if section.known_facts:
