@@ -1,7 +1,6 @@
 """The first screen of compared systems: which needs least, and what switching saves."""
 
 from collections.abc import Iterator
-from textwrap import shorten
 
 from capplan.planning.compare.compare import Comparison
 from capplan.planning.compare.system_price import SystemResult
@@ -10,6 +9,7 @@ from capplan.report.columns import format_count, format_list, plural
 from capplan.report.first_screen import (
     Way,
     dollars,
+    in_few_words,
     in_time,
     is_assumed,
     month,
@@ -197,7 +197,7 @@ def _told(comparison: Comparison, row: SystemResult) -> str:
     """Return what a system carries on the same GPUs, and what it misses there."""
     reason = row.reason if row.candidate is None else row.not_served
     if reason:
-        return shorten(reason.partition(";")[0], _WIDEST_REASON, placeholder=" …")
+        return in_few_words(reason, _WIDEST_REASON)
     if row.served is None:
         return ""
     most, unit = _most(row), "/s" if comparison.asked_by is None else " users"

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from datetime import date
+from textwrap import shorten
 from typing import NamedTuple
 
 from capplan.deployment.configuration import Configuration
@@ -55,6 +56,20 @@ def is_assumed(cost: Cost | None) -> bool:
 def unknown_price(gpu: str) -> Said:
     """Return what stands in the place of a bill, and how to give the price."""
     return Said(f"unknown: --price {gpu}=USD_PER_H")
+
+
+def in_few_words(reason: str, letters: int = 60) -> str:
+    """Return the first part of a reason, without its subject where it is too long.
+
+    Examples
+    --------
+    >>> in_few_words("H100 × TP 1: TPOT takes 4 ms at least; alone it is", 30)
+    'TPOT takes 4 ms at least'
+    """
+    text = reason.partition(";")[0]
+    if len(text) > letters:
+        text = text.partition(": ")[2] or text
+    return shorten(text, letters, placeholder=" …")
 
 
 def no_answer(misses: Said, step: Said, instead: Table | None = None) -> Answer:

@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator
 from math import inf
-from textwrap import shorten
 
 from capplan.planning.evaluate.candidate import Candidate
 from capplan.planning.evaluate.probe import Probe
@@ -27,6 +26,7 @@ from capplan.report.first_screen import (
     dollars,
     gpus_bought,
     idle,
+    in_few_words,
     in_time,
     is_assumed,
     is_unsure,
@@ -45,8 +45,6 @@ from capplan.report.page import Answer, Said
 from capplan.report.render.terminal import MOST_ROWS
 from capplan.units import format_duration
 
-_WIDEST_REASON = 60
-"""Letters of a reason in a row."""
 _UNSURE = "estimated: test before you buy"
 
 
@@ -343,8 +341,7 @@ def next_steps(plan: Plan) -> Iterator[Said]:
 
 def _misses(row: Candidate) -> str:
     """Return why a candidate is none, in a few words."""
-    why = row.infeasible_reason or row.pruned_reason or ""
-    return shorten(why.partition(";")[0], _WIDEST_REASON, placeholder=" …")
+    return in_few_words(row.infeasible_reason or row.pruned_reason or "")
 
 
 def _times_the_limit(row: Candidate) -> float:

@@ -9,6 +9,7 @@ from capplan.report.columns import format_count, format_fine_usd, format_share, 
 from capplan.report.first_screen import (
     Way,
     dollars,
+    in_few_words,
     is_assumed,
     is_unsure,
     no_answer,
@@ -22,6 +23,8 @@ from capplan.report.render.terminal import MOST_ROWS
 
 _TRAFFIC = {"rate", "scale", "users", "arrivals", "attainment", "slo", "slo-scale"}
 """What is asked of a service; all else is chosen by who runs it."""
+_WIDEST_REASON = 40
+"""Letters of a reason in a row."""
 _SURENESS = ("estimated", "checked", "measured")
 
 
@@ -31,6 +34,8 @@ def what_if_title(result: WhatIf) -> str:
     if not ordered:
         return f"None of {plural(len(result.cells), 'plan')} holds."
     low, high = ordered[0], ordered[-1]
+    if low is high:
+        return f"{_bill(low)} at {_named(result, low)}."
     if _bill(low) == _bill(high):
         return f"{_bill(low)} in each of {plural(len(ordered), 'plan')}."
     ends = [f"{_bill(cell)} at {_named(result, cell)}" for cell in (low, high)]
@@ -152,7 +157,9 @@ def _shown(result: WhatIf, chosen: Cell | None) -> list[Cell]:
 def _row(result: WhatIf, cell: Cell, is_chosen: bool) -> Way:
     name, best = ", ".join(cell.values[name] for name in _varied(result)), cell.best
     if best is None or best.run is None:
-        return Way(name, "", None, f"misses: {cell.reason.partition(';')[0]}")
+        return Way(
+            name, "", None, f"misses: {in_few_words(cell.reason, _WIDEST_REASON)}"
+        )
     attained = best.run.judgement.attainment
     share = "" if attained is None else f", {format_share(attained.share)} in time"
     usd = None if best.cost is None else best.cost.usd_per_month
@@ -195,7 +202,7 @@ def _peak(result: WhatIf) -> Said:
     missing = [cell for cell in result.cells if cell.best is None]
     if not missing:
         return Said(f"holds in all {len(result.cells):,}")
-    first = f"{_named(result, missing[0])}: {missing[0].reason.partition(';')[0]}"
+    first = f"{_named(result, missing[0])}: {in_few_words(missing[0].reason)}"
     return Said(f"misses in {len(missing):,} of {len(result.cells):,}", first)
 
 

@@ -100,6 +100,25 @@ def test_the_first_screen_has_at_most_24_lines_within_the_terminal(cell, width):
     assert len(page.answer.instead.rows) == 6
 
 
+def test_a_long_reason_stays_within_the_terminal_and_one_plan_is_named(cell):
+    why = (
+        "H100-SXM × TP 1: TPOT takes 6.52 ms at least, not 1.5 ms; with each alone " * 3
+    )
+    cells = (
+        replace(cell(None, 5.0, slo_scale="0.05"), reason=why),
+        cell(2, 5.0, slo_scale="1"),
+    )
+    out = io.StringIO()
+    page = what_if_page(WhatIf(cells, {"slo-scale": ("0.05", "1")}, "sharegpt", 0))
+
+    print_answer(page, page.answer, Console(file=out, width=80, highlight=False))
+
+    assert page.headline == "$2,920 a month at limits × 1."
+    assert max(len(line.rstrip()) for line in out.getvalue().splitlines()) <= 80
+    told = page.answer.instead.rows[0][4]
+    assert told == "misses: TPOT takes 6.52 ms at least, not 1.5 ms"
+
+
 def test_what_was_asked_first_is_what_others_are_told_against(cell):
     cells = [cell(k + 1, 5.0, rate=rate) for k, rate in enumerate(("5", "10", "20"))]
     result = WhatIf(tuple(cells), {"rate": ("5", "10", "20")}, "sharegpt", 0)
