@@ -147,8 +147,8 @@ def sure(best: Candidate) -> Said:
     """
     configuration = best.configuration
     if configuration is None:
-        return Said("estimated")
-    word, sweeps = configuration.sureness, best.sweep_count or 0
+        return Said(best.sureness)
+    word, sweeps = best.sureness, best.sweep_count or 0
     of = plural(sweeps, "load test")
     if best.is_to_be_tested:
         why = "; ".join(configuration.doubts)
@@ -160,7 +160,10 @@ def sure(best: Candidate) -> Said:
         return Said(f"{word}: up to {count}", f"for 9 of 10 engines{month} · {why}")
     counts, ends = best.gpu_count_range, best.usd_per_month_range
     if counts is None:
-        return Said(word, "; ".join(configuration.doubts))
+        doubts = list(configuration.doubts)
+        if best.pools and not sweeps:
+            doubts.append("no fleet of two such pools was load-tested")
+        return Said(word, "; ".join(doubts))
     low, high = counts
     if low == high:
         return Said(f"{word}: {plural(low, 'GPU')}", f"for 80 % of {of}" * bool(sweeps))
@@ -172,7 +175,8 @@ def sure(best: Candidate) -> Said:
 
 def is_unsure(best: Candidate) -> bool:
     """Return whether a test of one GPU may move the bill by a quarter."""
-    if best.is_to_be_tested or best.is_in_doubt or best.configuration is None:
+    is_estimated = best.sureness == "estimated" or best.is_to_be_tested
+    if is_estimated or best.configuration is None:
         return best.configuration is not None
     return is_wide(best.configuration, best.gpu_count_range, best.gpu_count)
 

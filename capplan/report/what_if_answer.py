@@ -209,9 +209,7 @@ def _peak(result: WhatIf) -> Said:
 def _sure(ordered: list[Cell], chosen: Cell) -> Said:
     """Return how sure the marked plan is, and the least sure of all."""
     said = sure(_best(chosen))
-    configurations = [_best(cell).configuration for cell in ordered]
-    words = {of.sureness for of in configurations if of is not None}
-    least = min(words, key=_SURENESS.index, default=said.short)
+    least = min((_best(cell).sureness for cell in ordered), key=_SURENESS.index)
     others = "" if said.short.startswith(least) else f"another is {least}"
     return Said(said.short, " · ".join(filter(None, (said.more, others))))
 

@@ -260,6 +260,15 @@ class Candidate:
         return None if self.configuration is None else self.configuration.sweep_count
 
     @property
+    def sureness(self) -> str:
+        """As of its configuration; only served fleets of two pools check two pools."""
+        if self.configuration is None:
+            return "estimated"
+        word = self.configuration.sureness
+        is_checked = not self.pools or bool(self.sweep_count)
+        return word if is_checked or word != "checked" else "estimated"
+
+    @property
     def engine_fleets(self) -> tuple[Deployment, Deployment] | None:
         """The smallest and the largest fleet that 80 % of such engines need.
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from capplan.bounds.certificate import check_document, seal
+from capplan.deployment.configuration import Configuration
 from capplan.deployment.pools import one_fewer
 from capplan.errors import InputError
 from capplan.planning.configure.configuration import only_configuration
@@ -21,6 +22,7 @@ from capplan.planning.prove.proof import reproduce
 from capplan.planning.settings.plan import PlanSettings, SimulateSettings
 from capplan.planning.size.disaggregated import worth
 from capplan.planning.size.pairs import pairs_of
+from capplan.report.first_screen import sure
 from capplan.report.pages.disaggregated import verdict
 from capplan.report.pages.plan import plan_page, plan_values
 from capplan.report.received.verify import verify
@@ -238,6 +240,20 @@ def test_the_page_shows_both_kinds_and_says_whether_it_pays(both):
     assert len(kinds.rows) == len(pools.rows) == 2
     titles = [figure.title for figure in section.figures()]
     assert "Load of the pools over time" in titles
+
+
+def test_two_pools_are_checked_only_where_fleets_of_two_were_served(both, monkeypatch):
+    apart = both.best_disaggregated
+    monkeypatch.setattr(Configuration, "sureness", "checked")
+
+    assert not apart.sweep_count
+    assert apart.sureness == "estimated"
+    assert sure(apart).text.endswith("no fleet of two such pools was load-tested")
+    assert both.best_aggregated.sureness == "checked"
+    monkeypatch.setattr(type(apart), "sweep_count", 3)
+    assert apart.sureness == "checked"
+    monkeypatch.setattr(Configuration, "sureness", "measured")
+    assert apart.sureness == "measured"
 
 
 @pytest.mark.thorough
