@@ -61,6 +61,20 @@ def test_help_and_lists_import_nothing_heavy(args, needed):
     assert done.stdout.splitlines()[-1] == str(list(needed))
 
 
+def test_the_list_of_commands_imports_no_page():
+    script = (
+        "import sys; from capplan.cli.main import exit_code; exit_code(['--help']); "
+        "print([name for name in ('rich', 'capplan.report.page') if name in "
+        "sys.modules])"
+    )
+
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
 @pytest.mark.parametrize(
     ("args", "threads"), [(["--version"], "1"), (["profile", "--help"], "None")]
 )
