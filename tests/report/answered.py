@@ -12,6 +12,7 @@ from capplan.planning.settings.plan import PlanSettings
 from capplan.report.charts.svg_chart import Axis, Line, figure
 from capplan.report.columns import column
 from capplan.report.page import (
+    LABELS,
     Answer,
     Cell,
     Figure,
@@ -105,6 +106,18 @@ def screen(page, width=100):
     out = io.StringIO()
     print_answer(page, page.answer, Console(file=out, width=width, highlight=False))
     return out.getvalue()
+
+
+def told_within(page, width):
+    """Return the labels that a first screen tells: in order, and within a terminal."""
+    lines = screen(page, width).splitlines()
+
+    assert len(lines) <= 24
+    assert max(map(len, map(str.rstrip, lines))) <= width
+    firsts = [line.split()[0] for line in lines if line.strip()]
+    told = [name for name, said in page.answer.said if said.text]
+    assert [first for first in firsts if first in LABELS] == told
+    return told
 
 
 def configuration(gpu="H100-SXM", tp=1, llm="gpt-oss-120b", **more):

@@ -15,8 +15,9 @@ from capplan.report.charts.autoscale import figures, finding
 from capplan.report.pages.autoscale import autoscale_page, autoscale_values
 from capplan.report.render.html_page import html
 from capplan.report.render.json_text import json_text
-from capplan.report.render.terminal import print_answer, print_page
+from capplan.report.render.terminal import print_page
 from capplan.workload.slo import parse_slo
+from tests.report.answered import screen
 
 REQUIRED = {
     "name",
@@ -138,13 +139,6 @@ SCREENS = {
 }
 
 
-def lines_of(page, width):
-    text = io.StringIO()
-    out = Console(file=text, width=width, highlight=False)
-    print_answer(page, page.answer, out)
-    return text.getvalue().splitlines()
-
-
 @pytest.mark.parametrize("name", SCREENS)
 def test_autoscalers_are_one_screen_with_the_figures_of_their_json(found, name):
     result = SCREENS[name](found)
@@ -152,7 +146,7 @@ def test_autoscalers_are_one_screen_with_the_figures_of_their_json(found, name):
     page = autoscale_page(result)
 
     for width in (80, 100):
-        lines = lines_of(page, width)
+        lines = screen(page, width).splitlines()
         assert len(lines) <= 24
         assert all(len(line) <= width for line in lines)
     if result.fixed is None:

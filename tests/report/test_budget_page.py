@@ -1,14 +1,12 @@
 """The page, the tables and the JSON of a budget say the same."""
 
 import csv
-import io
 import json
 import re
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from capplan.cli.main import exit_code
 from capplan.planning.budget import budget as budget_module
@@ -21,8 +19,9 @@ from capplan.report.pages.budget import budget_page, budget_values
 from capplan.report.render.html_page import html
 from capplan.report.render.json_text import json_text
 from capplan.report.render.markdown import markdown
-from capplan.report.render.terminal import print_answer, print_result
+from capplan.report.render.terminal import print_result
 from tests import budgets
+from tests.report.answered import screen
 
 ASKED = {
     **budgets.ASKED,
@@ -133,13 +132,6 @@ def test_what_is_owed_is_always_said(made):
     assert ": rent 5 to 36 H100-SXM GPUs by the hour." in none.headline
 
 
-def screen(page, width):
-    text = io.StringIO()
-    out = Console(file=text, width=width, highlight=False)
-    print_answer(page, page.answer, out)
-    return text.getvalue().splitlines()
-
-
 SCREENS = {
     "as asked": {},
     "a year": {"horizon_months": 12, "contract": (), "owned": None},
@@ -174,7 +166,7 @@ def test_a_budget_is_one_screen_with_the_dollars_of_its_json(made, name):
 
     assert page.headline.startswith(("Budget ", "No budget within these quotas: "))
     for width in (80, 100):
-        lines = screen(page, width)
+        lines = screen(page, width).splitlines()
         assert len(lines) <= 24
         assert all(len(line) <= width for line in lines)
     values = json.loads(json_text(page.values()))

@@ -11,7 +11,7 @@ from capplan.planning.money.cost import cost
 from capplan.planning.size.capacity import Capacity, Served, _rank
 from capplan.report.page import LABELS
 from capplan.report.pages.capacity import capacity_page, capacity_values
-from tests.report.answered import configuration, screen
+from tests.report.answered import configuration, screen, told_within
 
 SLO = "ttft ≤ 1 s, tpot ≤ 30 ms"
 LOOSE = "ttft ≤ 2 s, tpot ≤ 60 ms"
@@ -95,13 +95,9 @@ def found(request):
 @pytest.mark.parametrize("width", [100, 80])
 def test_it_fits_a_screen(found, width):
     page = capacity_page(found)
-    lines = screen(page, width).splitlines()
 
-    assert len(lines) <= 24
-    assert max(map(len, map(str.rstrip, lines))) <= width
-    firsts = [line.split()[0] for line in lines if line.strip()]
-    told = [name for name, said in page.answer.said if said.text]
-    assert [first for first in firsts if first in LABELS] == told
+    told = told_within(page, width)
+
     assert page.is_failure or told == list(LABELS)
 
 

@@ -13,7 +13,7 @@ from capplan.report.compare_answer import winners
 from capplan.report.page import LABELS
 from capplan.report.pages.comparison import comparison_page, comparison_values
 from tests.deployments import candidate_of
-from tests.report.answered import configuration, screen
+from tests.report.answered import configuration, screen, told_within
 
 LATENCIES = ("ttft_s", "tpot_s", "longest_gap_s", "e2e_s", "normalized_latency_s")
 
@@ -133,13 +133,9 @@ def found(request):
 @pytest.mark.parametrize("width", [100, 80])
 def test_it_fits_a_screen(found, width):
     page = comparison_page(found)
-    lines = screen(page, width).splitlines()
 
-    assert len(lines) <= 24
-    assert max(map(len, map(str.rstrip, lines))) <= width
-    firsts = [line.split()[0] for line in lines if line.strip()]
-    told = [name for name, said in page.answer.said if said.text]
-    assert [first for first in firsts if first in LABELS] == told
+    told = told_within(page, width)
+
     assert not winners(found) or told == list(LABELS)
 
 

@@ -1,24 +1,20 @@
 """The first screen of a plan: short, in dollars, equal to the figures of the JSON."""
 
-import io
 from dataclasses import replace
 
 import pytest
-from rich.console import Console
 
 from capplan.report.page import LABELS
 from capplan.report.pages.plan import plan_page
 from capplan.report.plan_answer import _candidate_row, next_steps, plan_title
-from capplan.report.render.terminal import print_answer
 from tests.deployments import changed
+from tests.report.answered import screen
 
 PLANS = ("plan", "classed", "doubted", "infeasible")
 
 
-def screen(plan, width):
-    out, page = io.StringIO(), plan_page(plan)
-    print_answer(page, page.answer, Console(file=out, width=width, highlight=False))
-    return out.getvalue().splitlines()
+def lines_of(plan, width):
+    return screen(plan_page(plan), width).splitlines()
 
 
 def without_price(plan):
@@ -40,7 +36,7 @@ def any_plan_of(request, plan, doubted):
 
 @pytest.mark.parametrize("width", [80, 100])
 def test_the_first_screen_has_at_most_24_lines_within_the_terminal(any_plan, width):
-    lines = screen(any_plan, width)
+    lines = lines_of(any_plan, width)
 
     # The line of the files written comes behind it, and at 80 columns the prompt.
     assert len(lines) <= (22 if width == 80 else 23)
@@ -57,7 +53,7 @@ def test_no_row_of_other_ways_is_dashes(any_plan):
 
 
 def test_labels_stand_in_their_order_and_the_first_line_is_the_title(plan):
-    lines = screen(plan, 100)
+    lines = lines_of(plan, 100)
 
     assert lines[0] == plan_title(plan) == "Rent 3 H100-SXM GPUs for $5,453 a month."
     found = [line.split()[0] for line in lines if line[:2] == "  " and line[2:3] != " "]

@@ -15,8 +15,9 @@ from capplan.report.render.csv_table import table_csv
 from capplan.report.render.html_page import html
 from capplan.report.render.json_text import json_text
 from capplan.report.render.markdown import markdown
-from capplan.report.render.terminal import print_answer, print_page
+from capplan.report.render.terminal import print_page
 from tests.deployments import changed
+from tests.report.answered import screen
 
 SETTINGS = PlanSettings(llm="Llama-3.1-70B", rate=10, slo="ttft=1s", seed=3)
 
@@ -90,11 +91,10 @@ def test_the_first_screen_has_at_most_24_lines_within_the_terminal(cell, width):
     llms = [f"an LLM of a long name {k}" for k in range(9)]
     cells = [cell(k + 1, 5.0, llm=name) for k, name in enumerate(llms)]
     many = WhatIf(tuple(cells), {"llm": tuple(llms)}, "sharegpt", 0, ("text " * 99,))
-    out, page = io.StringIO(), what_if_page(many)
+    page = what_if_page(many)
 
-    print_answer(page, page.answer, Console(file=out, width=width, highlight=False))
+    lines = [line.rstrip() for line in screen(page, width).splitlines()]
 
-    lines = [line.rstrip() for line in out.getvalue().splitlines()]
     assert len(lines) <= (22 if width == 80 else 23)
     assert max(map(len, lines)) <= width
     assert len(page.answer.instead.rows) == 6
@@ -108,13 +108,12 @@ def test_a_long_reason_stays_within_the_terminal_and_one_plan_is_named(cell):
         replace(cell(None, 5.0, slo_scale="0.05"), reason=why),
         cell(2, 5.0, slo_scale="1"),
     )
-    out = io.StringIO()
     page = what_if_page(WhatIf(cells, {"slo-scale": ("0.05", "1")}, "sharegpt", 0))
 
-    print_answer(page, page.answer, Console(file=out, width=80, highlight=False))
+    lines = screen(page, 80).splitlines()
 
     assert page.headline == "$2,920 a month at limits × 1."
-    assert max(len(line.rstrip()) for line in out.getvalue().splitlines()) <= 80
+    assert max(len(line.rstrip()) for line in lines) <= 80
     told = page.answer.instead.rows[0][4]
     assert told == "misses: TPOT takes 6.52 ms at least, not 1.5 ms"
 
