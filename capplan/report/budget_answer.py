@@ -77,7 +77,8 @@ def budget_answer(budget: Budget) -> Answer:
         return no_answer(misses, more)
     said = (_buy(budget), _cost(budget), _peak(budget), _sure(budget))
     left_out = len(budget.scenarios) + 1 - MOST_ROWS
-    notes = [f"{left_out} scenarios more: --explain price"] if left_out > 0 else []
+    more = f"{plural(left_out, 'more scenario')}: --explain price"
+    notes = [more] if left_out > 0 else []
     return Answer(*said, next(budget_steps(budget)), _table(budget), notes)
 
 
