@@ -73,8 +73,8 @@ def budget_answer(budget: Budget) -> Answer:
     """Return the first screen of a budget."""
     if budget.infeasible_reason:
         misses = Said("misses", budget.infeasible_reason)
-        more = Said("ask the provider for more nodes", "--quota on-demand=N")
-        return no_answer(misses, more)
+        step = Said("ask the provider for more nodes", "--quota on-demand=N")
+        return no_answer(misses, step)
     said = (_buy(budget), _cost(budget), _peak(budget), _sure(budget))
     left_out = len(budget.scenarios) + 1 - MOST_ROWS
     more = f"{plural(left_out, 'more scenario')}: --explain price"
