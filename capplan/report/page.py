@@ -219,6 +219,11 @@ def next_section(steps: Iterable[Said]) -> Section:
     return Section("What to do next", facts=facts, topic="next")
 
 
+def why_section(what: str, facts: Sequence[Fact]) -> Section:
+    """Return why the answer is that: on the second sheet of paper, the rest folded."""
+    return Section(f"Why this {what}", facts, topic="count")
+
+
 @dataclass(frozen=True)
 class Page:
     """What is said of a result, in the order in which it is read."""

@@ -22,7 +22,15 @@ from capplan.report.columns import (
 )
 from capplan.report.first_screen import prices_told
 from capplan.report.money import in_its_currency
-from capplan.report.page import FILES, Fact, Page, Section, Table, next_section
+from capplan.report.page import (
+    FILES,
+    Fact,
+    Page,
+    Section,
+    Table,
+    next_section,
+    why_section,
+)
 from capplan.report.pages import purchase
 from capplan.report.pages.assumptions import assumption_sections
 from capplan.report.pages.candidates import COLUMNS, candidate_values, plan_columns
@@ -52,9 +60,6 @@ from capplan.report.plan_answer import (
     plan_title,
 )
 from capplan.report.render.json_text import plain
-
-WHY = "Why this many GPUs"
-"""Heading of a section."""
 
 _SPELT_OUT = (
     "TTFT is the time from arrival to the first token, TPOT the mean time per token "
@@ -191,7 +196,7 @@ def _of_best(plan: Plan, best: Candidate, run: Run) -> list[Section]:
         Section(notes=[_SPELT_OUT], only=FILES),
         # First for who pays, then for who runs it.
         replace(purchase.bill_section(bought), topic="price"),
-        Section(WHY, facts=_why(plan, best, run), topic="count"),
+        why_section("many GPUs", _why(plan, best, run)),
         Section("The busiest time", facts=_peak_facts(plan, run, best), topic="peak"),
         Section("Nodes and providers", facts=_paid_facts(plan, best), topic="price"),
         Section("How sure it is", facts=_sure_facts(plan, best), topic="sure"),
