@@ -8,7 +8,7 @@ import pytest
 from capplan.deployment.pools import Deployment
 from capplan.planning.configure.excluded import Excluded
 from capplan.planning.money.cost import cost
-from capplan.planning.size.capacity import Capacity, Served, _rank
+from capplan.planning.size.capacity import Capacity, Missed, Served, _rank
 from capplan.report.page import LABELS
 from capplan.report.pages.capacity import capacity_page, capacity_values
 from tests.report.answered import configuration, screen, told_within
@@ -204,6 +204,46 @@ def test_another_objective_is_a_row_with_what_it_would_carry():
     shown = screen(capacity_page(CASES["objectives"]()))
 
     assert re.search(rf"within {LOOSE} +2 .*44.4 requests/s, 100 users", shown)
+
+
+def why(page):
+    part = next(part for part in page.sections if part.heading == "Why this rate")
+    assert part.topic == "count"
+    return dict(part.known_facts)
+
+
+def test_it_is_said_what_the_next_rate_misses_and_which_requests_cost_least():
+    dear = served(
+        price="H100-SXM=3",
+        upper_bound_rate_per_s=41.2,
+        max_users_interval=(100, 103.0),
+        missed=Missed(20.6, 0.981, "TPOT"),
+    )
+    cheap = served(2, 10.0, gpu="H200-SXM", price="H200-SXM=1")
+
+    found = why(capacity_page(capacity(dear, cheap)))
+
+    assert found == {
+        "misses the SLO": "20.6 requests/s: 98.1 % in time, asked 99 %",
+        "limited by": "TPOT, the limit missed most often",
+        "no scheduler carries": "more than 41.2 requests/s, with these iteration times",
+        "users": "103 are too many",
+        # 2 GPUs at $1 an hour over 36,000 requests; 2 at $3 over 72,000
+        "1,000 requests cost": "$0.0556 by H200-SXM, 2 replicas × 1 GPU; "
+        "$0.0833 by H100-SXM, 2 replicas × 1 GPU",
+    }
+
+
+def test_of_why_only_what_is_known_is_said():
+    full = replace(served(), missed=Missed(20.6, 0.5, "KV"))
+
+    assert why(capacity_page(capacity(full)))["limited by"].startswith("KV memory: ")
+    assert [*why(capacity_page(CASES["one"]()))] == ["1,000 requests cost"]
+    assert "Why this rate" not in [
+        part.heading
+        for part in capacity_page(CASES["nothing"]()).sections
+        if part.has_text
+    ]
 
 
 def test_every_topic_of_the_page_has_its_part():

@@ -5,6 +5,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,6 +16,7 @@ from capplan.planning.configure.configuration import configurations, runnable
 from capplan.planning.configure.deployments import one_pool
 from capplan.planning.configure.excluded import Excluded
 from capplan.planning.configure.prefix_caching import with_caching_as_used
+from capplan.planning.evaluate.binding_setting import binding_setting
 from capplan.planning.evaluate.executors import Interrupted
 from capplan.planning.evaluate.highest_rate import STEP, highest_decided, highest_rate
 from capplan.planning.evaluate.inputs import PlanInputs, Progress, unseen
@@ -42,6 +44,17 @@ _METRICS = ("ttft_s", "tpot_s", "e2e_s")
 _ANY_RATE = "holds any rate: all requests could arrive at once"
 
 
+class Missed(NamedTuple):
+    """A load that a fleet is decided not to hold."""
+
+    amount: float = np.inf  # a rate [requests/s], or users; infinite: none was
+    in_time: float | None = None  # share of its requests; None: none could be counted
+    binding: str = ""  # the setting that binds, or the limit that most of them miss
+
+
+NOT_MISSED = Missed()
+
+
 @dataclass(frozen=True, eq=False)
 class Served:
     """What one fleet serves within one SLO."""
@@ -59,6 +72,7 @@ class Served:
     upper_bound_rate_per_s: float | None = None
     max_users: int | None = None
     max_users_interval: tuple[float, float] | None = None
+    missed: Missed = NOT_MISSED  # the rate at the high end of its interval
     reason: str = ""  # why it serves none
 
     @property
@@ -212,17 +226,25 @@ def _served(search: "_Search") -> Served:
     if rate_per_s == np.inf:
         return replace(served, reason=_ANY_RATE)
     users = search.most_users(rate_per_s)
+    missed = _least_above(rate_per_s, search.rates)
     return replace(
         served,
         max_rate_per_s=rate_per_s,
-        max_rate_per_s_interval=search.interval(rate_per_s, search.rates),
+        max_rate_per_s_interval=(rate_per_s, missed.amount),
+        missed=missed,
         busiest_hour_per_s=search.busiest_hour_per_s(rate_per_s),
         upper_bound_rate_per_s=search.bound(rate_per_s),
         max_users=users,
         max_users_interval=None
         if users is None
-        else search.interval(users, search.crowds),
+        else (users, _least_above(users, search.crowds).amount),
     )
+
+
+def _least_above(held: float, misses: list[Missed]) -> Missed:
+    """Return the least load that is missed above one that is held."""
+    above = (row for row in misses if row.amount > held)
+    return min(above, key=lambda row: row.amount, default=NOT_MISSED)
 
 
 class _Search:
@@ -240,8 +262,8 @@ class _Search:
         self.slo, self.configuration = slo, configuration
         count = replica_count(settings, configuration)
         self.deployment = one_pool(settings, configuration, count)
-        self.rates: dict[float, bool | None] = {}
-        self.crowds: dict[float, bool | None] = {}
+        self.rates: list[Missed] = []
+        self.crowds: list[Missed] = []
         self.at = cache(self._at)  # the search may come to a rate again
         own = settings.arrivals is None and trace.arrival_s is not None
         own_per_s = trace.rate_per_s if own else 1.0
@@ -293,25 +315,32 @@ class _Search:
         self,
         load_of: Callable[[float], Load],
         about: float,
-        looked: dict[float, bool | None],
+        misses: list[Missed],
         rounded: Callable[[float], float] = float,
     ) -> float | None:
         """Return the highest load that is held; one sample each says where it is."""
 
         @cache
-        def judged(amount: float, first_only: bool) -> Judgement | None:
+        def judged(amount: float, first_only: bool) -> tuple[Judgement, str] | None:
             run = self._run(load_of(amount), first_only=first_only, metrics=())
-            return None if run is None else run.judgement
+            return None if run is None else (run.judgement, binding_setting(run))
 
         def seems(amount: float) -> bool:
             # A trace's own arrivals are one sample, which decides as well.
             found = judged(amount, load_of(amount).is_resampled)
-            return found is not None and found.seems_held
+            return found is not None and found[0].seems_held
 
         def holds(amount: float) -> bool:
             found = judged(amount, False)
-            looked[amount] = False if found is None else found.meets
-            return found is not None and found.holds
+            if found is None:
+                misses.append(Missed(amount))
+                return False
+            judgement, binding = found
+            if judgement.meets is False:
+                of = judgement.attainment
+                in_time = None if of is None else of.share
+                misses.append(Missed(amount, in_time, binding))
+            return judgement.holds
 
         return highest_decided(
             lambda amount: seems(rounded(amount)),
@@ -334,13 +363,6 @@ class _Search:
 
         highest = highest_rate(cache(allows), held_per_s)
         return None if highest is None or highest == np.inf else highest * STEP
-
-    def interval(
-        self, held: float, looked: dict[float, bool | None]
-    ) -> tuple[float, float]:
-        """Return what is held and the least above it decided to be missed."""
-        missed = [at for at, meets in looked.items() if meets is False and at > held]
-        return held, min(missed, default=np.inf)
 
     def _run(
         self,

@@ -8,7 +8,13 @@ from typing import Any
 from capplan.planning.money.cost import paid_price
 from capplan.planning.size.capacity import Capacity, Served
 from capplan.report.charts.capacity import finding
-from capplan.report.columns import format_count, format_fine_usd, plural, record
+from capplan.report.columns import (
+    format_count,
+    format_fine_usd,
+    format_share,
+    plural,
+    record,
+)
 from capplan.report.fields import fields
 from capplan.report.first_screen import (
     MOST_IDLE,
@@ -26,7 +32,7 @@ from capplan.report.first_screen import (
     unknown_price,
     ways,
 )
-from capplan.report.page import Answer, Page, Said, Section, Table
+from capplan.report.page import Answer, Fact, Page, Said, Section, Table, why_section
 from capplan.report.pages.cost import bill_section
 
 SCHEMA = "capplan.capacity/2"
@@ -39,6 +45,15 @@ _NOTE = (
 )
 _CHEAPER = 0.95
 """Part of a request's cost below which another fleet is named for it."""
+
+
+_BINDING = {
+    "KV": "KV memory: it is full while requests wait",
+    "max_num_seqs": "max_num_seqs: batches are full while requests wait",
+    "max_num_batched_tokens": "max_num_batched_tokens: iterations are full",
+    "max_len": "max_len: requests wait until so much KV memory is free",
+}
+"""What keeps a fleet from more, where it is no limit of the SLO."""
 
 
 def capacity_page(capacity: Capacity) -> Page:
@@ -62,6 +77,7 @@ def capacity_page(capacity: Capacity) -> Page:
         _title(best),
         subject(capacity.llm, "", lengths, (best.slo_text, best.attainment_text)),
         [
+            why_section("rate", _why(capacity)),
             Section("What each fleet carries", tables=[table], topic="count"),
             Section("What carries nothing", left_out, topic="candidates"),
             bill_section(best.cost, best.deployment.pools),
@@ -77,6 +93,30 @@ def capacity_page(capacity: Capacity) -> Page:
         warnings=capacity.warnings,
         is_failure=best.is_failure,
     )
+
+
+def _why(capacity: Capacity) -> list[Fact]:
+    """Return why the first fleet carries no more, and which requests cost least."""
+    best, (rate, in_time, binding) = capacity.best, capacity.best.missed
+    if best.max_rate_per_s is None:
+        return []
+    missed = f"{format_count(rate)} requests/s" if math.isfinite(rate) else ""
+    if in_time is not None:
+        missed += f": {format_share(in_time)} in time, asked {best.attainment_text}"
+    limited = binding and f"{binding}, the limit missed most often"
+    most, bound = best.upper_bound_rate_per_s, ""
+    if most is not None:
+        bound = f"more than {format_count(most)} requests/s, with these iteration times"
+    _, crowd = best.max_users_interval or (0, math.inf)
+    users = f"{crowd:,.0f} are too many" if math.isfinite(crowd) else ""
+    cheap = "; ".join(f"{_thousand(row)} by {_name(row)}" for row in _by_usd(capacity))
+    return [
+        ("misses the SLO", missed),
+        ("limited by", _BINDING.get(binding, limited)),
+        ("no scheduler carries", bound),
+        ("users", users),
+        ("1,000 requests cost", cheap),
+    ]
 
 
 def _title(best: Served) -> str:
@@ -131,9 +171,19 @@ def _cost(best: Served) -> Said:
         return unknown_price(best.pool.configuration.gpu)
     texts = [f"{dollars(best.cost.usd_per_year, is_assumed(best.cost))} a year"]
     if best.usd_per_request is not None:
-        usd = format_fine_usd(1000 * best.usd_per_request)
-        texts.append(f"from {usd} per 1,000 requests")
+        texts.append(f"from {_thousand(best)} per 1,000 requests")
     return Said(f"{_usd(best)} a month", " · ".join(texts))
+
+
+def _thousand(row: Served) -> str:
+    return format_fine_usd(1000 * (row.usd_per_request or 0))
+
+
+def _by_usd(capacity: Capacity) -> list[Served]:
+    """Return the fleets within the first limits that have a bill, by a request's."""
+    rows = (capacity.best, *_rivals(capacity))
+    known = [row for row in rows if row.usd_per_request]
+    return sorted(known, key=lambda row: row.usd_per_request or 0)
 
 
 def _peak(best: Served, think: str) -> Said:
@@ -178,8 +228,7 @@ def _next_steps(capacity: Capacity) -> Iterator[Said]:
         yield test_replica(configuration, "")
     if is_assumed(best.cost):
         yield Said(f"ask for a quote: the price of {configuration.gpu} is assumed")
-    known = [row for row in (best, *_rivals(capacity)) if row.usd_per_request]
-    cheap = min(known, key=lambda row: row.usd_per_request or 0, default=best)
+    cheap = next(iter(_by_usd(capacity)), best)
     part = (cheap.usd_per_request or 0) / (best.usd_per_request or 1)
     if 0 < part < _CHEAPER:
         yield Said(f"weigh {_name(cheap)}", f"{100 * (1 - part):.0f} % less a request")
