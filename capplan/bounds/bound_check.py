@@ -17,7 +17,6 @@ import numpy as np
 
 # Names and tolerances again, not imported: the checker trusts nothing that it checks.
 BUSIEST = "busiest window"
-ALL_SERVED = "busiest window, all served"
 _RELATIVE = 1e-6
 _PIECES = 6
 """Ranges of context; a multiple of those that the bound is found with."""
@@ -76,7 +75,7 @@ def check_bound(block: Mapping[str, Any], inputs: Inputs) -> list[str]:
     if block["inputs_digest"] != inputs_digest(inputs):
         return ["the requests, the latency or the limits are not those of the plan"]
     bound = block["bound"]
-    if bound["method"] not in (BUSIEST, ALL_SERVED):
+    if bound["method"] != BUSIEST:
         return []
     group = np.asarray(inputs.columns["group"], np.int64)
     targets = block["group_targets"]
@@ -93,16 +92,14 @@ def check_bound(block: Mapping[str, Any], inputs: Inputs) -> list[str]:
     if (mix < 0).any() or mix.sum() > 1 + 1e-9 or min(bound["prices"]) < 0:
         return ["prices or shares of the fixed time are negative or more than all"]
     reasons = _check_prices(bound, inputs)
-    release_s, due_s, base_s, extra_s = _request_work(bound, inputs)
+    release_s, due_s, work_s = _request_work(bound, inputs)
     inside = release_s >= bound["window_start_s"] - 1e-9
-    if bound["method"] == BUSIEST:
-        inside &= due_s <= bound["window_end_s"] + 1e-9
-        # Turned away, one that misses its SLO costs nothing.
-        base_s, extra_s = np.zeros(len(group)), base_s + extra_s
+    inside &= due_s <= bound["window_end_s"] + 1e-9
     in_window = int(inside.sum())
-    kept_s = base_s[inside].sum()
+    kept_s = 0.0
     for index, missing in enumerate(may_miss):
-        members_s = np.sort(extra_s[inside & (group == index)])
+        # Turned away, one that misses its SLO costs nothing.
+        members_s = np.sort(work_s[inside & (group == index)])
         kept_s += members_s[: max(len(members_s) - missing, 0)].sum()
     if not math.isclose(kept_s, bound["work_s"], rel_tol=_RELATIVE):
         reasons.append(
@@ -234,8 +231,8 @@ def _below(
 
 def _request_work(
     bound: Mapping[str, Any], inputs: Inputs
-) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Return release, deadline, work without the SLO and what the SLO adds. [s]"""
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return release, deadline and work of each request that meets its SLO. [s]"""
     fixed_s, decode_s, context_s, prefill_s, attention_s = bound["prices"]
     x, y, z = bound["mix"]
     arrival_s, prompt, output, cached, ttft_s, tpot_s, e2e_s, _ = (
@@ -274,7 +271,7 @@ def _request_work(
     release_s = arrival_s + front_s
     decode_limit_s = np.where(steps > 0, tpot_s, 0.0) * steps
     due_s = release_s + np.minimum(ttft_s + decode_limit_s, e2e_s) - front_s
-    return release_s, due_s, base_s, np.maximum(work_s - base_s, 0)
+    return release_s, due_s, np.maximum(base_s, work_s)
 
 
 def _sum_above(

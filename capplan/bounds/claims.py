@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from capplan.bounds.bound_check import ALL_SERVED, BUSIEST
+from capplan.bounds.bound_check import BUSIEST
 from capplan.errors import InputError
 from capplan.fleet.bills import Replicas, paid
 from capplan.fleet.price import Price
@@ -15,7 +15,7 @@ _MOST_REPLICAS = 1_000_000
 
 def check_rounding(bound: Mapping[str, Any]) -> list[str]:
     """Return why a bound is not its work over the length of its window, rounded up."""
-    if bound["method"] in (BUSIEST, ALL_SERVED):
+    if bound["method"] == BUSIEST:
         length_s = bound["window_end_s"] - bound["window_start_s"]
         if not length_s > 0:
             return ["the window of the bound has no length"]

@@ -37,8 +37,6 @@ _SAMPLE = 1000
 """Requests whose work ranks the prices."""
 
 BUSIEST = "busiest window"
-ALL_SERVED = "busiest window, all served"
-_DUE = {BUSIEST: "that are due", ALL_SERVED: "that are answered"}
 
 
 class SearchEffort(NamedTuple):
@@ -91,10 +89,9 @@ class Bound:
     """A lower bound on replicas, with what proves it.
 
     ``replica_count`` is ``work_s`` over the length of the window, rounded up.
-    ``method`` is "busiest window"; "busiest window, all served" when requests that miss
-    their SLO are also finished by its end; "none" when no request has a deadline;
-    "unreachable" when too many miss their SLO even alone on a replica, so that no
-    number of replicas is enough.
+    ``method`` is "busiest window"; "none" when no request has a deadline; "unreachable"
+    when too many miss their SLO even alone on a replica, so that no number of replicas
+    is enough.
     """
 
     replica_count: int  # no scheduler meets the SLO with fewer; at least 1
@@ -127,7 +124,6 @@ def lower_bound(
     tables: LatencyTables,
     engine: EngineSettings,
     *,
-    all_by_s: float | None = None,
     thorough: bool = False,
 ) -> Bound:
     """Return a lower bound on the replicas that any scheduler needs.
@@ -135,43 +131,24 @@ def lower_bound(
     With fewer than ``replica_count`` replicas, less than ``attainment`` of the requests
     (of one group at least: see :class:`Asked`) meet their limits, whatever the routing,
     batching, chunking and preemption. Leave out a warm-up: it can only add work.
-    ``all_by_s`` is when those that miss their SLO are finished; by default they are
-    turned away [s]. ``thorough`` tries more prices: about 2 % closer, ten times slower.
+    ``thorough`` tries more prices: about 2 % closer, ten times slower.
     """
     asked = Asked.of(columns, attainment, tables.request_s)
     requests, droppable = asked.requests, asked.droppable
     tables.check(engine.max_num_seqs, engine.max_num_batched_tokens)
     effort = THOROUGH if thorough else QUICK
-    best: tuple[Window, Pricing, str] | None = None
+    best: tuple[Window, Pricing] | None = None
     for pricing in proven_pricings(requests, tables, engine, effort, effort.proofs):
         work = pricing.work(requests, engine)
         impossible = asked.by_group(~work.possible)
         if (impossible > droppable).any():
             return _unreachable(impossible, droppable)
         # Work that must be done within a window, over its length, are replicas.
-        windows = {
-            BUSIEST: busiest_window(
-                requests.release_s,
-                work.deadline_s,
-                work.work_s,
-                droppable,
-                group=asked.group,
-            )
-        }
-        if all_by_s is not None:
-            # One that misses its SLO is still served by then: only what the SLO adds to
-            # its work may be left out.
-            windows[ALL_SERVED] = busiest_window(
-                requests.release_s,
-                np.full(len(work.work_s), all_by_s),
-                work.work_s - work.base_s,
-                droppable,
-                work.base_s,
-                asked.group,
-            )
-        for method, window in windows.items():
-            if window and (best is None or window.replicas > best[0].replicas * _MORE):
-                best = window, pricing, method
+        window = busiest_window(
+            requests.release_s, work.deadline_s, work.work_s, droppable, asked.group
+        )
+        if window and (best is None or window.replicas > best[0].replicas * _MORE):
+            best = window, pricing
     if best is None:
         return Bound(1, 0.0, 0.0, 0.0, 0, "none", "no request has a deadline")
     return _bound(*best, int(droppable.sum()))
@@ -249,7 +226,7 @@ def ranked_pricings(
     return [pricing for _, pricing in ranked]
 
 
-def _bound(window: Window, pricing: Pricing, method: str, droppable: int) -> Bound:
+def _bound(window: Window, pricing: Pricing, droppable: int) -> Bound:
     length = format_duration(window.end_s - window.start_s)
     count = max(1, math.ceil(window.replicas * (1 - _ROUNDING)))
     may = f", {droppable:,} of which may miss," if droppable else ""
@@ -259,9 +236,9 @@ def _bound(window: Window, pricing: Pricing, method: str, droppable: int) -> Bou
         window_end_s=window.end_s,
         work_s=window.work_s,
         requests_in_window=window.requests,
-        method=method,
+        method=BUSIEST,
         note=(
-            f"in the busiest {length} the {window.requests:,} requests {_DUE[method]}"
+            f"in the busiest {length} the {window.requests:,} requests that are due"
             f"{may} need {work_text(window.work_s)} of replica time, in batches as "
             f"large as {_MIXES[pricing.mix]}: at least {count:,} "
             f"replica{'s' * (count > 1)}"

@@ -38,7 +38,6 @@ def busiest_window(
     deadline_s: np.ndarray,
     work_s: np.ndarray,
     droppable: int | np.ndarray,
-    base_s: np.ndarray | None = None,
     group: np.ndarray | None = None,
 ) -> Window | None:
     """Return the window with the most work per second; None when none holds any.
@@ -46,17 +45,15 @@ def busiest_window(
     A grid of windows is summed at once for several levels t; from the best of them the
     exact best start and end are found in turn, each in O(n log n). Columns have shape
     (n,) [s]; of each ``group`` (default: all are one), ``droppable`` requests, shape
-    (groups,), may leave out ``work_s`` but not ``base_s``.
+    (groups,), may miss their SLO.
     """
-    if base_s is None:
-        base_s = np.zeros(len(work_s))
     if group is None:
         group = np.zeros(len(work_s), np.int64)
     droppable = np.atleast_1d(np.asarray(droppable, np.int64))
     due = np.isfinite(deadline_s)
     if not due.any():
         return None
-    columns = (release_s, deadline_s, work_s, base_s, group)
+    columns = (release_s, deadline_s, work_s, group)
     requests = _Requests(*(column[due] for column in columns))
     starts = _quantiles(requests.release_s)
     ends = _quantiles(requests.deadline_s)
@@ -88,12 +85,11 @@ class _Requests(NamedTuple):
     release_s: np.ndarray
     deadline_s: np.ndarray
     work_s: np.ndarray
-    base_s: np.ndarray
     group: np.ndarray
 
     def capped_s(self, level_s: np.ndarray) -> np.ndarray:
-        """Return the work of each with ``work_s`` at most its group's level. [s]"""
-        return self.base_s + np.minimum(self.work_s, level_s[self.group])
+        """Return the work of each, at most its group's level. [s]"""
+        return np.minimum(self.work_s, level_s[self.group])
 
 
 def _level(work_s: np.ndarray, droppable: int) -> float:
@@ -163,8 +159,7 @@ def _window_at(
         [_level(work_s[group == index], int(n)) for index, n in enumerate(droppable)]
     )
     kept_s = np.minimum(work_s, level_s[group]).sum() - droppable @ level_s
-    total_s = float(requests.base_s[inside].sum()) + max(float(kept_s), 0.0)
-    return Window(start_s, end_s, total_s, len(work_s), level_s)
+    return Window(start_s, end_s, max(float(kept_s), 0.0), len(work_s), level_s)
 
 
 def _best_end(

@@ -30,7 +30,6 @@ def bound(arrival_s, prompt, output, tables, *, engine=LIMITS, **options):
     n = len(arrival_s)
     slo = {"ttft_s": 1.0, "tpot_s": np.inf, "e2e_s": np.inf} | options
     attainment = slo.pop("attainment", 1.0)
-    all_by_s = slo.pop("all_by_s", None)
     group = slo.pop("group", None)
     columns = {
         "arrival_s": np.asarray(arrival_s, float),
@@ -39,7 +38,7 @@ def bound(arrival_s, prompt, output, tables, *, engine=LIMITS, **options):
         "group": np.zeros(n) if group is None else group,
         **{name: np.full(n, slo[name]) for name in ("ttft_s", "tpot_s", "e2e_s")},
     }
-    return lower_bound(columns, attainment, tables, engine, all_by_s=all_by_s)
+    return lower_bound(columns, attainment, tables, engine)
 
 
 def test_prompts_that_fill_a_second_three_times_over_need_three_replicas():
@@ -135,19 +134,6 @@ def test_the_kv_cache_limits_the_batch_that_shares_the_fixed_time():
     assert result.work_s == pytest.approx(
         50 * 16 * (1e-4 + 5e-4 + 5e-3 * mean_context / 32), rel=1e-2
     )
-
-
-def test_requests_that_miss_their_slo_are_work_when_all_finish():
-    prompt = np.full(300, 100)
-    prompt[:3] = 250
-    easy = tables(fixed_s=0.0)
-
-    turned_away = bound(np.zeros(300), prompt, 1, easy, attainment=0.99)
-    answered = bound(np.zeros(300), prompt, 1, easy, attainment=0.99, all_by_s=1.0)
-
-    assert answered.work_s == pytest.approx((297 * 100 + 3 * 250) * 1e-4, rel=0.05)
-    assert answered.work_s > turned_away.work_s
-    assert answered.method == "busiest window, all served"
 
 
 def test_requests_without_any_deadline_need_one_replica():

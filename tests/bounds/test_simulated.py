@@ -116,7 +116,7 @@ def attained(trace, tables, engine, replicas, slo):
     limits = RequestSlo(slo[0], slo[1], tbt_s=3 * slo[1], e2e_s=slo[2])
     times = simulate(trace, fleet_of(tables, engine, replicas), slo=Slo(limits)).times
     met = (times.ttft_s <= slo[0]) & ~(times.tpot_s > slo[1]) & (times.e2e_s <= slo[2])
-    return met.mean(), float(times.finish_s.max())
+    return met.mean()
 
 
 def with_images(trace, engine, seed):
@@ -152,7 +152,7 @@ def check_that_fewer_fail(trace, tables, engine, slo, attainment):
 
     fewer = range(1, bound.replica_count if bound.reachable else n)
     for replicas in [*fewer][-3:]:
-        share, _ = attained(trace, tables, engine, replicas, slo)
+        share = attained(trace, tables, engine, replicas, slo)
         assert share < attainment
 
 
@@ -254,10 +254,10 @@ def check_bound_of(trace, tables, engine, slo):
     limits = ttft_s, tpot_s / engine.pipeline_parallel_size, e2e_s
 
     for replicas in (1, 2, 4):
-        share, end_s = attained(trace, timed, engine, replicas, slo)
-        for all_by_s in (None, end_s) if share > 0 else ():
+        share = attained(trace, timed, engine, replicas, slo)
+        if share > 0:
             columns = columns_of(trace, limits)
-            bound = lower_bound(columns, share, widest, unlimited, all_by_s=all_by_s)
+            bound = lower_bound(columns, share, widest, unlimited)
             assert bound.reachable
             assert bound.replica_count <= replicas
 

@@ -25,7 +25,7 @@ from state_cases import state_cases
 ANY_CASES = group_cases() | verifying_cases() | state_cases() | state_cases(drafts=True)
 
 
-def bound_at(case, limits, share, *, all_by_s=None):
+def bound_at(case, limits, share):
     configuration = case.configuration()
     engine, tables = widest_of_replica(configuration)
     trace = case.case.trace
@@ -42,7 +42,7 @@ def bound_at(case, limits, share, *, all_by_s=None):
         "tpot_s": gap_s,
         "e2e_s": e2e_s,
     }
-    return lower_bound(columns, share, tables, engine, all_by_s=all_by_s)
+    return lower_bound(columns, share, tables, engine)
 
 
 @pytest.mark.thorough
@@ -59,8 +59,8 @@ def test_no_schedule_of_ranks_has_fewer_replicas_than_the_bound(case, quantile):
     limits = tuple(np.full(n, limit) for limit in (ttft_s, tpot_s, e2e_s))
 
     # The schedule attains its own share: so many replicas are enough for it.
-    for all_by_s in (None, float(times.finish_s.max())) if met.any() else ():
-        bound = bound_at(case, limits, float(met.mean()), all_by_s=all_by_s)
+    if met.any():
+        bound = bound_at(case, limits, float(met.mean()))
 
         assert bound.reachable
         assert bound.replica_count <= case.case.replica_count
