@@ -40,12 +40,11 @@ def melange(requests_per_s, slices):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("solver", ["scip", "highs"])
 @pytest.mark.parametrize("case", PROVEN, ids=lambda case: f"{case['rate']}")
-def test_proven_optimum_is_found_and_proven(case, solver):
+def test_proven_optimum_is_found_and_proven(case):
     problem = melange(case["rate"], case["slices"])
 
-    mix = allocate_mix(problem, solver)
+    mix = allocate_mix(problem)
 
     assert mix.status == Status.OPTIMAL
     assert mix.usd_per_h == pytest.approx(case["usd_per_h"], abs=1e-3)
@@ -67,7 +66,7 @@ def test_a_cheap_gpu_takes_what_it_can_and_the_rest_goes_to_the_other():
 
     assert mix.replica_count.tolist() == [1, 1]
     assert mix.usd_per_h == 4
-    assert mix.gap == 0
+    assert mix.lower_bound_usd_per_h == pytest.approx(4)
 
 
 def test_an_allocation_that_leaves_a_slice_out_is_refused():
@@ -78,18 +77,6 @@ def test_an_allocation_that_leaves_a_slice_out_is_refused():
 
     with pytest.raises(InputError, match="sum"):
         replicas_for(problem, spoiled)
-
-
-def test_a_bucket_that_no_gpu_serves_is_named():
-    with pytest.raises(InputError, match="bucket 1 fits no GPU type"):
-        MixProblem(
-            np.ones(2), KINDS[:1], (NodeKind("a", 1, 1.0),), np.array([[1.0], [0.0]])
-        )
-
-
-def test_cp_sat_is_not_asked_for_shares_of_a_gpu():
-    with pytest.raises(InputError, match="expected scip or highs"):
-        allocate_mix(melange(32, 4), "cp-sat")
 
 
 @st.composite
@@ -186,8 +173,7 @@ def test_an_allocation_costs_what_the_cheapest_of_all_costs(problem):
     assert found.lower_bound_usd_per_h == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("solver", ["scip", "highs"])
-def test_replicas_that_share_no_node_are_not_taken_together(solver):
+def test_replicas_that_share_no_node_are_not_taken_together():
     # Nodes of 6 GPUs hold one replica of 4. 2.2 requests/s take 5 replicas of one kind
     # for $5; half of them each, 3 and 3 for $6.
     problem = MixProblem(
@@ -198,7 +184,7 @@ def test_replicas_that_share_no_node_are_not_taken_together(solver):
         slices=2,
     )
 
-    found = allocate_mix(problem, solver)
+    found = allocate_mix(problem)
 
     assert found.usd_per_h == 5
     assert found.lower_bound_usd_per_h == pytest.approx(5)
