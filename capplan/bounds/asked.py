@@ -35,10 +35,6 @@ class Asked(NamedTuple):
         columns = {"cached_tokens": none, "group": none, "handed": none, **columns}
         requests = _checked(columns, request_s)
         targets = np.atleast_1d(np.asarray(attainment, np.float64))
-        if not ((targets > 0) & (targets <= 1)).all():
-            raise InputError(
-                f"attainment is {attainment}; expected more than 0, at most 1"
-            )
         group = np.asarray(columns["group"], np.int64)
         counts = np.bincount(group, minlength=len(targets)).tolist()
         droppable = [*map(droppable_requests, counts, targets.tolist())]
@@ -64,14 +60,8 @@ def droppable_requests(request_count: int, attainment: float) -> int:
 def _checked(columns: Mapping[str, np.ndarray], request_s: float) -> Requests:
     names = ("arrival_s", *Requests._fields[1:])
     asked = Requests(*(np.asarray(columns[name], np.float64) for name in names))
-    n = len(asked.release_s)
-    if n == 0:
+    if not len(asked.release_s):
         raise InputError("no requests; expected at least one")
-    for name, array in asked._asdict().items():
-        if array.shape != (n,) or np.isnan(array).any():
-            raise InputError(
-                f"{name} has shape {array.shape}; expected ({n},) and no NaN"
-            )
     # The time before the engine sees a request counts in TTFT and e2e, not in TPOT. A
     # hit of the whole prompt still computes its last token.
     return asked._replace(

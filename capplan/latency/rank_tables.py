@@ -55,8 +55,6 @@ class RankTables(NamedTuple):
         ``graph_sizes`` are those of the CUDA graphs, ascending; without any nothing is
         padded. [tokens]
         """
-        if len(work) != self.ranks:
-            raise ValueError(f"work is of {len(work)} ranks; expected {self.ranks}")
         alone_s = max(self._rank_s(one) for one in work)
         tokens = [self._tokens(one) for one in work]
         largest, all_tokens = max(tokens), sum(tokens)
@@ -102,11 +100,6 @@ class RankTables(NamedTuple):
 
         A replica with experts by EP and no DP attention is simulated by these.
         """
-        if self.ranks > 1 or self.tokens_per_request > 1:
-            raise ValueError(
-                f"{self.ranks} ranks with {self.tokens_per_request} tokens per request "
-                "have no tables of one; expected one rank without drafts"
-            )
         batch = len(self.rank.decode_s)
         tokens = len(self.rank.fused_s)
         return self.rank._replace(

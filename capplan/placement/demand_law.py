@@ -74,8 +74,6 @@ def fit_demand_law(rate_per_s: np.ndarray, workers: np.ndarray) -> DemandLaw:
         raise InputError(
             f"{len(np.unique(rate))} different rates; a line needs at least {OF_LAW}"
         )
-    if not (np.isfinite(rate).all() and np.isfinite(count).all() and rate.min() > 0):
-        raise InputError("rates must be more than 0 and counts finite")
     # The line has two coefficients: at least four rates leave some to judge it by.
     for start in np.unique(rate)[:-3]:
         kept = rate >= start

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from capplan.errors import InputError, ProfileError, check_at_least
+from capplan.errors import InputError, check_at_least
 from capplan.latency.contract import LatencyTables
 
 
@@ -125,10 +125,7 @@ def replica_of_tables(
     full iteration, which also covers prefills of several iterations. ``max_batch``
     is the largest batch, if less than the tables reach.
     """
-    last = len(tables.fused_s) - 1
-    if last < 1 or len(tables.decode_s) < 2:
-        raise ProfileError("latency tables are empty; expected at least one token")
-    tokens = np.arange(1, last + 1, dtype=np.float64)
+    tokens = np.arange(1, len(tables.fused_s), dtype=np.float64)
     prefill_s = np.asarray(tables.fused_s[1:], np.float64)
     slope, fixed = _lowest_line_above(tokens, prefill_s, typical_prefill_tokens)
     size = len(tables.decode_s) if max_batch is None else max_batch + 1

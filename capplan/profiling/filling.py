@@ -21,12 +21,6 @@ def prompts_for_equal_context(
     >>> prompts_for_equal_context(2, 101, 150)
     [99, 100]
     """
-    # In a larger batch the first requests could be past the context before the last
-    # has its prompt.
-    if batch > budget_tokens // 2:
-        raise ValueError(
-            f"{batch} requests are more than half of a budget of {budget_tokens} tokens"
-        )
     # The later the last prompt is assumed to end, the shorter all are, and the sooner
     # it does end: bisect for the iteration where both agree.
     last = bisect_left(

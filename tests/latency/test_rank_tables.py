@@ -124,14 +124,6 @@ def test_prompts_have_kernels_of_their_own():
     assert more_s == pytest.approx((2000 + 5 * 16) * US)
 
 
-def test_work_of_another_number_of_ranks_is_refused():
-    with pytest.raises(ValueError, match="of 1 ranks; expected 2"):
-        hand(2).iteration_time_s([RankWork(1)])
-    for tables in (hand(2), hand(1, tokens_per_request=2)):
-        with pytest.raises(ValueError, match="expected one rank without drafts"):
-            tables.folded()
-
-
 WORK = st.builds(
     RankWork,
     st.integers(0, MOST_BATCH),

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capplan.errors import InputError, ProfileError
+from capplan.errors import InputError
 from capplan.latency.contract import linear_tables
 from capplan.placement.replica import (
     PlacementReplica,
@@ -79,13 +79,6 @@ def test_the_largest_batch_can_be_cut():
 
     assert replica_of_tables(tables, 99, max_batch=16).max_batch == 16
     assert replica_of_tables(tables, 99).max_batch == 64
-
-
-def test_empty_tables_are_refused():
-    tables = linear_tables(0.01, 0, 0, 0, 0, max_batch=4, max_tokens=8)
-
-    with pytest.raises(ProfileError, match="latency tables are empty"):
-        replica_of_tables(tables._replace(fused_s=np.zeros(1)), 99)
 
 
 @pytest.mark.parametrize(

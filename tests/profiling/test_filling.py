@@ -1,6 +1,5 @@
 """After filling, all requests decode at one context; judged step by step."""
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -45,8 +44,3 @@ def test_all_requests_come_to_decode_at_the_context_that_was_asked_for(
 
 def test_requests_whose_prompts_fit_one_iteration_are_all_alike():
     assert prompts_for_equal_context(4, 101, 400) == [100, 100, 100, 100]
-
-
-def test_a_batch_of_more_than_half_the_budget_is_refused():
-    with pytest.raises(ValueError, match="more than half"):
-        prompts_for_equal_context(33, 100, 64)

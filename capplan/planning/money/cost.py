@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.pools import Pool
-from capplan.errors import InputError, PriceWarning, warn
+from capplan.errors import PriceWarning, warn
 from capplan.fleet.bills import Bill, Replicas, bills, signed
 from capplan.fleet.nodes import nodes_for
 from capplan.fleet.price import Price
@@ -271,14 +271,6 @@ def cost(
     found in a prefix cache not counted, the rest that of the answers; None where it is
     not known.
     """
-    for name, value in (
-        ("rate_per_s", rate_per_s),
-        ("mean_prompt_tokens", mean_prompt_tokens),
-        ("mean_output_tokens", mean_output_tokens),
-        ("mean_cached_tokens", mean_cached_tokens),
-    ):
-        if value < 0 or math.isinf(value):
-            raise InputError(f"{name} is {value}; expected >= 0")
     if any(pool.configuration.price is None for pool in pools):
         return None
     rows = _rows(pools, paid_shares)

@@ -66,18 +66,6 @@ def spare_nodes(
     nodes of those and the spares are up. Where several nodes serve only together, that
     many are counted as one, which is away while any of them is.
     """
-    if node_count < 0:
-        raise InputError(f"node_count is {node_count}; expected 0 or more")
-    for name, value in (
-        ("failures_per_node_day", failures_per_node_day),
-        ("repair_h", repair_h),
-    ):
-        if not 0 <= value < float("inf"):
-            raise InputError(f"{name} is {value}; expected 0 or more")
-    if not 0 < availability < 1:
-        raise InputError(
-            f"availability is {availability}; expected more than 0 and less than 1"
-        )
     away = 1 - (1 - unavailability(failures_per_node_day, repair_h)) ** nodes_together
     if not _is_up(node_count, _MOST, away, availability):
         raise InputError(

@@ -34,13 +34,6 @@ class TpOption:
     max_num_seqs: int | None = None  # largest batch; None: end of the tables [requests]
     usd_per_h: float | None = None  # of a replica; None when not known [$/h]
 
-    def __post_init__(self) -> None:
-        """Refuse impossible degrees and capacities."""
-        if self.tp < 1:
-            raise InputError(f"{self.gpu}: TP is {self.tp}; expected >= 1")
-        if self.kv_capacity_tokens < 0:
-            raise InputError(f"{self.gpu} TP {self.tp}: KV capacity is negative")
-
     @property
     def max_batch(self) -> int:
         """Largest batch that can be asked of the tables. [requests]"""
@@ -121,10 +114,6 @@ def search_tp(
     """
     if not options:
         raise InputError("no GPU and TP degree to compare; expected at least one")
-    if not context_tokens > 0:
-        raise InputError(f"context_tokens is {context_tokens}; expected more than 0")
-    if not slo_tpot_s > 0:
-        raise InputError(f"the TPOT SLO is {slo_tpot_s} s; expected more than 0")
     rows = tuple(_row(option, context_tokens, slo_tpot_s) for option in options)
     able = [row for row in rows if row.infeasible_reason is None]
     best_by_gpu: dict[str, TpRow] = {}
