@@ -28,21 +28,29 @@ PIP = ["-m", "pip", "download", "--quiet", "--no-deps", "--only-binary", ":all:"
 def case(tag: str) -> dict:
     """Return what ``record.py`` needs to record a scenario again."""
     recording = read(DATA, tag)
-    requests, images = {}, {}
+    args = json.loads((DATA / f"meta_{tag}.json").read_text())["args"]
+    requests, images, adapters = {}, {}, {}
     for k, row in enumerate(recording.requests):
+        index = int(row["id"][1:])
         before = int(row.get("turn_before", -1))
-        requests[int(row["id"][1:])] = (
+        requests[index] = [
             float(row["think_s" if before >= 0 else "arrival_s"]),
             int(row["prompt_len"]),
             int(row["output_len"]),
             int(recording.trace.prefix_group[k]),
             int(recording.trace.prefix_tokens[k]),
             before,
-        )
+            int(recording.trace.priority[k]),
+        ]
         if recording.engine.images is not None:
-            images[int(row["id"][1:])] = [int(row[name]) for name in IMAGE_COLUMNS]
-    args = json.loads((DATA / f"meta_{tag}.json").read_text())["args"]
-    for name, rows in (("requests", requests), ("images", images)):
+            images[index] = [int(row[name]) for name in IMAGE_COLUMNS]
+        if recording.engine.adapters is not None:
+            adapters[index] = int(row["adapter"])
+    for name, rows in (
+        ("requests", requests),
+        ("images", images),
+        ("adapters", adapters),
+    ):
         args[name] = [rows[k] for k in sorted(rows)]
     return args
 
@@ -94,7 +102,7 @@ def difference(kept: Recording, again: Recording) -> str:
 
     Where capplan does not model the scenario, it is compared with what was kept.
     """
-    if not again.finds_answers:
+    if not (again.finds_answers or again.refusal):
         return first_difference(again)
     pairs = zip(kept.iterations, again.iterations, strict=False)
     for k, (old, new) in enumerate(pairs):

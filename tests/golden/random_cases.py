@@ -1,8 +1,12 @@
 """Random cases for ``record.py``: few or many blocks, any budget, shared prefixes."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+
+FEATURES = "cached", "drafts", "images", "lora", "priority", "stages", "states"
+"""Of which ``random_set`` takes any."""
 
 
 def _case(rng: np.random.Generator, seed: int, size: int, blocks_more: int):
@@ -98,3 +102,75 @@ def random_cut_drafts(seed: int) -> dict[str, Any]:
         "synthetic_length": int(rng.integers(1, 2 + drafts)),
         "method": str(rng.choice(["mtp", "ngram"])),
     }
+
+
+def random_set(seed: int, features: Iterable[str]) -> dict[str, Any]:
+    """Return a case of some of ``FEATURES`` together."""
+    rng = np.random.default_rng((seed, 2))
+    has = set(features)
+    size = int(rng.choice([4, 8, 16]))
+    drafts = int(rng.choice([1, 1, 2, 3])) if "drafts" in has else 0
+    groups = int(rng.choice([1, 2, 3])) if "states" in has else 0
+    case = _case(rng, seed, size, 1 + (3 + drafts) * groups)
+    seats = int(rng.choice([4, 8, 16]))
+    budget = int(rng.choice([size + 8, 3 * size + 5, 8 * size, 16 * size]))
+    case |= {
+        "tag": "_".join([*sorted(has), str(seed)]),
+        "async_sched": int("stages" in has or rng.integers(2)),
+        "max_num_seqs": seats,
+        "max_num_batched_tokens": max(seats * (1 + drafts), budget),
+        "prefix_caching": int("states" in has or "cached" in has),
+    }
+    if drafts:
+        case["drafts"] = drafts
+        case["synthetic_length"] = int(rng.integers(1, 2 + drafts))
+        case["method"] = str(rng.choice(["mtp", "mtp", "ngram"]))
+    if groups:
+        case["state_groups"] = groups
+    if "stages" in has:
+        case["pipeline_parallel_size"] = int(rng.choice([2, 2, 3, 4]))
+        case["hop"] = "0.02,0.0001"
+    if "priority" in has:
+        case["policy"] = "priority"
+        levels = int(rng.choice([2, 3, 10]))
+        for row in case["requests"]:
+            row.append(int(rng.integers(levels)))
+    if "lora" in has:
+        case["max_loras"] = int(rng.choice([1, 1, 2, 3]))
+        case["max_cpu_loras"] = case["max_loras"] + int(rng.integers(3))
+        asked = case["max_loras"] + int(rng.choice([0, 1, 2, 4]))
+        count = len(case["requests"])
+        case["adapters"] = rng.integers(-1, asked, count).tolist()
+    if "images" in has:
+        case |= _images(rng, case)
+    return case
+
+
+def _images(rng: np.random.Generator, case: dict[str, Any]) -> dict[str, Any]:
+    """Return the images of a case, and what its encoder holds.
+
+    With a draft that has KV, a request that holds one image may wait for the next: in a
+    small encoder cache requests then wait for each other, and vLLM stands still.
+    """
+    size, budget = case["block_size"], case["max_num_batched_tokens"]
+    largest = min(4 * size, budget - 2)
+    own = [_layout(rng, largest) for _ in case["requests"]]
+    of_group = [_layout(rng, largest) for _ in range(4)]
+    held = [2, 4, 8] if "drafts" in case else [1, 2, 4]
+    rows = []
+    for (_, prompt, _, group, *_), mine in zip(case["requests"], own, strict=True):
+        each, count, offset = of_group[group] if group >= 0 else mine
+        count = max(0, min(count, (prompt - offset) // each))
+        rows.append([each * count, count, offset] if count else [0, 0, 0])
+    return {
+        "images": rows,
+        "encoder_cache_size": int(largest * rng.choice(held)),
+        "whole_images": int("state_groups" not in case and rng.random() < 0.3),
+        "encode": "3,0.02",
+    }
+
+
+def _layout(rng: np.random.Generator, largest: int) -> tuple[int, int, int]:
+    """Return the tokens of an image, their number and the tokens before them."""
+    each = int(rng.integers(1, largest + 1))
+    return each, int(rng.choice([0, 1, 2, 5])), int(rng.integers(0, 2 * largest))

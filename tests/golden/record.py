@@ -10,7 +10,8 @@ that ``PYTHONPATH`` names, on a machine without a GPU.
 A case holds the engine's limits and the coefficients of the iteration time under
 the names of ``meta_TAG.json``, and ``requests``: rows of arrival [s], prompt,
 output, prefix group, prefix tokens and the row of the turn before (-1: none), then a
-priority where ``policy`` is "priority". The
+priority where ``policy`` is "priority". With ``max_loras`` so many adapters fit an
+iteration, and ``adapters`` has that of each request (-1: none). The
 prompt of a later turn begins with that turn's prompt and answer, and arrives
 ``arrival`` after its last token. With ``drafts`` so many tokens of each request are
 drafted by ``method`` (eagle, mtp or ngram) in each iteration, with vLLM's synthetic
@@ -62,11 +63,13 @@ vllm.platforms._current_platform = CpuPlatform()
 # ruff: noqa: E402
 from vllm.config import (
     CacheConfig,
+    LoRAConfig,
     ModelConfig,
     SchedulerConfig,
     SpeculativeConfig,
     VllmConfig,
 )
+from vllm.lora.request import LoRARequest
 from vllm.multimodal.inputs import MultiModalFeatureSpec, PlaceholderRange
 from vllm.sampling_params import SamplingParams
 from vllm.utils.hashing import sha256
@@ -98,8 +101,10 @@ SMALL_LLM = {
     "max_position_embeddings": 131_072,
     "torch_dtype": "bfloat16",
 }
-LISTS = ("requests", "images")
+LISTS = ("requests", "images", "adapters")
 """Parts of a case with a row for each request."""
+IN_VAIN = 100
+"""Iterations without requests after which there will be none with one."""
 LOWEST_TOKEN, HIGHEST_TOKEN = 10, 128_000
 
 
@@ -131,6 +136,7 @@ def scheduler(case: Case, folder: str, transfer: Any = None) -> Scheduler:
             enable_prefix_caching=bool(case["prefix_caching"]),
         ),
         kv_transfer_config=transfer,
+        lora_config=loras(case),
     )
     if case.get("drafts"):
         # No draft is loaded: the scheduler asks for the method and its numbers only.
@@ -189,6 +195,13 @@ def scheduler(case: Case, folder: str, transfer: Any = None) -> Scheduler:
         made.encoder_cache_manager = EncoderCacheManager(size)
         made.scheduler_config.disable_chunked_mm_input = case["whole_images"]
     return made
+
+
+def loras(case: Case) -> LoRAConfig | None:
+    """Return how many adapters fit an iteration, and host memory."""
+    if not case.get("max_loras"):
+        return None
+    return LoRAConfig(max_loras=case["max_loras"], max_cpu_loras=case["max_cpu_loras"])
 
 
 @dataclass
@@ -272,9 +285,11 @@ class Recorder:
         priority: int = 0,
         transfer: dict[str, Any] | None = None,
         images: list[Any] | None = None,
+        adapter: int = -1,
     ) -> None:
         """Hand the scheduler a request, with what its KV connector is to know."""
         self.texts[name] = list(prompt)
+        lora = LoRARequest(f"a{adapter}", adapter + 1, "-") if adapter >= 0 else None
         self.scheduler.add_request(
             Request(
                 name,
@@ -290,6 +305,7 @@ class Recorder:
                 mm_features=images,
                 arrival_time=arrival_s,
                 priority=priority,
+                lora_request=lora,
                 block_hasher=self.hasher,
             )
         )
@@ -301,6 +317,8 @@ class Recorder:
             request = self.case["requests"][index]
             given_s, prompt, output, group, shared, before, *priority = request
             name = f"r{index}"
+            adapters = self.case.get("adapters")
+            adapter = adapters[index] if adapters else -1
             self.add(
                 name,
                 self.prompt(index),
@@ -308,10 +326,12 @@ class Recorder:
                 arrival_s,
                 priority=priority[0] if priority else 0,
                 images=self.images(index),
+                adapter=adapter,
             )
             given = self.case.get("images")
             columns = "image_tokens", "images", "image_offset"
             shown = dict(zip(columns, given[index], strict=True)) if given else {}
+            shown |= {"adapter": adapter} if adapters else {}
             self.rows[name] = {
                 "id": name,
                 "arrival_s": arrival_s,
@@ -523,6 +543,7 @@ class Recorder:
         """
         depth = self.scheduler.vllm_config.max_concurrent_batches
         in_flight: deque[Batch] = deque()
+        in_vain = 0  # iterations without requests, one after the other
         while True:
             busy = self.scheduler.has_requests()
             if not busy and not in_flight:
@@ -532,8 +553,8 @@ class Recorder:
             self.arrive()
             if self.scheduler.has_requests():
                 batch = self.schedule()
-                stuck = self.scheduler.has_unfinished_requests()
-                if stuck and not (batch.ends_prompt or in_flight or self.due):
+                in_vain = 0 if batch.ends_prompt else in_vain + 1
+                if in_vain == IN_VAIN and self.scheduler.has_unfinished_requests():
                     raise ValueError(f"{self.case['tag']}: a request never fits")
                 in_flight.append(batch)
                 ran = bool(batch.ends_prompt) or self.scheduler.has_requests()

@@ -11,17 +11,20 @@ the turn before (-1: none), and ``think_s`` the time from its last token to the 
 import csv
 import gzip
 import json
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from capplan.deployment.adapters import Adapters
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.images import Images
 from capplan.deployment.pipeline import Pipeline
 from capplan.deployment.speculation import Speculation, rates_of_length
+from capplan.errors import InputError
 from capplan.latency.contract import LatencyTables, linear_tables
+from capplan.simulator.checks import check_deployment
 from capplan.simulator.results.times import Simulation
 from capplan.simulator.schedulers import parse_scheduler
 from capplan.simulator.simulate import simulate
@@ -68,6 +71,15 @@ class Recording:
         turns = any(int(row.get("turn_before", -1)) >= 0 for row in self.requests)
         return turns and self.engine.prefix_caching
 
+    @property
+    def refusal(self) -> str:
+        """Why the simulator does not serve what was recorded; "" where it does."""
+        try:
+            check_deployment(fleet_of(self.tables, self.engine))
+        except InputError as error:
+            return str(error)
+        return ""
+
 
 def speculation(given: dict[str, Any]) -> Speculation | None:
     """Return the drafts of a recording's engine."""
@@ -86,17 +98,23 @@ def pipeline(given: dict[str, Any]) -> Pipeline | None:
     return Pipeline(stages, hop_s=hop_s, hop_token_s=hop_token_s)
 
 
-def encoder(given: dict[str, Any], requests: Rows) -> Images | None:
+def adapters(given: dict[str, Any]) -> Adapters | None:
+    """Return the adapters of a recording's engine, which take no time."""
+    if not given.get("max_loras"):
+        return None
+    return Adapters(given["max_loras"], given["max_cpu_loras"])
+
+
+def encoder(given: dict[str, Any], trace: Trace) -> Images | None:
     """Return the encoder of a recording's engine."""
-    if not given.get("encoder_cache_size"):
+    size = given.get("encoder_cache_size")
+    if not size:
         return None
     image_ms, token_ms = map(float, given["encode"].split(","))
+    largest = (trace.image_tokens // np.maximum(1, trace.images)).max()
     return Images(
-        encoder_cache_size=given["encoder_cache_size"],
-        max_image_tokens=max(
-            int(row["image_tokens"]) // max(1, int(row["images"])) for row in requests
-        )
-        or given["encoder_cache_size"],
+        encoder_cache_size=size,
+        max_image_tokens=int(largest) or size,
         disable_chunked_mm_input=bool(given["whole_images"]),
         image_s=image_ms / 1e3,
         token_s=token_ms / 1e3,
@@ -110,8 +128,8 @@ def tags(folder: Path) -> list[str]:
     )
 
 
-def engine_of(given: dict[str, Any]) -> EngineSettings:
-    """Return the engine of a case."""
+def engine_of(given: dict[str, Any], trace: Trace) -> EngineSettings:
+    """Return the engine of a case with these requests."""
     groups = given.get("state_groups", 0)
     return EngineSettings(
         scheduler=parse_scheduler(SCHEDULER_OF[given.get("policy", "fcfs")]),
@@ -126,6 +144,8 @@ def engine_of(given: dict[str, Any]) -> EngineSettings:
         bounded_groups=groups,
         bounded_blocks=2 + given.get("drafts", 0) if groups else 0,
         state_groups=groups,
+        adapters=adapters(given),
+        images=encoder(given, trace),
         pipeline=pipeline(given),
     )
 
@@ -141,15 +161,24 @@ def tables_of(given: dict[str, Any]) -> LatencyTables:
 
 def as_recorded(case: dict[str, Any]) -> tuple[Trace, LatencyTables, EngineSettings]:
     """Return the requests, times and engine of a case that need not be recorded."""
-    arrival_s, prompts, outputs, groups, shared, _ = np.array(case["requests"]).T
+    columns = np.array([row[:6] for row in case["requests"]]).T
+    arrival_s, prompts, outputs, groups, shared, _ = columns
+    given = {}
+    if case.get("policy") == "priority":
+        given["priority"] = np.array([row[6] for row in case["requests"]])
+    if case.get("adapters"):
+        given["adapter"] = np.array(case["adapters"])
+    if case.get("images"):
+        given |= zip(IMAGE_COLUMNS, np.array(case["images"]).T, strict=True)
     trace = Trace(
         prompts.astype(int),
         outputs.astype(int),
         arrival_s,
         prefix_group=groups.astype(int),
         prefix_tokens=shared.astype(int),
+        **given,
     )
-    return trace, tables_of(case), engine_of(case)
+    return trace, tables_of(case), engine_of(case, trace)
 
 
 def read(folder: Path, tag: str) -> Recording:
@@ -176,12 +205,13 @@ def read(folder: Path, tag: str) -> Recording:
         source=tag,
         **{
             name: np.array([int(row[name]) for row in requests])
-            for name in IMAGE_COLUMNS
+            for name in (*IMAGE_COLUMNS, "adapter")
             if name in requests[0]
         },
     )
-    engine = replace(engine_of(given), images=encoder(given, requests))
-    return Recording(trace, engine, tables_of(given), requests, iterations)
+    return Recording(
+        trace, engine_of(given, trace), tables_of(given), requests, iterations
+    )
 
 
 def simulated(recording: Recording, record_iterations: bool) -> Simulation:

@@ -24,6 +24,8 @@ TAGS = [
     "drafts_cached_a1",
     "images_cached_a1",
     "drafted_states_tight_a1",
+    "lora_drafts_a0",
+    "priority_images_a1",
 ]
 
 

@@ -26,15 +26,50 @@ def test_the_schedule_is_that_of_the_engine_on_a_shared_recording(tag):
     assert difference == ""
 
 
-OWN_TAGS = tags(OWN)
-WITH_ANSWERS_FOUND = [tag for tag in OWN_TAGS if read(OWN, tag).finds_answers]
+def standing(recording):
+    """Return what is to be expected of the simulator."""
+    if recording.refusal:
+        return "refused"
+    return "answers found" if recording.finds_answers else "equal"
 
 
-@pytest.mark.parametrize("tag", sorted({*OWN_TAGS} - {*WITH_ANSWERS_FOUND}))
+STANDING = {tag: standing(read(OWN, tag)) for tag in tags(OWN)}
+EQUAL = [tag for tag, found in STANDING.items() if found == "equal"]
+WITH_ANSWERS_FOUND = [
+    tag for tag, found in STANDING.items() if found == "answers found"
+]
+REFUSED = [tag for tag, found in STANDING.items() if found == "refused"]
+
+
+@pytest.mark.parametrize("tag", EQUAL)
 def test_the_schedule_is_that_of_the_engine(tag):
     difference = first_difference(read(OWN, tag))
 
     assert difference == ""
+
+
+def test_the_recordings_that_the_simulator_refuses_are_these():
+    """Pairs of features that it does not model yet; each goes as its pair comes."""
+    refused = {tag.rpartition("_a")[0] for tag in REFUSED}
+
+    assert refused == {
+        "drafted_states_lora",
+        "images_drafts",
+        "images_drafts_tight",
+        "images_states",
+        "images_states_tight",
+        "lora_drafts",
+        "lora_drafts_tight",
+        "lora_images",
+        "lora_images_tight",
+        "lora_priority",
+        "lora_states",
+        "priority_drafts",
+        "priority_drafts_tight",
+        "priority_images",
+        "priority_images_tight",
+        "priority_states",
+    }
 
 
 @pytest.mark.parametrize("tag", WITH_ANSWERS_FOUND)
