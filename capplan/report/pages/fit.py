@@ -117,41 +117,27 @@ def _measured_text(point: "SweepPoint") -> str:
 
 
 def _of_sweep(fitted: "SweepProfile") -> tuple[list[Table], list[str]]:
-    tests = [
-        {
-            "isl": point.isl,
-            "osl": point.osl,
-            "concurrency": point.concurrency,
-            "rate_per_s": point.rate_per_s,
-            "measured": _measured_text(point),
-            "calibrated": float(ratio - 1),
-            "left_out": float(unseen - 1),
-        }
-        for point, ratio, unseen in zip(
-            fitted.points, fitted.fit.ratio, fitted.held_out, strict=True
-        )
-    ]
-    at_a_rate = any(point.rate_per_s is not None for point in fitted.points)
-    of_tests = [
-        each for each in fields("fit_test") if at_a_rate or each.name != "rate_per_s"
-    ]
+    tests = list(zip(fitted.points, fitted.fit.ratio, fitted.held_out, strict=True))
+    of_tests = fields(
+        "fit_test",
+        measured=lambda row: _measured_text(row[0]),
+        calibrated=lambda row: float(row[1] - 1),
+        left_out=lambda row: float(row[2] - 1),
+    )
+    if all(point.rate_per_s is None for point in fitted.points):
+        of_tests = tuple(each for each in of_tests if each.name != "rate_per_s")
+    fit = fitted.fit
     values = [
-        {
-            "value": name,
-            "of": _TIMES[name][0],
-            "fitted": float(getattr(fitted.fit.time, name)),
-            "standard_error": float(error),
-            "is_determined": bool(known),
-        }
-        for name, error, known in zip(
-            _TIMES, fitted.fit.standard_errors, fitted.fit.determined, strict=True
+        (name, of, float(getattr(fit.time, name)), float(error), bool(known))
+        for (name, (of, *_)), error, known in zip(
+            _TIMES.items(), fit.standard_errors, fit.determined, strict=True
         )
         if error  # else it was not fitted
     ]
     of_values = fields(
         "fit_value",
-        fitted=partial(_in_unit, name="fitted"),
-        standard_error=partial(_in_unit, name="standard_error"),
+        fitted=lambda row: _in_unit(row[0], row[2], 3),
+        standard_error=lambda row: _in_unit(row[0], row[3], 2),
         determined=lambda is_so: "yes" if is_so else "near the shipped value",
     )
     off = abs(fitted.held_out - 1)
@@ -165,24 +151,17 @@ def _of_sweep(fitted: "SweepProfile") -> tuple[list[Table], list[str]]:
     return [table for table in tables if table.rows], [*fitted.notes, note]
 
 
-def _in_unit(row: dict[str, Any], name: str) -> str:
-    _, scale, unit = _TIMES[row["value"]]
-    digits = 3 if name == "fitted" else 2
-    return f"{row[name] * scale:.{digits}g}{unit}"
+def _in_unit(name: str, value: float, digits: int) -> str:
+    _, scale, unit = _TIMES[name]
+    return f"{value * scale:.{digits}g}{unit}"
 
 
 def _of_served(fitted: "ServedFit") -> tuple[list[Table], list[str]]:
     calibration, engine, run = fitted.calibration, fitted.engine, fitted.run
     coefficients = [
-        {
-            "coefficient": name,
-            "of": MEANINGS[name],
-            "value_s": float(value_s),
-            "standard_error_s": float(error_s),
-            "is_identified": bool(identified),
-        }
-        for name, value_s, error_s, identified in zip(
-            MEANINGS,
+        (name, of, float(value_s), float(error_s), bool(identified))
+        for (name, of), value_s, error_s, identified in zip(
+            MEANINGS.items(),
             calibration.coefficients_s,
             calibration.standard_errors_s,
             calibration.identified,

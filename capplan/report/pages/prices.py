@@ -1,10 +1,5 @@
 """The page of offers: who asks what for a GPU-hour, and which one a plan takes."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from functools import partial
-from typing import Any
-
 from capplan.fleet.offer import Offer
 from capplan.planning.money.cost import HOURS_PER_MONTH
 from capplan.planning.money.prices import Offers
@@ -16,53 +11,48 @@ from capplan.report.render.json_text import plain
 SCHEMA = "capplan.prices/1"
 
 
-@dataclass(frozen=True)
-class Row:
-    """An offer beside what a plan makes of it."""
-
-    offer: Offer
-    taken: str  # "yes" where plans buy it by default, or empty
-    usd_per_month: float | None  # of a node, or of a GPU where it is priced alone [$]
-
-
-_COLUMNS = fields("price")
-
-
 def prices_page(found: Offers) -> Page:
     """Return the offers, the cheapest of each GPU first."""
-    rows = [_row(offer, found.planned) for offer in found.offers]
-    gpus = dict.fromkeys(row.offer.gpu for row in rows)
-    table = Table(_COLUMNS, rows, style=lambda row: "best" if row.taken else "")
+
+    def taken(offer: Offer) -> bool:
+        return any(offer is other for other in found.planned)
+
+    columns = fields(
+        "price",
+        usd_per_month=_usd_per_month,
+        taken=lambda offer: "yes" if taken(offer) else "",
+    )
+    table = Table(
+        columns, found.offers, style=lambda offer: "best" if taken(offer) else ""
+    )
     notes = [
         "Plans pay for whole nodes: the cheapest marked ones of each provider (sizes "
         "may mix), then the provider whose bill is at the lower quartile. --provider "
         "or --nodes chooses instead."
     ]
+    gpus = {offer.gpu for offer in found.offers}
     return Page(
         "prices",
-        f"{plural(len(rows), 'offer')} of {plural(len(gpus), 'GPU type')}",
+        f"{plural(len(found.offers), 'offer')} of {plural(len(gpus), 'GPU type')}",
         f"{found.asked}, GPU-hours and nodes without storage, network or staff",
         [Section(tables=[table], notes=notes)],
-        values=partial(_values, rows),
+        values=lambda: {
+            "schema": SCHEMA,
+            "offers": [
+                {
+                    **plain(offer),
+                    "usd_per_node_h": offer.usd_per_node_h,
+                    "taken": taken(offer),
+                }
+                for offer in found.offers
+            ],
+        },
         csv={"prices.csv": table},
         warnings=found.warnings,
         is_alone=True,
     )
 
 
-def _row(offer: Offer, planned: Sequence[Offer]) -> Row:
-    hour = offer.usd_per_node_h or offer.usd_per_gpu_h
-    taken = "yes" if any(offer is other for other in planned) else ""
-    return Row(offer, taken, HOURS_PER_MONTH * hour)
-
-
-def _values(rows: Sequence[Row]) -> dict[str, Any]:
-    offers = [
-        {
-            **plain(row.offer),
-            "usd_per_node_h": row.offer.usd_per_node_h,
-            "taken": bool(row.taken),
-        }
-        for row in rows
-    ]
-    return {"schema": SCHEMA, "offers": offers}
+def _usd_per_month(offer: Offer) -> float:
+    """Return the bill of a node, or of a GPU where it is priced alone. [$]"""
+    return HOURS_PER_MONTH * (offer.usd_per_node_h or offer.usd_per_gpu_h)

@@ -17,7 +17,7 @@ from capplan.latency.with_engine import as_planned
 from capplan.profiling.compare import Comparison
 from capplan.profiling.scenes import Point
 from capplan.report.charts.profile import profile_figures
-from capplan.report.columns import Column, column, format_ms
+from capplan.report.columns import Column, column, format_ms, plural, record
 from capplan.report.fields import fields
 from capplan.report.page import Page, Section, Table
 from capplan.report.render.documents import document
@@ -59,13 +59,11 @@ def profiles_page(
     rows = list(map(_row, profiles))
     table = Table(_LISTED, rows, is_whole=True)
     title = "ranks that step together, experts by EP"
-    ranks = Table(
-        _OF_RANKS, list(map(_row_of_ranks, of_ranks)), title=title, is_whole=True
-    )
-    tables = [shown for shown in (table, ranks) if shown.rows or shown is table]
-    count = f"{len(rows)} latency profile{'' if len(rows) == 1 else 's'}"
-    if ranks.rows:
-        count += f", {len(ranks.rows)} of ranks that step together"
+    rank_rows = list(map(_row_of_ranks, of_ranks))
+    ranks = Table(_OF_RANKS, rank_rows, title=title, is_whole=True)
+    count = plural(len(rows), "latency profile")
+    if rank_rows:
+        count += f", {len(rank_rows)} of ranks that step together"
     notes = (
         "Users: what 80 % of such engines hold within 1.25 times the lowest TPOT, "
         "as shares of the predicted.",
@@ -75,11 +73,11 @@ def profiles_page(
         "profiles",
         count,
         "",
-        [Section(tables=tables, notes=notes)],
+        [Section(tables=[table, ranks], notes=notes)],
         values=lambda: {
             "schema": _SCHEMA,
             "profiles": rows,
-            "rank_profiles": list(ranks.rows),
+            "rank_profiles": rank_rows,
         },
         csv={"profiles.csv": table, "rank_profiles.csv": ranks},
     )
@@ -98,9 +96,9 @@ def _row(profile: Profile) -> dict[str, Any]:
     row = _fields(profile, "gpu", "llm", "tp", "how", "engine")
     row |= {"users_low": users[0], "users_high": users[1]}
     for phase in PHASES:
-        record = profile.errors_of(phase)
-        row[f"{phase}_error"] = record.held_out_mean_abs
-        row[f"{phase}_sigma"] = record.sigma
+        errors = profile.errors_of(phase)
+        row[f"{phase}_error"] = errors.held_out_mean_abs
+        row[f"{phase}_sigma"] = errors.sigma
     return row
 
 
@@ -139,8 +137,8 @@ def errors_table(
     """
     kind = next(iter(profile.ERRORS_OF))
     rows = [
-        {kind: name, "of": (of or {}).get(name, ""), **record.model_dump()}
-        for name, record in profile.errors.items()
+        {kind: name, "of": (of or {}).get(name, ""), **errors.model_dump()}
+        for name, errors in profile.errors.items()
     ]
     columns = fields("profile_errors", error=format_error)
     if kind == "part":
@@ -159,15 +157,8 @@ def decodes_table(profile: RankProfile) -> Table:
         experts_s = float(tables.experts_s[tables.ranks * tokens])
         exchange_s = float(tables.exchange_s[tokens])
         iteration_s = tables.iteration_time_s(work)
-        rows.append(
-            {
-                "batch": batch,
-                "alone_s": iteration_s - experts_s - exchange_s,
-                "experts_s": experts_s,
-                "exchange_s": exchange_s,
-                "iteration_s": iteration_s,
-            }
-        )
+        alone_s = iteration_s - experts_s - exchange_s
+        rows.append((batch, alone_s, experts_s, exchange_s, iteration_s))
     title = f"decodes at {_CONTEXT:,} tokens of context"
     return Table(fields("profile_decodes"), rows, title=title)
 
@@ -177,28 +168,27 @@ def profile_page(profile: Profile, points: Points | None = None) -> Page:
 
     Of ranks it has decodes part by part in place of curves.
     """
+    what = "latency profile"
     if isinstance(profile, RankProfile):
-        tables = [decodes_table(profile), errors_table(profile, "errors of each part")]
-        return Page(
-            "profile",
-            profile.name,
-            "latency profile of ranks that step together",
-            [Section("Parts", tables=tables)],
-            values=profile.document,
-            csv={"decodes.csv": tables[0], "profile.csv": tables[1]},
-            lead=profile.note(),
-        )
-    table = errors_table(profile)
+        what += " of ranks that step together"
+        table = errors_table(profile, "errors of each part")
+        decodes = decodes_table(profile)
+        sections = [Section("Parts", tables=[decodes, table])]
+        csv = {"decodes.csv": decodes, "profile.csv": table}
+    else:
+        table = errors_table(profile)
+        sections = [
+            Section("Errors of the fit", tables=[table], notes=capacity_lines(profile)),
+            Section("Curves", figures=partial(profile_figures, profile, points)),
+        ]
+        csv = {"profile.csv": table}
     return Page(
         "profile",
         profile.name,
-        "latency profile",
-        [
-            Section("Errors of the fit", tables=[table], notes=capacity_lines(profile)),
-            Section("Curves", figures=partial(profile_figures, profile, points)),
-        ],
+        what,
+        sections,
         values=profile.document,
-        csv={"profile.csv": table},
+        csv=csv,
         lead=profile.note(),
     )
 
@@ -251,14 +241,7 @@ def comparison_page(
             "schema": "capplan.profiles-compare/1",
             "first": first.name,
             "second": second.name,
-            "iterations": [
-                {
-                    **row.iteration._asdict(),
-                    "first_s": row.first_s,
-                    "second_s": row.second_s,
-                }
-                for row in compared
-            ],
+            "iterations": [record(columns, row) for row in compared],
         },
         csv={"comparison.csv": table},
     )
@@ -269,14 +252,8 @@ def validation_page(
 ) -> Page:
     """Return the errors of a profile on points, by phase and by region."""
     rows = [
-        {
-            "phase": phase,
-            "points": validation.points_by_phase[phase],
-            "mean_abs": mean,
-            "max_abs": validation.max_abs_error_by_phase[phase],
-            "bias": validation.bias_by_phase[phase],
-        }
-        for phase, mean in validation.mean_abs_error_by_phase.items()
+        (phase, count, *(errors[phase] for errors in validation[:3]))
+        for phase, count in validation.points_by_phase.items()
     ]
     table = Table(fields("profile_validation", error=format_error), rows)
     regions = [

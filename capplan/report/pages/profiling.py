@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from functools import partial
-from typing import Any
 
 from capplan.profiling.expected import ExpectedRun
 from capplan.profiling.runner import Measured
@@ -10,21 +9,20 @@ from capplan.report.columns import record
 from capplan.report.fields import fields
 from capplan.report.page import Page, Section, Table
 
-_MEASURED = fields(
-    "profile",
-    profile_path=lambda row: _path(row.profile_path),
-    points_path=lambda row: _path(row.points_path),
-    log_path=lambda row: _path(row.log_path),
-)
+_PATHS = ("profile_path", "points_path", "log_path")
+
+
+def _path(row: Measured, name: str) -> str | None:
+    path = getattr(row, name)
+    return None if path is None else str(path)
+
+
+_MEASURED = fields("profile", **{name: partial(_path, name=name) for name in _PATHS})
 _EXPECTED = fields(
     "dry_run",
     points=lambda row: len(row.plan.points),
     skipped=lambda row: len(row.plan.skipped),
 )
-
-
-def _path(path: object) -> str | None:
-    return None if path is None else str(path)
 
 
 def measured_page(runs: Iterable[Measured]) -> Page:
@@ -43,11 +41,9 @@ def _page(name: str, what: str, table: Table) -> Page:
         f"{len(table.rows)} {what}",
         "",
         [Section(tables=[table])],
-        values=partial(_values, name, table),
+        values=lambda: {
+            "schema": f"capplan.{name}/1",
+            "degrees": [record(table.columns, row) for row in table.rows],
+        },
         csv={f"{name}.csv": table},
     )
-
-
-def _values(name: str, table: Table) -> dict[str, Any]:
-    rows = [record(table.columns, row) for row in table.rows]
-    return {"schema": f"capplan.{name}/1", "degrees": rows}

@@ -1,6 +1,6 @@
 """Columns of compared systems: one table for the terminal, CSV, JSON and HTML."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from capplan.planning.compare.equal_hardware import OperatingPoint
@@ -10,50 +10,16 @@ from capplan.report.pages.candidates import pool_values
 from capplan.report.sentences import shares
 from capplan.units import format_duration
 
-LATENCIES = {
-    "ttft_s": "TTFT",
-    "tpot_s": "TPOT",
-    "longest_gap_s": "longest gap",
-    "e2e_s": "e2e",
-    "normalized_latency_s": "e2e per token",
-}
-"""Latencies compared, and their headings."""
 
-
-def _latency(metric: str, level: float) -> Column:
-    base = metric.removesuffix("_s")
-    return Column(
-        f"{base}_p{level:g}_s",
-        lambda served: served.percentile_s(metric, level),
-        f"p{level:g} {LATENCIES[metric]}",
-        format_duration,
-    )
+def _p50_p99(values_s: Sequence[float]) -> str:
+    """Return two of a mean and PERCENTILES."""
+    return f"{format_duration(values_s[1])}, {format_duration(values_s[4])}"
 
 
 COUNTS = fields("point", shares=shares)
-
-SERVED = (
-    *COUNTS,
-    *(_latency(metric, level) for metric in LATENCIES for level in (50.0, 99.0)),
-    Column(
-        "normalized_latency_mean_s",
-        lambda served: served.mean_s("normalized_latency_s"),
-    ),
-)
+SERVED = (*COUNTS, *fields("point_latency"))
 """Columns of what a system does at one rate, a ``OperatingPoint``."""
-
-
-def _both(metric: str) -> Column:
-    return Column(
-        metric,
-        lambda served: [served.percentile_s(metric, level) for level in (50.0, 99.0)],
-        f"{LATENCIES[metric]}, p50 and p99",
-        lambda values_s: ", ".join(map(format_duration, values_s)),
-        leaves=0 if metric in ("ttft_s", "tpot_s") else 1,
-    )
-
-
-BOTH = tuple(map(_both, LATENCIES))
+BOTH = fields("point_latencies", p50_p99=_p50_p99)
 """Latencies of a ``OperatingPoint``, two to a column."""
 
 PRICE = fields("system")
@@ -87,15 +53,9 @@ COLUMNS = (
 
 def of_users(columns: Iterable[Column]) -> tuple[Column, ...]:
     """Return the columns of a system where users ask: their number for a rate."""
-    return tuple(
-        HELD_USERS if each.name == HELD.name else each
-        for column in columns
-        for each in (
-            (ASKED.within("served"), column)
-            if column.name == COUNTS[0].name
-            else (column,)
-        )
-    )
+    found = [HELD_USERS if each.name == HELD.name else each for each in columns]
+    asked = next(at for at, each in enumerate(found) if each.name == COUNTS[0].name)
+    return (*found[:asked], ASKED.within("served"), *found[asked:])
 
 
 AT_RATES = (
