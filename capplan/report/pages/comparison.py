@@ -66,7 +66,6 @@ def comparison_page(comparison: Comparison) -> Page:
     at_loads = {"rates.csv": Table(AT_RATES, curves)}
     if comparison.asked_by is not None:
         at_loads = {"users.csv": Table(OF_USERS, curves)}
-    remarks = [*notes(comparison), *_classes(comparison)]
     return Page(
         "compare",
         compare_title(comparison),
@@ -79,10 +78,12 @@ def comparison_page(comparison: Comparison) -> Page:
                 topic="count",
             ),
             _on_equal_hardware(comparison),
-            Section("Remarks", facts=remarks, topic="candidates"),
+            Section("Remarks", facts=notes(comparison), topic="candidates"),
             Section("Charts", figures=partial(figures, comparison)),
             Section("Systems", tables=[Table(_RUNS_AS, rows)], topic="run"),
-            Section("What is compared", facts=facts(comparison), topic="assumptions"),
+            Section(
+                "What is compared", facts=_assumed(comparison), topic="assumptions"
+            ),
             Section("How sure it is", facts=_basis(comparison), topic="sure"),
         ],
         values=partial(comparison_values, comparison),
@@ -97,25 +98,23 @@ def comparison_page(comparison: Comparison) -> Page:
 
 
 def _on_equal_hardware(comparison: Comparison) -> Section:
-    on = hardware(comparison)
-    if not on:
+    on, count = comparison.hardware, comparison.replica_count
+    if on is None or count is None:
         return Section()
-    several = bool(_classes(comparison))
+    several = any(
+        row.served is not None and len(row.served.attainment_by_class) > 1
+        for row in comparison.systems
+    )
     counts = [
         each.within("served")
         for each in COUNTS
         if several or each.name != "attainment_by_class"
     ]
-    both = [each.within("served") for each in BOTH]
+    held = _columns(comparison, [PRICE[0], HELD, BINDING, *BUDGETS, *counts])
+    both = [PRICE[0], *(each.within("served") for each in BOTH)]
     return Section(
-        f"All on {on}",
-        tables=[
-            _table(
-                _columns(comparison, [PRICE[0], HELD, BINDING, *BUDGETS, *counts]),
-                comparison,
-            ),
-            _table([PRICE[0], *both], comparison),
-        ],
+        f"All on {sentences.plural(count, 'replica')} of {on}",
+        tables=[_table(held, comparison), _table(both, comparison)],
         notes=[_on_load(comparison)],
         topic="peak",
     )
@@ -164,65 +163,37 @@ _RUNS_AS = fields(
 
 
 def _basis(comparison: Comparison) -> list[Fact]:
+    drawn = "" if comparison.asked_by is None else "from "
+    requests = f"{drawn}{format_count(comparison.request_count)} requests"
     source = "; ".join((comparison.trace_source, *comparison.trace_notes))
     return [
-        ("workload", source),
+        ("workload", f"{requests} of {source}"),
         ("latency", at(comparison, "hardware.note") or ""),
         ("seed", str(comparison.seed)),
     ]
 
 
-def hardware(comparison: Comparison) -> str:
-    """Return the hardware on which all are compared; empty where there is none."""
-    at, count = comparison.hardware, comparison.replica_count
-    if at is None or count is None:
-        return ""
-    return f"{sentences.plural(count, 'replica')} of {at}"
-
-
-def facts(comparison: Comparison) -> list[Fact]:
-    """Return labels and texts of a comparison, for the terminal and HTML."""
+def _assumed(comparison: Comparison) -> list[Fact]:
     early = "what was not simulated by then is missing"
-    most = "max rate" if comparison.asked_by is None else "max users"
-    drawn = "" if comparison.asked_by is None else "from "
-    return [
-        ("interrupted", early if comparison.interrupted else ""),
-        (
-            "GPUs, $",
-            "the fewest of each system with its published seats and token budget"
-            if comparison.is_published
-            else "the fewest of each system with the same seats and its own tuned "
-            "token budget; --published takes the published ones",
-        ),
-        (
-            "equal GPUs",
-            f"all else on {hardware(comparison)}; {most} within {100 * (STEP - 1):.0f} "
-            "%"
-            if hardware(comparison)
-            else "",
-        ),
-        (
-            "simulated",
-            f"{drawn}{format_count(comparison.request_count)} requests of "
-            f"{comparison.trace_source}, seed {comparison.seed}",
-        ),
-    ]
+    given = "the fewest of each system with its published seats and token budget"
+    if not comparison.is_published:
+        given = (
+            "the fewest of each system with the same seats and its own tuned token "
+            "budget; --published takes the published ones"
+        )
+    return [("interrupted", early * comparison.interrupted), ("GPUs, $", given)]
 
 
 def notes(comparison: Comparison) -> list[Fact]:
     """Return what there is to say of each system beside its figures."""
     found = []
     for row in comparison.systems:
-        if row.reason:
-            found.append((row.name, f"{row.status}: {row.reason}"))
-        if row.not_served:
-            found.append((row.name, f"on the same hardware: {row.not_served}"))
-        if row.given:
-            text = "; ".join(row.given)
-            found.append((row.name, f"the scenario's own: {text}"))
+        own = "; ".join(row.given)
         said = (
+            row.reason and f"{row.status}: {row.reason}",
+            row.not_served and f"on the same hardware: {row.not_served}",
+            own and f"the scenario's own: {own}",
             _pools(row),
-            _two_kinds(row),
             _refused(row, comparison),
             _predictions(row, comparison),
         )
@@ -236,28 +207,6 @@ def _pools(row: SystemResult) -> str:
     if best is None or best.run is None or not best.pools:
         return ""
     return f"disaggregated prefill and decode: {best.run.deployment}"
-
-
-def _two_kinds(row: SystemResult) -> str:
-    """Return the seats and the budget as tuned and as published, where they differ."""
-    kinds = {"tuned": row.tuned, "published": row.published}
-    runs = [found.run for found in kinds.values() if found is not None]
-    engines = [run.configuration.engine for run in runs if run is not None]
-    differ = [
-        name for name in TUNED if len({getattr(engine, name) for engine in engines}) > 1
-    ]
-    if not engines or (len(engines) == 2 and not differ):
-        return ""
-    texts = []
-    for kind, found in kinds.items():
-        if found is None or found.run is None:
-            texts.append(f"{kind}: not feasible")
-            continue
-        engine = found.run.configuration.engine
-        flags = [f"{name} {format_count(getattr(engine, name))}" for name in differ]
-        gpus = sentences.plural(found.gpu_count or 0, "GPU")
-        texts.append(f"{', '.join([kind, *flags])}: {gpus}")
-    return "; ".join(texts)
 
 
 def _refused(row: SystemResult, comparison: Comparison) -> str:
@@ -286,15 +235,6 @@ def _predictions(row: SystemResult, comparison: Comparison) -> str:
         there = "at this rate" if comparison.asked_by is None else "with these users"
         matter = f"; {there} they change nothing: true lengths give the same times"
     return f"predictor {row.predictor} {error}{beside}{matter}"
-
-
-def _classes(comparison: Comparison) -> list[Fact]:
-    """Return the attainment of each class by system; empty where there is one class."""
-    return [
-        (row.name, sentences.shares(row.served.attainment_by_class))
-        for row in comparison.systems
-        if row.served is not None and len(row.served.attainment_by_class) > 1
-    ]
 
 
 def comparison_values(comparison: Comparison) -> dict[str, Any]:
