@@ -123,8 +123,12 @@ def format_usd_change(amount: float) -> str:
     >>> format_usd_change(35945), format_usd_change(-99.6), format_usd_change(0)
     ('+$35,945', '−$99.60', '$0.00')
     """
-    sign = "+" if amount > 0 else "−" if amount < 0 else ""
-    return f"{sign}{format_usd(abs(amount))}"
+    return f"{sign(amount)}{format_usd(abs(amount))}"
+
+
+def sign(amount: float) -> str:
+    """Return the sign before an amount; none before zero."""
+    return "+" if amount > 0 else "−" if amount < 0 else ""
 
 
 def at(value: Any, path: str) -> Any:

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from capplan.planning.compare.compare import Comparison
 from capplan.planning.compare.system_price import SystemResult
 from capplan.planning.size.prospects import price_of
-from capplan.report.columns import format_count, format_list, plural
+from capplan.report.columns import at, format_count, format_list, plural
 from capplan.report.first_screen import (
     Way,
     dollars,
@@ -133,8 +133,8 @@ def compare_answer(comparison: Comparison) -> Answer:
 
 
 def _usd(row: SystemResult) -> float | None:
-    cost = None if row.candidate is None else row.candidate.cost
-    return None if cost is None else cost.usd_per_month
+    usd: float | None = at(row, "candidate.cost.usd_per_month")
+    return usd
 
 
 def _saving(comparison: Comparison) -> tuple[str, SystemResult] | None:
@@ -172,10 +172,6 @@ def _next(comparison: Comparison, first: SystemResult) -> Said:
     return test_one(first.candidate)
 
 
-def _most(row: SystemResult) -> float | None:
-    return row.max_rate_per_s if row.max_users is None else row.max_users
-
-
 def _rows(comparison: Comparison, first: list[SystemResult]) -> Iterator[Way]:
     """Yield the systems: the first, the others by price, then those that miss."""
 
@@ -200,7 +196,9 @@ def _told(comparison: Comparison, row: SystemResult) -> str:
         return in_few_words(reason, _WIDEST_REASON)
     if row.served is None:
         return ""
-    most, unit = _most(row), "/s" if comparison.asked_by is None else " users"
+    most, unit = row.max_rate_per_s, "/s"
+    if comparison.asked_by is not None:
+        most, unit = row.max_users, " users"
     carried = f"carries {format_count(most)}{unit}" if most else "carries nothing"
     limit = _limit(comparison, row)
     if row.refused_share and "not" not in limit:

@@ -16,46 +16,36 @@ LOAD_TEST = ": load-test before you buy"
 def engines(candidate: Candidate) -> str:
     """Return how many replicas real engines need; empty where it is not known."""
     configuration, fleets = candidate.configuration, candidate.engine_fleets
-    ratio = candidate.capacity_ratio
+    ratio, sweeps = candidate.capacity_ratio, candidate.sweep_count or 0
+    slowdown = None if configuration is None else configuration.cautious_slowdown
     doubted = candidate.is_to_be_tested and fleets is None
     if doubted and configuration is not None and ratio:
         of = " of other LLM families" if configuration.is_unbacked else ""
-        slowdown = configuration.cautious_slowdown
-        nine = f"nine of ten reached {100 * ratio[0]:.0f} % of the predicted load "
+        nine = f"reached {100 * ratio[0]:.0f} % of the predicted load"
         if slowdown is not None:
-            nine = f"nine of ten took at most {slowdown:.2f} times as long "
-        return (
-            f"{nine}"
-            f"({plural(candidate.sweep_count or 0, 'load test')}{of}): "
-            f"{cautious(candidate)}"
-        )
+            nine = f"took at most {slowdown:.2f} times as long"
+        tests = plural(sweeps, "load test")
+        return f"nine of ten {nine} ({tests}{of}): {cautious(candidate)}"
     unmeasured = configuration is not None and configuration.is_unmeasured
     if unmeasured and not candidate.pools:
         return UNMEASURED
     if fleets is None or ratio is None:
         return ""
     low, high = ratio
+    reached = f"reached {100 * low:.0f} % to {100 * high:.0f} % of the predicted load"
     if candidate.pools:
-        return (
-            f"reached {100 * low:.0f} % to {100 * high:.0f} % of the predicted load "
-            f"({candidate.sweep_count} load tests of two pools): "
-            f"{_needed(candidate.gpu_count_range, 'GPU')}"
-        )
+        needed = _needed(candidate.gpu_count_range, "GPU")
+        return f"{reached} ({sweeps} load tests of two pools): {needed}"
     needed = _needed(candidate.replica_count_range, "replica")
     least = fleets[0].replica_count
     if candidate.bound is not None and least < candidate.bound.replica_count:
         needed += "; below the proven minimum, which is of the times planned with"
-    if candidate.cautious_count is not None and configuration is not None:
-        needed += (
-            ", the most for the slowest of ten, which take "
-            f"{configuration.cautious_slowdown:.2f} times as long"
-        )
-    if not candidate.sweep_count:
+    if candidate.cautious_count is not None and slowdown is not None:
+        times = f"{slowdown:.2f} times as long"
+        needed += f", the most for the slowest of ten, which take {times}"
+    if not sweeps:
         return f"within the error of the profile's fit: {needed}"
-    return (
-        f"reached {100 * low:.0f} % to {100 * high:.0f} % of the predicted load "
-        f"({plural(candidate.sweep_count, 'load test')}): {needed}"
-    )
+    return f"{reached} ({plural(sweeps, 'load test')}): {needed}"
 
 
 def _needed(ends: tuple[int, int] | None, of: str) -> str:

@@ -5,7 +5,13 @@ from typing import Any
 from capplan.planning.evaluate.candidate import Candidate
 from capplan.planning.plan.throughput import WITHIN_SLO
 from capplan.planning.what_if.what_if import Cell, WhatIf
-from capplan.report.columns import format_count, format_fine_usd, format_share, plural
+from capplan.report.columns import (
+    at,
+    format_count,
+    format_fine_usd,
+    format_share,
+    plural,
+)
 from capplan.report.first_screen import (
     Way,
     dollars,
@@ -181,21 +187,15 @@ def _bought(ordered: list[Cell]) -> Said:
 
 
 def _cost(ordered: list[Cell]) -> Said:
-    costs = [_best(cell).cost for cell in ordered]
-    known = [cost for cost in costs if cost is not None]
-    if len(known) < len(costs):
+    usd = [at(cell, "best.cost.usd_per_month") for cell in ordered]
+    if None in usd:
         return unknown_price(_best(ordered[0]).gpu)
-    ends = (known[0].usd_per_month, known[-1].usd_per_month)
-    tokens = [
-        cost.usd_per_million_output_tokens
-        for cost in known
-        if cost.usd_per_million_output_tokens is not None
-    ]
-    per = ""
-    if tokens:
-        low, high = map(format_fine_usd, (min(tokens), max(tokens)))
-        per = f"{_span(low, high)} per million output tokens"
-    return Said(f"{_span(*map(dollars, ends))} a month", per)
+    tokens = [at(cell, "best.cost.usd_per_million_output_tokens") for cell in ordered]
+    known, per = [each for each in tokens if each is not None], ""
+    if known:
+        ends = map(format_fine_usd, (min(known), max(known)))
+        per = f"{_span(*ends)} per million output tokens"
+    return Said(f"{_span(dollars(usd[0]), dollars(usd[-1]))} a month", per)
 
 
 def _peak(result: WhatIf) -> Said:

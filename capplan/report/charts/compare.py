@@ -10,7 +10,7 @@ from capplan.planning.compare.equal_hardware import OperatingPoint
 from capplan.planning.compare.system_price import SystemResult
 from capplan.report.charts.svg_bars import Bar, bars
 from capplan.report.charts.svg_chart import Axis, Line, figure
-from capplan.report.columns import format_count
+from capplan.report.columns import at, format_count
 from capplan.report.page import Figure
 from capplan.report.sentences import plural
 from capplan.units import format_usd
@@ -19,14 +19,12 @@ from capplan.units import format_usd
 def figures(comparison: Comparison) -> list[Figure]:
     """Return the charts that a comparison has data for."""
     drawn = sorted((row for row in comparison.systems if row.curve), key=_gpus)
-    curves = [_goodput(comparison, drawn), _latency(comparison, drawn)] if drawn else []
-    return curves
+    return [_goodput(comparison, drawn), _latency(comparison, drawn)] if drawn else []
 
 
 def _gpus(row: SystemResult) -> float:
     """Return the GPUs that a system needs: of many, those that need least are told."""
-    known = row.candidate is not None and row.candidate.gpu_count
-    return float(known or math.inf)
+    return float(at(row, "candidate.gpu_count") or math.inf)
 
 
 def _lines(
@@ -88,10 +86,7 @@ def _latency(comparison: Comparison, drawn: list[SystemResult]) -> Figure:
 
 def finding(comparison: Comparison) -> Figure:
     """Return what each system takes, the least and the most as the title."""
-    priced = any(
-        row.candidate is not None and row.candidate.cost is not None
-        for row in comparison.systems
-    )
+    priced = any(at(row, "candidate.cost") for row in comparison.systems)
     rows = []
     for row in comparison.systems:
         best = row.candidate

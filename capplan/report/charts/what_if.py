@@ -71,9 +71,12 @@ def _drawn(result: WhatIf, shown: Shown) -> Figure:
 def _amount(cell: Cell, axis: str) -> float:
     """Return where a cell lies on an axis; of rates those that it was planned for."""
     if axis == "rate":
-        rate = at(cell, "plan.rate_per_s")
-        return float("nan") if rate is None else float(rate)
+        return _number(at(cell, "plan.rate_per_s"))
     return float(cell.values[axis])
+
+
+def _number(value: float | None) -> float:
+    return float("nan") if value is None else float(value)
 
 
 def _lines(result: WhatIf, axis: str, path: str) -> list[Line]:
@@ -82,8 +85,7 @@ def _lines(result: WhatIf, axis: str, path: str) -> list[Line]:
     for cell in result.cells:
         rest = {name: text for name, text in cell.values.items() if name != axis}
         label = ", ".join(f"{name} {text}" for name, text in rest.items())
-        found = at(cell, path)
-        point = _amount(cell, axis), float("nan") if found is None else float(found)
+        point = _amount(cell, axis), _number(at(cell, path))
         by_rest.setdefault(label, []).append(point)
     lines = []
     for label, points in by_rest.items():

@@ -11,6 +11,7 @@ from capplan.report.columns import (
     format_share,
     plural,
     record,
+    sign,
 )
 from capplan.report.fields import fields
 from capplan.report.page import Page, Section, Table
@@ -83,9 +84,7 @@ def signed_usd(amount_cents: int) -> str:
     >>> signed_usd(4017950), signed_usd(-5), signed_usd(0)
     ('+$40,179.50', '−$0.05', '$0.00')
     """
-    sign = "+" if amount_cents > 0 else "−" if amount_cents < 0 else ""
-    dollars, rest = divmod(abs(amount_cents), 100)
-    return f"{sign}${dollars:,}.{rest:02}"
+    return f"{sign(amount_cents)}{format_cents(abs(amount_cents) / 100)}"
 
 
 def _headline(diff: PlanDiff) -> str:
@@ -213,12 +212,13 @@ def _known(value: Any, show: Callable[[Any], str] = format_count) -> str:
 def _effects(effects: Effects | None) -> Section:
     if effects is None or not any(vars(effects).values()):
         return Section()
-    rows = [
-        Row("price, at the old count", "", signed_usd(effects.price_cents)),
-        Row("number of GPUs, at the new price", "", signed_usd(effects.volume_cents)),
-        Row("configurations added or removed", "", signed_usd(effects.rest_cents)),
-        Row("together", "", signed_usd(effects.total_cents)),
-    ]
+    parts = {
+        "price, at the old count": effects.price_cents,
+        "number of GPUs, at the new price": effects.volume_cents,
+        "configurations added or removed": effects.rest_cents,
+        "together": effects.total_cents,
+    }
+    rows = [Row(what, "", signed_usd(cents)) for what, cents in parts.items()]
     table = Table(fields("diff_effect"), rows)
     return Section("Why the cost moved", tables=[table])
 

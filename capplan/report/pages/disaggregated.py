@@ -17,12 +17,12 @@ def pool_sections(plan: Plan) -> list[Section]:
     """Return what disaggregated prefill and decode are worth, where asked."""
     if plan.disaggregation is None:
         return []
-    rows = [row for row in (plan.best_aggregated, plan.best_disaggregated) if row]
     disaggregated = plan.best_disaggregated
-    pools = () if disaggregated is None else disaggregated.pools
-    facts: list[Fact] = []
+    rows = [row for row in (plan.best_aggregated, disaggregated) if row]
+    tables, facts = [Table(_KINDS, rows)], list[Fact]()
     charts: Callable[[], Sequence[Figure]] = tuple
     if disaggregated is not None and disaggregated.run is not None:
+        tables.append(Table(_POOLS, disaggregated.pools, title=str(disaggregated)))
         deployment = disaggregated.run.deployment
         link = format_count(deployment.link_gb_per_s or 0.0)
         facts = [
@@ -31,15 +31,7 @@ def pool_sections(plan: Plan) -> list[Section]:
         ]
         if len(disaggregated.run.simulation.series.start_s) > 1:
             charts = partial(pool_figures, disaggregated.run)
-    tables = [Table(_KINDS, rows), Table(_POOLS, pools, title=str(disaggregated or ""))]
-    return [
-        Section(
-            "Disaggregated prefill and decode",
-            facts=facts,
-            tables=tables,
-            figures=charts,
-        )
-    ]
+    return [Section("Disaggregated prefill and decode", facts, tables, charts)]
 
 
 def verdict(plan: Plan) -> str:
@@ -72,14 +64,11 @@ def _usd_difference(saved: float) -> str:
     return f"{format_fine_usd(abs(saved))} per hour {'less' if saved > 0 else 'more'}"
 
 
-_KINDS = fields(
-    "disaggregated",
-    **{
-        "prompts and decoding": lambda row: (
-            "disaggregated" if row.pools else "aggregated"
-        ),
-    },
-)
+def _kind(row: Candidate) -> str:
+    return "disaggregated" if row.pools else "aggregated"
+
+
+_KINDS = fields("disaggregated", **{"prompts and decoding": _kind})
 _POOLS = fields("disaggregated_pool")
 
 

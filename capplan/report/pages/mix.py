@@ -20,18 +20,13 @@ from capplan.workload.trace import MAX_TOKENS
 
 def mix_sections(mix: Mix) -> list[Section]:
     """Return the mix of GPU types that was found, or why none is offered."""
+    heading = "Mix of GPU types"
     if not mix.offered:
-        return [
-            Section("Mix of GPU types", facts=[("mix", f"not offered: {mix.reason}")]),
-            _capacities(mix),
-        ]
+        facts = [("mix", f"not offered: {mix.reason}")]
+        return [Section(heading, facts=facts), _capacities(mix)]
+    tables = [Table(_POOLS, mix.pools), Table(_bands(mix), mix.bands)]
     return [
-        Section(
-            "Mix of GPU types",
-            facts=_facts(mix),
-            tables=[Table(_POOLS, mix.pools), Table(_bands(mix), mix.bands)],
-            notes=[_ROUTED, _ALONE],
-        ),
+        Section(heading, facts=_facts(mix), tables=tables, notes=[_ROUTED, _ALONE]),
         _capacities(mix),
         *(
             Section(f"Start each replica of {pool.name} with", command=pool.launch.line)
@@ -78,7 +73,15 @@ def _facts(mix: Mix) -> list[Fact]:
         interval = f" ({format_interval(mix.slo_attainment_interval)})"
     allocated = sum(pool.allocated_replica_count for pool in mix.pools)
     simulated = sum(pool.replica_count for pool in mix.pools)
-    facts = [
+    least = ""
+    if mix.bound is not None:
+        least = "nothing is known"
+        if (bound := mix.bound.usd_per_h) > 0:
+            least = (
+                f"{format_usd(HOURS_PER_MONTH * bound)} a month, however requests are "
+                f"routed; this one costs {100 * (hour / bound - 1):.0f} % more"
+            )
+    return [
         ("mix", f"{format_usd(mix.cost.usd_per_month)} a month{saved}"),
         ("nodes", sentences.nodes_paid(mix.cost.nodes)),
         (
@@ -92,36 +95,22 @@ def _facts(mix: Mix) -> list[Fact]:
             f"the load of each size alone), {simulated:,} when simulated together "
             f"({mix.simulated_count:,} fleets tried)",
         ),
+        ("estimated", "; ".join(mix.doubts)),
+        ("no mix costs less than", least),
     ]
-    facts.append(("estimated", "; ".join(mix.doubts)))
-    if mix.bound is not None:
-        least = mix.bound.usd_per_h
-        facts.append(
-            (
-                "no mix costs less than",
-                f"{format_usd(HOURS_PER_MONTH * least)} a month, however requests are "
-                f"routed; this one costs {100 * (hour / least - 1):.0f} % more"
-                if least > 0
-                else "nothing is known",
-            )
-        )
-    return facts
 
 
 def _capacities(mix: Mix) -> Section:
     """Return what a replica of each kind sustains of each band."""
     if not mix.capacities:
         return Section()
-    columns = [
-        *fields("mix_kind"),
-        *(
-            column("", f"size {k + 1}", format_count, path=f"requests_per_s.{k}")
-            for k in range(len(mix.capacities[0].requests_per_s))
-        ),
+    sizes = [
+        column("", f"size {k + 1}", format_count, path=f"requests_per_s.{k}")
+        for k in range(len(mix.capacities[0].requests_per_s))
     ]
     return Section(
         "What a replica holds of each size",
-        tables=[Table(columns, mix.capacities)],
+        tables=[Table([*fields("mix_kind"), *sizes], mix.capacities)],
         notes=["Requests/s within the SLO, of each size alone."],
         only=FILES,
         is_folded=True,
@@ -137,21 +126,16 @@ def _bands(mix: Mix) -> list[Column]:
     )
     shares = [
         column(
-            "",
-            f"on {pool.gpu} {pool.layout_text}",
-            format_share,
-            path=f"shares.{index}",
+            "", f"on {pool.gpu} {pool.layout_text}", format_share, path=f"shares.{k}"
         )
-        for index, pool in enumerate(mix.pools)
+        for k, pool in enumerate(mix.pools)
     ]
     return [*(each for each in declared if each.name not in unknown), *shares]
 
 
 def _range(ends: tuple[int, int]) -> str:
     low, high = ends
-    if high >= MAX_TOKENS:
-        return f"{low:,} and more"
-    return f"{low:,} to {high:,}"
+    return f"{low:,} and more" if high >= MAX_TOKENS else f"{low:,} to {high:,}"
 
 
 _POOLS = fields("mix_pool", pool=attrgetter("name"))
