@@ -36,10 +36,10 @@ def winners(comparison: Comparison) -> list[SystemResult]:
 
     Of those that refuse no request, where there are any; none where none is feasible.
     """
-    able = _able(comparison)
-    able = [row for row in able if not row.refused_share] or able
-    least = min(map(_price, able), default=None)
-    return [row for row in able if _price(row) == least]
+    rows = able(comparison)
+    rows = [row for row in rows if not row.refused_share] or rows
+    least = min(map(_price, rows), default=None)
+    return [row for row in rows if _price(row) == least]
 
 
 def _price(row: SystemResult) -> tuple[float, int]:
@@ -78,27 +78,29 @@ def compare_subject(comparison: Comparison) -> str:
 
 def compare_lead(comparison: Comparison) -> str:
     """Return the answer in two sentences for who pays."""
-    able, saving = _able(comparison), _saving(comparison)
-    if not able:
+    rows, saving = able(comparison), _saving(comparison)
+    if not rows:
         done = "was stopped before it knew" if comparison.interrupted else "finds no"
         return f"The comparison {done} system that answers these requests in time."
     systems = plural(len(comparison.systems), "system")
-    text = f"{len(able)} of {systems} can answer these requests in time."
+    text = f"{len(rows)} of {systems} can answer these requests in time."
     if saving is not None:
         usd, dearest = saving
         return f"{text} The dearest, {dearest.name}, costs {usd} a month more."
-    same = _is_alike(able)
+    same = _is_alike(comparison)
     return f"{text} Their bill is the same: no change saves money." if same else text
 
 
-def _able(comparison: Comparison) -> list[SystemResult]:
+def able(comparison: Comparison) -> list[SystemResult]:
+    """Return the systems that can answer the requests in time."""
     return [row for row in comparison.systems if row.candidate is not None]
 
 
-def _is_alike(able: list[SystemResult]) -> bool:
+def _is_alike(comparison: Comparison) -> bool:
     """Return whether the bills of several systems are known and do not differ."""
-    bills = [usd for row in able if (usd := _usd(row)) is not None]
-    return len(able) == len(bills) > 1 and max(bills) - min(bills) < 1
+    rows = able(comparison)
+    bills = [usd for row in rows if (usd := _usd(row)) is not None]
+    return len(rows) == len(bills) > 1 and max(bills) - min(bills) < 1
 
 
 def compare_answer(comparison: Comparison) -> Answer:
@@ -154,7 +156,7 @@ def _cost(comparison: Comparison, first: SystemResult) -> Said:
     best, saving = first.candidate, _saving(comparison)
     if best is None or best.cost is None:
         return unknown_price(best.gpu if best else "GPU")
-    more = "whichever you take" if _is_alike(_able(comparison)) else ""
+    more = "whichever you take" if _is_alike(comparison) else ""
     if saving is not None:
         more = f"{saving[0]} more with {saving[1].name}"
     return Said(month(best), more)
@@ -162,11 +164,11 @@ def _cost(comparison: Comparison, first: SystemResult) -> Said:
 
 def _next(comparison: Comparison, first: SystemResult) -> Said:
     """Return what to do now: keep, switch, or test where only one system holds."""
-    able, saving = _able(comparison), _saving(comparison)
+    saving = _saving(comparison)
     if saving is not None:
         usd, dearest = saving
         return Said(f"run {first.name}", f"{dearest.name} costs {usd} a month more")
-    if _is_alike(able):
+    if _is_alike(comparison):
         return Said("keep what you run", "no system here saves a dollar")
     assert first.candidate is not None
     return test_one(first.candidate)
@@ -196,10 +198,10 @@ def _told(comparison: Comparison, row: SystemResult) -> str:
         return in_few_words(reason, _WIDEST_REASON)
     if row.served is None:
         return ""
-    most, unit = row.max_rate_per_s, "/s"
-    if comparison.asked_by is not None:
-        most, unit = row.max_users, " users"
-    carried = f"carries {format_count(most)}{unit}" if most else "carries nothing"
+    unit = "/s" if comparison.asked_by is None else " users"
+    carried = "carries " + (
+        f"{format_count(row.most)}{unit}" if row.most else "nothing"
+    )
     limit = _limit(comparison, row)
     if row.refused_share and "not" not in limit:
         limit = f"refuses {100 * row.refused_share:.2g} %"

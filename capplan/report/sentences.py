@@ -27,6 +27,14 @@ from capplan.units import format_duration, format_usd
 
 _CLASSES_NAMED = 3
 """Classes below their target that a sentence names."""
+_SETTINGS = {
+    "none": "",
+    "KV": "KV memory: it is full while requests wait",
+    "max_num_seqs": "max_num_seqs: batches are full while requests wait",
+    "max_num_batched_tokens": "max_num_batched_tokens: iterations are full",
+    "max_len": "max_len: requests wait until so much KV memory is free",
+}
+"""What keeps a fleet from more, where it is no limit of the SLO."""
 
 
 def nodes(run: Run) -> str:
@@ -296,6 +304,11 @@ def binds(candidate: Candidate) -> str:
         return ""
     of = "" if candidate.cautious is None else " at the predicted times"
     return f"{candidate.binding.replace('none', 'nothing')}{of}"
+
+
+def limited(binding: str) -> str:
+    """Return what keeps a fleet from more: a setting, memory or a limit of the SLO."""
+    return _SETTINGS.get(binding, binding and f"{binding}, the limit missed most often")
 
 
 def _of_headline(candidate: Candidate) -> str:

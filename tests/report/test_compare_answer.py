@@ -4,11 +4,13 @@ import re
 from dataclasses import replace
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from capplan.planning.compare.compare import Comparison
 from capplan.planning.compare.equal_hardware import OperatingPoint
 from capplan.planning.compare.system_price import SystemResult
+from capplan.planning.evaluate.probe import Probe
 from capplan.report.compare_answer import winners
 from capplan.report.page import LABELS
 from capplan.report.pages.comparison import comparison_page, comparison_values
@@ -16,6 +18,13 @@ from tests.deployments import candidate_of
 from tests.report.answered import configuration, screen, told_within
 
 LATENCIES = ("ttft_s", "tpot_s", "longest_gap_s", "e2e_s", "normalized_latency_s")
+
+
+USE = SimpleNamespace(
+    batch_requests=np.array([30.0, np.nan, 82.2]),
+    kv_share=np.array([0.2, 0.61, 0.5]),
+    preemptions=np.array([0.0, 2.0, 1.0]),
+)
 
 
 def point(ttft_s=0.4, tpot_s=0.025, users=None):
@@ -33,7 +42,8 @@ def needing(count=4, **more):
     """Return a feasible candidate whose run was judged."""
     found = candidate_of(configuration(**more), count)
     judged = SimpleNamespace(classes=(), attainment=SimpleNamespace(share=0.9912))
-    return replace(found, run=replace(found.run, judgement=judged))
+    run = replace(found.run, judgement=judged, simulation=SimpleNamespace(series=USE))
+    return replace(found, run=run)
 
 
 def system(name="vllm-v1", candidate=None, **more):
@@ -223,3 +233,44 @@ def test_its_topics_have_their_parts():
 
     topics = {part.topic for part in page.sections if part.has_text}
     assert topics >= {"count", "peak", "run", "assumptions", "sure"}
+
+
+def why(comparison):
+    page = comparison_page(comparison)
+    part = next(x for x in page.sections if x.heading == "Why this many GPUs")
+    assert part.topic == "count"
+    return dict(part.known_facts)
+
+
+def fewer(count, share):
+    return Probe(count, share, (0.0, 1.0), 0.1, 0.1, 0.1, meets=False, stable=True)
+
+
+def test_why_says_what_limits_the_cheapest_and_the_dearest():
+    four = replace(needing(4), binding="TPOT", probes=(fewer(3, 0.91),))
+    seven = replace(needing(7), binding="KV", probes=(fewer(6, 0.98),))
+    slow = {"max_rate_per_s": 23.9, "binding_setting": "KV"}
+    found = comparison(
+        system("orca", seven, **slow), system("vllm-v1", four), system("sarathi")
+    )
+
+    facts = why(found)
+
+    assert [*facts] == ["vllm-v1 needs 4 GPUs", "orca needs 7 GPUs", "on the same GPUs"]
+    used = "4 replicas: up to 82 of 1,024 seats, 61 % of KV memory; 3 preemptions"
+    assert facts["vllm-v1 needs 4 GPUs"] == (
+        "limited by TPOT, the limit missed most often; "
+        f"3 replicas: 91 % of requests in time; {used}"
+    )
+    assert facts["orca needs 7 GPUs"].startswith("limited by KV memory: ")
+    assert "6 replicas: 98 % of requests in time" in facts["orca needs 7 GPUs"]
+    assert facts["on the same GPUs"] == (
+        "vllm-v1 carries 47.8 requests/s, orca carries 23.9 requests/s, 50 % of that "
+        "(KV binds)"
+    )
+
+
+def test_why_says_of_systems_alone_of_users_and_of_none_what_is_known():
+    assert [*why(CASES["one"]())] == ["vllm-v1 needs 4 GPUs", "on the same GPUs"]
+    assert "180 users, 69 % of that" in why(CASES["users"]())["on the same GPUs"]
+    assert why(CASES["none"]()) == {}

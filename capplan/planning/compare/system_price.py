@@ -65,6 +65,11 @@ class SystemResult:
     curve: tuple[OperatingPoint, ...] = ()  # there, at the rates of its curve
     not_served: str = ""  # why it was not simulated there, or not to the end
 
+    @property
+    def most(self) -> float | None:
+        """The rate or the users that it holds there. [requests/s, or users]"""
+        return self.max_rate_per_s if self.max_users is None else self.max_users
+
 
 @dataclass(frozen=True, eq=False)
 class Priced:

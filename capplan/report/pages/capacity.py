@@ -7,6 +7,7 @@ from typing import Any
 
 from capplan.planning.money.cost import paid_price
 from capplan.planning.size.capacity import Capacity, Served
+from capplan.report import sentences
 from capplan.report.charts.capacity import finding
 from capplan.report.columns import (
     format_count,
@@ -45,15 +46,6 @@ _NOTE = (
 )
 _CHEAPER = 0.95
 """Part of a request's cost below which another fleet is named for it."""
-
-
-_BINDING = {
-    "KV": "KV memory: it is full while requests wait",
-    "max_num_seqs": "max_num_seqs: batches are full while requests wait",
-    "max_num_batched_tokens": "max_num_batched_tokens: iterations are full",
-    "max_len": "max_len: requests wait until so much KV memory is free",
-}
-"""What keeps a fleet from more, where it is no limit of the SLO."""
 
 
 def capacity_page(capacity: Capacity) -> Page:
@@ -103,7 +95,6 @@ def _why(capacity: Capacity) -> list[Fact]:
     missed = f"{format_count(rate)} requests/s" if math.isfinite(rate) else ""
     if in_time is not None:
         missed += f": {format_share(in_time)} in time, asked {best.attainment_text}"
-    limited = binding and f"{binding}, the limit missed most often"
     most, bound = best.upper_bound_rate_per_s, ""
     if most is not None:
         bound = f"more than {format_count(most)} requests/s, with these iteration times"
@@ -112,7 +103,7 @@ def _why(capacity: Capacity) -> list[Fact]:
     cheap = "; ".join(f"{_thousand(row)} by {_name(row)}" for row in _by_usd(capacity))
     return [
         ("misses the SLO", missed),
-        ("limited by", _BINDING.get(binding, limited)),
+        ("limited by", sentences.limited(binding)),
         ("no scheduler carries", bound),
         ("users", users),
         ("1,000 requests cost", cheap),

@@ -18,9 +18,10 @@ from capplan.report.compare_answer import (
     compare_title,
     winners,
 )
+from capplan.report.compare_why import compare_why
 from capplan.report.fields import fields
 from capplan.report.first_screen import prices_told
-from capplan.report.page import Fact, Page, Section, Table
+from capplan.report.page import Fact, Page, Section, Table, why_section
 from capplan.report.pages.system_columns import (
     AT_RATES,
     BINDING,
@@ -71,6 +72,7 @@ def comparison_page(comparison: Comparison) -> Page:
         compare_title(comparison),
         compare_subject(comparison),
         [
+            why_section("many GPUs", compare_why(comparison)),
             Section(
                 "What each needs",
                 tables=[_table(PRICE, comparison)],
