@@ -71,11 +71,11 @@ def what_if_lead(result: WhatIf) -> str:
 
 def what_if_answer(result: WhatIf) -> Answer:
     """Return the first screen of a what-if."""
-    chosen, ordered = _chosen(result), _ordered(result)
-    rows = [_row(result, cell, cell is chosen) for cell in _shown(result, chosen)]
+    base, ordered = chosen(result), _ordered(result)
+    rows = [_row(result, cell, cell is base) for cell in _shown(result, base)]
     left = len(result.cells) - len(rows)
-    named = ways(rows, ", ".join(map(_heading, _varied(result))))
-    if not ordered or chosen is None:
+    named = ways(rows, ", ".join(map(_heading, varied(result))))
+    if not ordered or base is None:
         misses = Said("misses", "in each plan")
         return no_answer(misses, Said("relax what is missed"), named)
     more = (f"{plural(left, 'more plan')}: --explain candidates",) * bool(left)
@@ -83,14 +83,14 @@ def what_if_answer(result: WhatIf) -> Answer:
         _bought(ordered),
         _cost(ordered),
         _peak(result),
-        _sure(ordered, chosen),
-        _next(result, ordered, chosen),
+        _sure(ordered, base),
+        _next(result, ordered, base),
         named,
         more,
     )
 
 
-def _varied(result: WhatIf) -> list[str]:
+def varied(result: WhatIf) -> list[str]:
     """Return what takes several values; the only value is that of all plans."""
     return [name for name, texts in result.vary.items() if texts[1:]] or [*result.vary]
 
@@ -133,7 +133,7 @@ def _told(name: str, text: str) -> str:
 
 
 def _named(result: WhatIf, cell: Cell) -> str:
-    return ", ".join(_told(name, cell.values[name]) for name in _varied(result))
+    return ", ".join(_told(name, cell.values[name]) for name in varied(result))
 
 
 def _is_base(result: WhatIf, cell: Cell) -> bool:
@@ -146,7 +146,7 @@ def _is_base(result: WhatIf, cell: Cell) -> bool:
     )
 
 
-def _chosen(result: WhatIf) -> Cell | None:
+def chosen(result: WhatIf) -> Cell | None:
     """Return the cell against which others are told: what was asked, else the first."""
     held = [cell for cell in result.cells if cell.best is not None]
     base = [cell for cell in held if _is_base(result, cell)]
@@ -161,7 +161,7 @@ def _shown(result: WhatIf, chosen: Cell | None) -> list[Cell]:
 
 
 def _row(result: WhatIf, cell: Cell, is_chosen: bool) -> Way:
-    name, best = ", ".join(cell.values[name] for name in _varied(result)), cell.best
+    name, best = ", ".join(cell.values[name] for name in varied(result)), cell.best
     if best is None or best.run is None:
         return Way(
             name, "", None, f"misses: {in_few_words(cell.reason, _WIDEST_REASON)}"
@@ -216,7 +216,7 @@ def _sure(ordered: list[Cell], chosen: Cell) -> Said:
 
 def _next(result: WhatIf, ordered: list[Cell], chosen: Cell) -> Said:
     saved = _usd(chosen) - _usd(ordered[0])
-    if saved >= 0.5 and not _TRAFFIC & set(_varied(result)):
+    if saved >= 0.5 and not _TRAFFIC & set(varied(result)):
         return Said(
             f"take {_named(result, ordered[0])}", f"saves {dollars(saved)} a month"
         )

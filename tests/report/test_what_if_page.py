@@ -247,3 +247,63 @@ def test_markdown_has_the_table(grid):
 
     assert "| rate | limits × |" in text
     assert "| x0.5 | 1 |" in text
+
+
+def why(result):
+    part = next(
+        x for x in what_if_page(result).sections if x.heading == "Why this bill"
+    )
+    assert part.topic == "count"
+    return dict(part.known_facts)
+
+
+def bound_by(cell, binding):
+    best = replace(cell.plan.best, binding=binding)
+    return replace(cell, plan=replace(cell.plan, best=best))
+
+
+def test_each_step_of_a_lever_is_priced_the_one_that_moves_most_first(grid, best):
+    gpus = best.configuration.gpus
+
+    facts = why(grid)
+
+    assert facts["moves the answer most"] == "rate, by $2,920 a month"
+    assert facts["rate"] == f"x0.5 → x1: +$2,920 a month (+{2 * gpus} GPUs)"
+    assert facts["slo-scale"] == "1.25: misses"
+    assert [*facts][:3] == ["moves the answer most", "rate", "slo-scale"]
+    assert "moves nothing" not in facts
+
+
+def test_a_lever_that_moves_no_bill_is_named_and_what_limits_the_plans(cell):
+    cells = [
+        cell(count, rate, rate=f"{rate:g}", router=router)
+        for rate, count in ((5.0, 2), (9.0, 1))
+        for router in ("least-kv", "round-robin")
+    ]
+    bound = [bound_by(x, "KV" if x is cells[0] else "TPOT") for x in cells]
+    vary = {"rate": ("5", "9"), "router": ("least-kv", "round-robin")}
+
+    facts = why(WhatIf(tuple(bound), vary, "sharegpt", 3))
+
+    assert facts["moves nothing"] == "router"
+    assert facts["rate"].startswith("5 → 9: −$1,460 a month (−")
+    assert facts["limited by"] == (
+        "KV memory: it is full while requests wait (1 plan); "
+        "TPOT, the limit missed most often (3 plans)"
+    )
+
+
+def test_without_a_price_the_steps_are_gpus_and_without_an_answer_there_are_none(cell):
+    cells = [cell(2, 5.0, rate="5"), cell(3, 9.0, rate="9")]
+    free = [
+        replace(x, plan=replace(x.plan, best=replace(x.plan.best, cost=None)))
+        for x in cells
+    ]
+    none = WhatIf((cell(None, 5.0, rate="5"),), {"rate": ("5",)}, "sharegpt", 3)
+
+    facts = why(WhatIf(tuple(free), {"rate": ("5", "9")}, "sharegpt", 3))
+
+    gpus = cells[0].best.configuration.gpus
+    assert facts["rate"] == f"5 → 9: +{gpus} GPU{'s' * (gpus > 1)}"
+    assert "moves the answer most" not in facts
+    assert why(none) == {}

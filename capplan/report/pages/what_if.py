@@ -10,7 +10,7 @@ from capplan.report.columns import Column, record
 from capplan.report.fields import fields
 from capplan.report.first_screen import prices_told
 from capplan.report.money import in_its_currency
-from capplan.report.page import Fact, Page, Section, Table
+from capplan.report.page import Fact, Page, Section, Table, why_section
 from capplan.report.panels import what_if_panel
 from capplan.report.what_if_answer import (
     what_if_answer,
@@ -18,6 +18,7 @@ from capplan.report.what_if_answer import (
     what_if_subject,
     what_if_title,
 )
+from capplan.report.what_if_why import what_if_why
 
 SCHEMA = "capplan.whatif/1"
 _API = "API $ per month"
@@ -53,6 +54,7 @@ def what_if_page(result: WhatIf) -> Page:
         what_if_title(result),
         what_if_subject(result),
         [
+            why_section("bill", what_if_why(result)),
             Section("What each takes", tables=[table], topic="candidates"),
             Section("What was asked", facts, topic="assumptions"),
             Section("GPUs and cost", figures=partial(figures, result)),
