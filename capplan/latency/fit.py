@@ -131,14 +131,7 @@ def _phase_errors(
         unseen = unseen[np.isfinite(unseen)]
         if not len(unseen):
             unseen = fitted
-        errors[name] = ErrorRecord(
-            points=int(rows.sum()),
-            mean_abs=float(np.abs(fitted).mean()),
-            max_abs=float(np.abs(fitted).max()),
-            held_out_mean_abs=float(np.abs(unseen).mean()),
-            held_out_max_abs=float(np.abs(unseen).max()),
-            sigma=float(np.sqrt(np.mean(unseen**2))),
-        )
+        errors[name] = ErrorRecord.of(int(rows.sum()), fitted, unseen)
     return errors
 
 

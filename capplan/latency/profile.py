@@ -76,6 +76,18 @@ class ErrorRecord(Strict):
     held_out_max_abs: Share | None = None
     sigma: Share | None = None
 
+    @classmethod
+    def of(cls, points: int, fitted: np.ndarray, unseen: np.ndarray) -> "ErrorRecord":
+        """Return the record of relative errors at fitted and at held-out points."""
+        return cls(
+            points=points,
+            mean_abs=float(np.abs(fitted).mean()),
+            max_abs=float(np.abs(fitted).max()),
+            held_out_mean_abs=float(np.abs(unseen).mean()),
+            held_out_max_abs=float(np.abs(unseen).max()),
+            sigma=float(np.sqrt((unseen**2).mean())),
+        )
+
 
 class Origin(Strict):
     """What the times of a profile are of, and where they are from."""

@@ -122,17 +122,23 @@ def _at(times_s: np.ndarray, tokens: np.ndarray) -> np.ndarray:
 
 
 def convex_below(times_s: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """Return the largest convex curve below times by whole numbers, at any. [s]
-
-    Its corners are the lower hull of the points (Andrew's monotone chain).
-    """
-    corners: list[int] = []
-    of: list[float] = times_s.tolist()  # read thrice as fast as an array
-    for x, time_s in enumerate(of):
-        while len(corners) > 1:
-            a, b = corners[-2], corners[-1]
-            if (of[b] - of[a]) * (x - a) < (time_s - of[a]) * (b - a):
-                break
-            corners.pop()
-        corners.append(x)
+    """Return the largest convex curve below times by whole numbers, at any. [s]"""
+    corners = upper_hull(np.arange(len(times_s)), -times_s)
     return np.interp(at, corners, times_s[corners])
+
+
+def upper_hull(x: np.ndarray, y: np.ndarray) -> list[int]:
+    """Return the points of the upper convex hull, from left to right.
+
+    By Andrew's monotone chain.
+    """
+    hull: list[int] = []
+    xs, ys = x.tolist(), y.tolist()  # read thrice as fast as arrays
+    for row, (here, height) in enumerate(zip(xs, ys, strict=True)):
+        while len(hull) >= 2:
+            a, b = hull[-2], hull[-1]
+            if (ys[b] - ys[a]) * (here - xs[a]) > (height - ys[a]) * (xs[b] - xs[a]):
+                break
+            hull.pop()
+        hull.append(row)
+    return hull

@@ -101,14 +101,7 @@ def _error(*of: tuple[Part, PartTerms]) -> ErrorRecord:
     unseen = np.concatenate(
         [_off(part.between, part.between_s, terms) for part, terms in of]
     )
-    return ErrorRecord(
-        points=len(fitted) + len(unseen),
-        mean_abs=float(np.abs(fitted).mean()),
-        max_abs=float(np.abs(fitted).max()),
-        held_out_mean_abs=float(np.abs(unseen).mean()),
-        held_out_max_abs=float(np.abs(unseen).max()),
-        sigma=float(np.sqrt((unseen**2).mean())),
-    )
+    return ErrorRecord.of(len(fitted) + len(unseen), fitted, unseen)
 
 
 def _off(tokens: np.ndarray, seconds: np.ndarray, terms: PartTerms) -> np.ndarray:

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -17,7 +17,7 @@ class Strict(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
-Content = TypeVar("Content", bound=Strict)
+Content = TypeVar("Content", bound=BaseModel)
 
 
 def read_yaml(path: Path, model: type[Content], schema: str, what: str) -> Content:
@@ -33,10 +33,17 @@ def read_yaml(path: Path, model: type[Content], schema: str, what: str) -> Conte
     found = content.pop("schema", None)
     if found != schema:
         raise ProfileError(f"{path}: schema is {found!r}; expected {schema!r}")
+    return checked(str(path), model, content, ProfileError)
+
+
+def checked(
+    where: str, model: type[Content], content: Any, kind: type[Exception] = InputError
+) -> Content:
+    """Return a part of a file; an error tells the first problem, with its key."""
     try:
         return model.model_validate(content)
     except ValidationError as error:
-        raise ProfileError(f"{path}: {_first_problem(error)}") from None
+        raise kind(f"{where}: {_first_problem(error)}") from None
 
 
 def read_once(path: Path, read: Callable[[Path], Content]) -> Content:
@@ -53,7 +60,6 @@ def _read_at(path: Path, changed_ns: int, read: Callable[[Path], Content]) -> Co
 
 
 def _first_problem(error: ValidationError) -> str:
-    """Return the first problem, with its key."""
     problem = error.errors()[0]
     key = ".".join(str(part) for part in problem["loc"])
     kind, given = problem["type"], problem.get("input")

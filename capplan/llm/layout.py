@@ -29,11 +29,7 @@ class Layout:
 
     def __post_init__(self) -> None:
         """Refuse degrees that no engine can be started with."""
-        for name in ("tp", "dp", "ep", "pp"):
-            if getattr(self, name) < 1:
-                raise InputError(
-                    f"{name.upper()} is {getattr(self, name)}; expected >= 1"
-                )
+        check_at_least(1, self, "tp", "dp", "ep", "pp")
         if self.gpus % self.ep:
             raise InputError(
                 f"EP {self.ep} does not divide the {self.gpus} GPUs of TP {self.tp} "

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from capplan.errors import InputError
+from capplan.errors import InputError, check_at_least
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,8 @@ class SparseIndex:
 
     def __post_init__(self) -> None:
         """Refuse shapes that choose nothing."""
-        for name in ("layers", "heads", "head_dim", "topk", "query_width"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} of the index of sparse attention is missing")
+        shapes = "layers", "heads", "head_dim", "topk", "query_width"
+        check_at_least(1, self, *shapes, where="index of sparse attention: ")
         if self.sparse_layers < self.layers:
             raise InputError(
                 f"{self.layers} layers have an index, but {self.sparse_layers} sparse "

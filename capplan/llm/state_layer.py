@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from capplan.errors import InputError
+from capplan.errors import check_at_least
 
 _CONV_BYTES = 2
 """The state of the convolution is in the model's 16 bits. [bytes]"""
@@ -28,9 +28,8 @@ class StateLayer:
 
     def __post_init__(self) -> None:
         """Refuse shapes that hold no state."""
-        for name in ("heads", "head_dim", "groups", "state_dim", "kernel"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} of a state-space layer is missing")
+        shapes = "heads", "head_dim", "groups", "state_dim", "kernel"
+        check_at_least(1, self, *shapes, where="state-space layer: ")
 
     @property
     def inner(self) -> int:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from capplan.errors import InputError
+from capplan.errors import InputError, check_at_least
 from capplan.llm.config_fields import Fields
 
 _ELEMENT_BYTES = 2
@@ -39,9 +39,8 @@ class VisionEncoder:
 
     def __post_init__(self) -> None:
         """Refuse shapes that make no encoder."""
-        for name in ("layers", "hidden", "heads", "ffn", "merge", "out", "outputs"):
-            if getattr(self, name) < 1:
-                raise InputError(f"{name} of the vision encoder is missing")
+        shapes = "layers", "hidden", "heads", "ffn", "merge", "out", "outputs"
+        check_at_least(1, self, *shapes, where="vision encoder: ")
 
     @property
     def _layer_matrices(self) -> int:

@@ -20,7 +20,7 @@ from capplan.placement.formulation import (
     formulate,
     line_of,
 )
-from capplan.placement.heuristics import heuristic
+from capplan.placement.heuristics import HEURISTICS, heuristic
 from capplan.placement.integer_units import IntegerUnits, integer_units
 from capplan.placement.pattern_bound import pattern_bound
 from capplan.placement.problem import PlacementProblem, kv_over_iterations, violations
@@ -87,10 +87,12 @@ def solve(
 ) -> Placement:
     """Return a placement with the fewest replicas, its lower bound and status.
 
-    After the time limit the best placement known is returned with its gap.
+    After the time limit the best placement known is returned with its gap; of a
+    heuristic as the solver, its own placement.
     """
-    if solver not in SOLVERS:
-        raise InputError(f"no solver {solver!r}; expected one of {', '.join(SOLVERS)}")
+    known = (*SOLVERS, *HEURISTICS)
+    if solver not in known:
+        raise InputError(f"no solver {solver!r}; expected one of {', '.join(known)}")
     if not time_limit_s > 0:
         raise InputError(f"time limit is {time_limit_s} s; expected more than 0")
     start = time.perf_counter()
@@ -115,6 +117,9 @@ def _run(
     search: _Search, solver: str, deadline: float, seed: int
 ) -> tuple[Status, tuple[str, ...]]:
     problem, max_replicas = search.problem, search.problem.max_replicas
+    if solver in HEURISTICS:
+        search.offer(heuristic(solver)(problem, seed), solver)
+        return search.status(), ()
     # Cheap placements first: they bound the model's size, and often meet the bound.
     for name in WARM_STARTS:
         search.offer(heuristic(name)(problem, seed), name)

@@ -7,6 +7,7 @@ import numpy as np
 
 from capplan.errors import InputError, check_at_least
 from capplan.latency.contract import LatencyTables
+from capplan.latency.rank_bounds import upper_hull
 
 
 @dataclass(frozen=True, eq=False)
@@ -150,16 +151,3 @@ def _lowest_line_above(x: np.ndarray, y: np.ndarray, at: float) -> tuple[float, 
     # A prompt of several full iterations takes y[-1] / x[-1] a token.
     slope = max(float(edge), float(y[-1] / x[-1]), 0.0)
     return slope, max(float(np.max(y - slope * x)), 0.0)
-
-
-def upper_hull(x: np.ndarray, y: np.ndarray) -> list[int]:
-    """Return the points of the upper convex hull, from left to right."""
-    hull: list[int] = []
-    for row in range(len(x)):
-        while len(hull) >= 2:
-            a, b = hull[-2], hull[-1]
-            if (y[b] - y[a]) * (x[row] - x[a]) > (y[row] - y[a]) * (x[b] - x[a]):
-                break
-            hull.pop()
-        hull.append(row)
-    return hull

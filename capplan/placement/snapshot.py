@@ -5,35 +5,79 @@ the requests, one per line; the replica and the SLO come from settings.
 """
 
 import json
-import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import numpy as np
+from pydantic import BeforeValidator, Field, create_model
 
 from capplan.csv_file import read_rows
 from capplan.errors import InputError
 from capplan.files import new_file
 from capplan.input_file import parse_json, read_text
+from capplan.latency.yaml_file import Strict, checked
 from capplan.placement.problem import COLUMNS, DEFAULTS, PlacementProblem
 from capplan.placement.replica import PlacementReplica, affine_replica
 from capplan.workload.slo import RequestSlo
 
 SCHEMA = "capplan.snapshot/1"
 
-_AFFINE = ("fixed_s", "request_s", "context_s", "max_batch")
-_WHOLE = {
-    "kv_capacity_tokens": 10**12,
-    "block_tokens": 65_536,
-    "max_batch": 65_536,
-    "max_replicas": 10**7,
-    "replica_count": 10**7,
-}
-"""Whole numbers of a snapshot, and the largest that one may be."""
-
 _PREFILL = ("prefill_fixed_s", "prefill_s_per_token", "prefill_s_per_token2")
 _CONSTRAINTS = ("gamma", "theta", "max_replicas", "replica_count")
+
+
+def _no_bool(value: Any) -> Any:
+    """Refuse True and False, which would count as 1 and 0."""
+    if isinstance(value, bool):
+        raise ValueError("expected a number")
+    return value
+
+
+_Number = Annotated[float, BeforeValidator(_no_bool)]
+_Share = Annotated[_Number, Field(ge=0, le=1)]
+_Whole = Annotated[int, BeforeValidator(_no_bool)]
+_Replicas = Annotated[_Whole, Field(ge=0, le=10**7)]
+_Batch = Annotated[_Whole, Field(ge=1, le=65_536)]
+
+
+class _Replica(Strict):
+    kv_capacity_tokens: _Whole = Field(ge=1, le=10**12)
+    block_tokens: _Batch = 1
+    prefill_fixed_s: _Number = 0.0
+    prefill_s_per_token: _Number = 0.0
+    prefill_s_per_token2: _Number = 0.0
+
+
+class _Measured(_Replica):
+    decode_s: list[_Number]
+    decode_context_s: list[_Number]
+
+
+class _Affine(_Replica):
+    """Eq. 3 by its coefficients."""
+
+    fixed_s: _Number
+    request_s: _Number
+    context_s: _Number
+    max_batch: _Batch
+
+
+class _Snapshot(Strict):
+    requests: list[dict[str, Any]]
+    replica: dict[str, Any] | None = None
+    slo: dict[Literal["ttft_s", "tpot_s"], _Number] | None = None
+    gamma: _Share | None = None
+    theta: _Share | None = None
+    max_replicas: _Replicas | None = None
+    replica_count: _Replicas | None = None
+
+
+_COLUMN_TYPES: dict[str, Any] = {
+    name: (_Whole if dtype is np.int64 else _Number, Field(ge=low, le=high))
+    for name, (dtype, low, high) in COLUMNS.items()
+}
+_Request = create_model("_Request", **_COLUMN_TYPES)
 
 
 def read_snapshot(
@@ -48,8 +92,13 @@ def read_snapshot(
     ``max_replicas`` and ``replica_count`` override those of the file.
     """
     if path.suffix == ".json":
-        rows, template, own, slo = _from_json(path, template, slo)
-        constraints = {**own, **constraints}
+        own = _from_json(path)
+        rows = [(f"{path}: requests[{i}]", x) for i, x in enumerate(own.requests)]
+        if template is None and own.replica is not None:
+            template = _replica(f"{path}: replica", own.replica)
+        if slo is None and own.slo is not None:
+            slo = RequestSlo(**own.slo)
+        constraints = own.model_dump(include={*_CONSTRAINTS}) | constraints
     elif path.suffix == ".csv":
         rows = _from_csv(path)
     else:
@@ -61,7 +110,7 @@ def read_snapshot(
     return _problem(path, rows, template, slo, constraints)
 
 
-Row = tuple[str, Mapping[str, Any]]
+Row = tuple[str, dict[str, Any]]
 """Line or index of a request in the file, for messages, and its fields."""
 
 
@@ -79,98 +128,18 @@ def _from_csv(path: Path) -> list[Row]:
     ]
 
 
-def _from_json(
-    path: Path, template: PlacementReplica | None, slo: RequestSlo | None
-) -> tuple[list[Row], PlacementReplica | None, dict[str, Any], RequestSlo | None]:
+def _from_json(path: Path) -> _Snapshot:
     content = parse_json(path, read_text(path))
-    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
-        schema = content.get("schema") if isinstance(content, dict) else None
+    schema = content.pop("schema", None) if isinstance(content, dict) else None
+    if schema != SCHEMA:
         raise InputError(f"{path}: schema is {schema!r}; expected {SCHEMA!r}")
-    known = {"schema", "replica", "requests", "slo", *_CONSTRAINTS}
-    for name in content:
-        if name not in known:
-            raise InputError(f"{path}: {name!r} is not known")
-    requests = content.get("requests")
-    if not isinstance(requests, list):
-        raise InputError(f"{path}: requests is not a list")
-    rows: list[Row] = []
-    for index, fields in enumerate(requests):
-        if not isinstance(fields, dict):
-            raise InputError(f"{path}: requests[{index}] is not a table of fields")
-        rows.append((f"{path}: requests[{index}]", fields))
-    if template is None and "replica" in content:
-        template = _replica(path, content["replica"])
-    if slo is None and "slo" in content:
-        slo = _limits(path, content["slo"])
-    own = {name: content[name] for name in _CONSTRAINTS if name in content}
-    for name, value in own.items():
-        if value is None:
-            continue
-        number = _number(f"{path}", name, value)
-        largest = _WHOLE.get(name, 1)
-        if not 0 <= number <= largest or (name in _WHOLE and number != int(number)):
-            raise InputError(f"{path}: {name} is {value}; expected 0 to {largest:,}")
-    return rows, template, own, slo
+    return checked(f"{path}", _Snapshot, content)
 
 
-def _limits(path: Path, content: Any) -> RequestSlo:
-    if not isinstance(content, dict) or set(content) - {"ttft_s", "tpot_s"}:
-        raise InputError(f"{path}: slo is not a table of ttft_s and tpot_s")
-    return RequestSlo(
-        **{name: _number(f"{path}: slo", name, content[name]) for name in content}
-    )
-
-
-def _replica(path: Path, content: Any) -> PlacementReplica:
-    where = f"{path}: replica"
-    if not isinstance(content, dict):
-        raise InputError(f"{where} is not a table of fields")
-    known = {"kv_capacity_tokens", "block_tokens", *_PREFILL}
-    tables = ("decode_s", "decode_context_s")
-    # Eq. 3 by its coefficients, or a measured table: one of them, not both.
-    kind: tuple[str, ...] = tables if "decode_s" in content else _AFFINE
-    for name in content:
-        if name not in known | set(kind):
-            raise InputError(f"{where}: {name!r} is not known")
-    for name in ("kv_capacity_tokens", *kind):
-        if name not in content:
-            raise InputError(f"{where}: {name} is missing")
-    given: dict[str, Any] = {}
-    for name, value in content.items():
-        if name in tables:
-            if not isinstance(value, list):
-                raise InputError(f"{where}: {name} is not a list")
-            given[name] = np.array(
-                [_number(f"{where}: {name}[{i}]", name, v) for i, v in enumerate(value)]
-            )
-        else:
-            number = _number(where, name, value)
-            given[name] = number
-            if name in _WHOLE:
-                if not 1 <= number <= _WHOLE[name] or number != int(number):
-                    raise InputError(
-                        f"{where}: {name} is {number:g}; expected a whole number from "
-                        f"1 to {_WHOLE[name]:,}"
-                    )
-                given[name] = int(number)
-    capacity = given.pop("kv_capacity_tokens")
-    if kind is tables:
-        return PlacementReplica(capacity, **given)
-    return affine_replica(capacity, **given)
-
-
-def _number(where: str, name: str, value: Any) -> float:
-    try:
-        # A bool is an int of Python, but no number of a snapshot.
-        if isinstance(value, bool):
-            raise ValueError
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        shown = repr(value)[:40]
-        raise InputError(f"{where}: {name} is {shown}; expected a number") from None
-    if math.isnan(number):
-        raise InputError(f"{where}: {name} is not a number")
-    return number
+def _replica(where: str, content: dict[str, Any]) -> PlacementReplica:
+    if "decode_s" in content:
+        return PlacementReplica(**dict(checked(where, _Measured, content)))
+    return affine_replica(**dict(checked(where, _Affine, content)))
 
 
 def _problem(
@@ -192,8 +161,14 @@ def _problem(
     if slo is not None:
         # An SLO is the default of rows without their own, so that a file may mix.
         defaults |= {"ttft_slo_s": slo.ttft_s, "tpot_slo_s": slo.mean_gap_s}
-    columns: dict[str, Any] = {name: _column(rows, name, defaults) for name in COLUMNS}
-    given = {name: value for name, value in constraints.items() if value is not None}
+    requests = [
+        checked(where, _Request, defaults | _given(fields)) for where, fields in rows
+    ]
+    columns: dict[str, Any] = {
+        name: np.array([getattr(request, name) for request in requests])
+        for name in COLUMNS
+    }
+    given = _given(constraints)
     # Replicas are counted from 0: those that hold requests exist, and all before them.
     given.setdefault("replica_count", int(columns["replica"].max()) + 1)
     return PlacementProblem(
@@ -201,25 +176,8 @@ def _problem(
     )
 
 
-def _column(rows: list[Row], name: str, defaults: Mapping[str, Any]) -> np.ndarray:
-    dtype, low, high = COLUMNS[name]
-    values = []
-    for where, fields in rows:
-        if name not in fields or fields[name] is None:
-            if name not in defaults:
-                wanted = "--slo" if name.endswith("slo_s") else "a value"
-                raise InputError(f"{where}: {name} is missing; give {wanted}")
-            values.append(defaults[name])
-            continue
-        value = _number(where, name, fields[name])
-        if not low <= value <= high or (dtype is np.int64 and value != int(value)):
-            whole = " and a whole number" if dtype is np.int64 else ""
-            bound = f"<= {high:,}" if value > high else f">= {low}"
-            raise InputError(
-                f"{where}: {name} is {fields[name]}; expected {bound}{whole}"
-            )
-        values.append(value)
-    return np.array(values)
+def _given(fields: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value is not None}
 
 
 def write_snapshot(problem: PlacementProblem, path: Path) -> None:

@@ -11,9 +11,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from capplan.latency.rank_bounds import upper_hull
 from capplan.placement.integer_units import IntegerUnits, integer_units
 from capplan.placement.problem import PlacementProblem, kv_tokens
-from capplan.placement.replica import upper_hull
 
 
 class VolumeBound(NamedTuple):

@@ -172,7 +172,7 @@ def test_redundant_experts_without_ep_are_refused():
         Layout(8, redundant_experts=8)
     with pytest.raises(InputError, match="redundant_experts is -1"):
         Layout(8, 1, 8, redundant_experts=-1)
-    with pytest.raises(InputError, match="DP is 0"):
+    with pytest.raises(InputError, match="dp is 0"):
         Layout(8, 0)
     with pytest.raises(
         InputError, match=r"EP 5 does not divide the 8 .* expected EP 4"

@@ -14,7 +14,7 @@ from capplan.planning.count_ladder import fewest_that
 from capplan.planning.evaluate.judging import Judging
 from capplan.planning.evaluate.replica_hours import Hours, ReplicaHours
 from capplan.planning.evaluate.run import Run, judged_run
-from capplan.planning.load.load import OpenLoad
+from capplan.planning.load.load import Load
 from capplan.planning.money.cost import alike, bills_of, of_provider, warn_of_doubts
 from capplan.simulator.fleet.fleet import Stopped
 from capplan.workload.slo import Slo
@@ -119,7 +119,7 @@ class Cases:
     """Fleets that serve the same requests; each is simulated once."""
 
     settings: AutoscaleSettings
-    load: OpenLoad  # one sample, as it is
+    load: Load  # one sample, as it is
     slo: Slo
     deployment: Deployment  # its replicas, as many as there are at the start
     stopped: Stopped | None = None
@@ -193,14 +193,14 @@ class Cases:
         return None if fewest is None else self.fixed(fewest)
 
 
-def one_sample(load: OpenLoad) -> OpenLoad:
+def one_sample(load: Load) -> Load:
     """Return requests as one trace, also where arrivals are drawn."""
     if load.process is None:
         return load
     return replace(load, base=load.trace, process=None, request_count=0)
 
 
-def since_s(load: OpenLoad) -> np.ndarray:
+def since_s(load: Load) -> np.ndarray:
     """Return the arrivals of all requests since the first one. [s]"""
     arrival_s = load.trace.arrival_s
     assert arrival_s is not None  # read from a trace, or drawn

@@ -11,7 +11,7 @@ from capplan.deployment.configuration import Configuration
 from capplan.errors import collected_warnings
 from capplan.planning.compare.longest_request import kept_by_class, slo_of_rest
 from capplan.planning.evaluate.highest_rate import STEP
-from capplan.planning.load.load import Load, OpenLoad, UserLoad, scaled
+from capplan.planning.load.load import Load, UserLoad, scaled
 from capplan.planning.load.traffic import asked, judged, read_requests, read_traffic
 from capplan.planning.settings.plan import PlanSettings
 from capplan.workload.slo import Slo
@@ -138,7 +138,6 @@ class Requests:
             of = replace(self.read, process=str(users), users=users, _samples={})
             with collected_warnings():  # those of the users asked for were said
                 return self._judged(of)
-        assert isinstance(self.read, OpenLoad)
         return self._judged(scaled(self.read, amount / self.rate_per_s))
 
     def _judged(self, load: Load) -> Load:

@@ -15,7 +15,7 @@ from capplan.planning.evaluate.inputs import PlanInputs, Progress
 from capplan.planning.evaluate.judging import Judging
 from capplan.planning.evaluate.run import Run, judged_run
 from capplan.planning.evaluate.saturation import saturation
-from capplan.planning.load.load import OpenLoad, Saturations, scaled
+from capplan.planning.load.load import Load, Saturations, scaled
 from capplan.planning.load.traffic import arriving, judged
 from capplan.planning.settings.plan import PlanSettings
 from capplan.simulator.fleet.fleet import Stopped
@@ -127,7 +127,7 @@ def replica_load(
 
 def drawn_from(
     settings: PlanSettings, trace: Trace, known: Saturations | None = None
-) -> tuple[PlanSettings, OpenLoad]:
+) -> tuple[PlanSettings, Load]:
     """Return requests of a trace that arrive at 1/s, and the settings of those.
 
     ``known`` are saturations with these requests, whenever they arrive.
@@ -141,13 +141,13 @@ def drawn_from(
 
 
 def at_rate(
-    read: OpenLoad,
+    read: Load,
     settings: PlanSettings,
     slo: Slo,
     configuration: Configuration,
     rate_per_s: float,
     least_requests: int = _LEAST_REQUESTS,
-) -> OpenLoad:
+) -> Load:
     """Return as many requests at least, at another rate. [requests/s]"""
     rng = np.random.default_rng(settings.seed)
     free = {"attain_in": None, "warm_up": None, "extend": None}

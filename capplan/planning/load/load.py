@@ -1,9 +1,8 @@
 """What a fleet is asked to serve: samples of it, and what of a sample counts."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 
@@ -34,11 +33,12 @@ Saturations = dict[tuple[Any, ...], tuple[Any, ...]]
 
 
 @dataclass(frozen=True, eq=False)
-class Load(ABC):
-    """What is served, whoever decides when requests arrive.
+class Load:
+    """Requests that arrive whatever becomes of the others: a trace, or a process.
 
-    Nothing here tells arrivals before a simulation: those of users who wait for an
-    answer are known from its result alone.
+    A first look has ``request_count`` requests at exactly the rate: they show what is
+    served, and bounds are about them. The mean rate of samples of a time is left to
+    chance, as it is in service.
     """
 
     base: Trace  # as read
@@ -59,10 +59,8 @@ class Load(ABC):
     # ``saturation`` found of them
     saturations: Saturations = field(default_factory=dict, repr=False)
 
-    @property
-    def is_open(self) -> bool:
-        """Whether requests arrive whatever becomes of the others."""
-        return True
+    is_open: ClassVar[bool] = True
+    """Whether requests arrive whatever becomes of the others."""
 
     @property
     def falls_in_step(self) -> bool:
@@ -137,41 +135,6 @@ class Load(ABC):
         """Return all requests of the base, once each."""
         return self.base
 
-    @abstractmethod
-    def _first_look(self, index: int) -> Trace:
-        """Return about ``request_count`` requests."""
-
-    @abstractmethod
-    def _lasting(self, index: int, duration_s: float) -> Trace:
-        """Return the requests of a time. [s]"""
-
-    @abstractmethod
-    def behind_a_queue(self, arrivals: Trace, queued: int) -> tuple[Trace, int]:
-        """Return a sample that starts with a queue, and how many are queued at most."""
-
-    @abstractmethod
-    def warmed_up(self, stay_s: float) -> Self:
-        """Return the load with a warm-up for requests that stay so long. [s]"""
-
-    @abstractmethod
-    def as_served(
-        self, first: Simulation, simulated: Callable[[Trace], Simulation]
-    ) -> tuple[Self, Simulation]:
-        """Return the load with what a first look tells of it, and the first look.
-
-        It may be simulated again, longer.
-        """
-
-
-@dataclass(frozen=True, eq=False)
-class OpenLoad(Load):
-    """Requests that arrive whatever becomes of the others: a trace, or a process.
-
-    A first look has ``request_count`` requests at exactly the rate: they show what is
-    served, and bounds are about them. The mean rate of samples of a time is left to
-    chance, as it is in service.
-    """
-
     def _first_look(self, index: int) -> Trace:
         rng = np.random.default_rng((self.seed, index, 1))
         drawn = resample(self.base, self.request_count, rng)
@@ -224,7 +187,8 @@ class OpenLoad(Load):
 class UserLoad(Load):
     """Requests of users who each wait for an answer, think, and ask again.
 
-    At which rate is known from a deployment's first look (``as_served``).
+    When they arrive, and at which rate, is known from a deployment's first look alone
+    (``as_served``).
     """
 
     users: Users = ONE_USER
@@ -232,10 +196,7 @@ class UserLoad(Load):
     may_repeat: bool = False  # whether requests as read are drawn again where too few
     counted_s: float = np.inf  # of them, after the warm-up [s]
 
-    @property
-    def is_open(self) -> bool:
-        """Whether requests arrive whatever becomes of the others."""
-        return False
+    is_open: ClassVar[bool] = False
 
     @property
     def asks_once(self) -> bool:
@@ -377,7 +338,7 @@ class UserLoad(Load):
         return ""
 
 
-def scaled(load: OpenLoad, times: float) -> OpenLoad:
+def scaled(load: Load, times: float) -> Load:
     """Return requests as read, their arrivals scaled in time to ``times`` the rate."""
     base = load.base
     if base.duration_s > 0:

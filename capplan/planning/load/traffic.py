@@ -20,7 +20,6 @@ from capplan.planning.load.load import (
     MOST_OF_USERS,
     ROUNDS,
     Load,
-    OpenLoad,
     UserLoad,
     timed,
 )
@@ -70,14 +69,12 @@ _MOST_FOR_STAYS = 200_000
 """Requests of the first sample at most, where its length is for stays to pass."""
 
 
-def read_traffic(settings: TrafficSettings, rng: np.random.Generator) -> OpenLoad:
+def read_traffic(settings: TrafficSettings, rng: np.random.Generator) -> Load:
     """Return the requests that the settings name, as they are, and when they arrive."""
     return arriving(read_requests(settings), settings, rng)
 
 
-def arriving(
-    trace: Trace, settings: TrafficSettings, rng: np.random.Generator
-) -> OpenLoad:
+def arriving(trace: Trace, settings: TrafficSettings, rng: np.random.Generator) -> Load:
     """Return requests as they were read, and when they arrive by the settings."""
     process, rate_per_s, day_s = None, float("nan"), DAY_S
     if settings.arrivals is not None or trace.arrival_s is None:
@@ -94,7 +91,7 @@ def arriving(
     elif settings.scale is not None:
         trace = scaled_traffic(trace, settings.scale, settings.seed)
     trace = _foreseen(trace, settings, rng)
-    return OpenLoad(trace, process, rate_per_s, seed=settings.seed, day_s=day_s)
+    return Load(trace, process, rate_per_s, seed=settings.seed, day_s=day_s)
 
 
 def _rescaled(trace: Trace, rate_per_s: float) -> Trace:

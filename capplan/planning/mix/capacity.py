@@ -15,7 +15,7 @@ from capplan.planning.evaluate.inputs import PlanInputs, Progress
 from capplan.planning.evaluate.replica_load import replica_load
 from capplan.planning.evaluate.run import judged_run
 from capplan.planning.evaluate.saturation import saturation
-from capplan.planning.load.load import Load, OpenLoad
+from capplan.planning.load.load import Load
 from capplan.planning.mix.pairs import Served
 from capplan.planning.size.candidates import cannot_serve
 
@@ -62,7 +62,7 @@ def _capacity(
     if inputs.is_stopped():
         raise Interrupted
     part = inputs.load.base.select(rows)
-    alone = replace(inputs, load=OpenLoad(part, None))
+    alone = replace(inputs, load=Load(part, None))
     if cannot_serve(alone, kind) is not None:
         return 0.0
     # The requests have their predicted lengths already.

@@ -84,10 +84,6 @@ class Hours:
         """Nodes times hours of a month. [h]"""
         return float(self.nodes @ self.hours)
 
-    def above(self, nodes: int) -> float:
-        """Return the node-hours beyond a number of nodes. [h]"""
-        return float(np.maximum(self.nodes - nodes, 0) @ self.hours)
-
     def within(self, nodes: int) -> float:
         """Return the node-hours that a number of nodes serve. [h]"""
         return float(np.minimum(self.nodes, nodes) @ self.hours)

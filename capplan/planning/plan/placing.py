@@ -1,6 +1,5 @@
 """The placement problem of one heartbeat of a trace or snapshot, and its solution."""
 
-import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -9,16 +8,12 @@ import numpy as np
 
 from capplan.deployment.configuration import Configuration
 from capplan.errors import HorizonWarning, InputError, warn
-from capplan.placement.heuristics import HEURISTICS, heuristic
-from capplan.placement.integer_units import integer_units
 from capplan.placement.mip import solve
-from capplan.placement.problem import PlacementProblem, violations
+from capplan.placement.problem import PlacementProblem
 from capplan.placement.replay import Replay
 from capplan.placement.replica import PlacementReplica, replica_of_tables
-from capplan.placement.result import Placement, Status
+from capplan.placement.result import Placement
 from capplan.placement.snapshot import read_snapshot
-from capplan.placement.solvers import SOLVERS
-from capplan.placement.volume_bound import volume_bound
 from capplan.planning.configure.configuration import configurations, given_configuration
 from capplan.planning.configure.pipeline import refuse_stages
 from capplan.planning.load.traffic import read_traffic
@@ -50,12 +45,7 @@ class Placed(NamedTuple):
 def place(settings: PlaceSettings) -> Placed:
     """Return the placement problem that the settings describe, and its solution."""
     problem = placement_problem(settings)
-    if settings.solver in SOLVERS:
-        found = solve(
-            problem, settings.solver, settings.time_limit_s, seed=settings.seed
-        )
-    else:
-        found = _place_by_heuristic(problem, settings.solver, settings.seed)
+    found = solve(problem, settings.solver, settings.time_limit_s, seed=settings.seed)
     return Placed(problem, found)
 
 
@@ -180,31 +170,6 @@ def _warn_while_filling(trace: Trace, slo: RequestSlo, at_s: float) -> None:
         )
 
 
-def _place_by_heuristic(problem: PlacementProblem, name: str, seed: int) -> Placement:
-    if name not in HEURISTICS:
-        known = ", ".join((*SOLVERS, *HEURISTICS))
-        raise InputError(f"no solver {name!r}; expected one of {known}")
-    start = time.perf_counter()
-    units = integer_units(problem)
-    assignment = heuristic(name)(problem, seed)
-    count = len(np.unique(assignment))
-    bound = volume_bound(problem, units)
-    valid = not violations(problem, assignment)
-    status = Status.OPTIMAL if count == bound.replicas else Status.FEASIBLE
-    return Placement(
-        status=status if valid else Status.UNKNOWN,
-        assignment=assignment if valid else None,
-        replica_count=count if valid else None,
-        lower_bound=bound.replicas,
-        bound_source=f"volume of {bound.resource}",
-        found_by=name,
-        solver=name,
-        scale=units.scale_text,
-        runtime_s=time.perf_counter() - start,
-        heuristic_counts={name: count},
-    )
-
-
 @dataclass(frozen=True)
 class PeakHeartbeat:
     """Exact placement of the heartbeat in which best fit uses most replicas."""
@@ -246,8 +211,6 @@ def placement_of(told: Told) -> PeakHeartbeat | None:
         inputs.trace,
         inputs.slo,
         solver=solver,
-        gamma=GAMMA,
-        theta=PAPER_THETA,
         seed=told.settings.seed,
     )
 
@@ -258,8 +221,6 @@ def peak_heartbeat(
     slo: Slo,
     *,
     solver: str,
-    gamma: float,
-    theta: float,
     seed: int,
 ) -> PeakHeartbeat | None:
     """Place the heartbeat in which best fit uses most replicas; None without requests.
@@ -268,12 +229,11 @@ def peak_heartbeat(
     most replicas, and among those with most new requests, is then placed exactly; its
     ongoing requests keep their replica (Aladdin, section 4.2). ``solver`` is one of
     ``capplan.placement.solvers.SOLVERS``; the strictest limits of the classes are used.
-    ``gamma`` is the share of the output that counts as context, ``theta`` the margin.
     """
     strictest = slo.strictest(trace.class_names)
     first = trace.select(np.arange(min(len(trace), MOST_REQUESTS)))
     template = _template(configuration)
-    rows = _fit_alone(configuration, template, first, strictest, gamma, theta)
+    rows = _fit_alone(configuration, template, first, strictest)
     if not len(rows):
         return None
     able = first.select(rows)
@@ -282,8 +242,8 @@ def peak_heartbeat(
         replace(able, predicted_output_tokens=None),
         strictest,
         HEARTBEAT_S,
-        gamma=gamma,
-        theta=theta,
+        gamma=GAMMA,
+        theta=PAPER_THETA,
     )
     problem = heartbeat.problem
     if problem is None:
@@ -310,14 +270,12 @@ def _fit_alone(
     template: PlacementReplica,
     trace: Trace,
     slo: RequestSlo,
-    gamma: float,
-    theta: float,
 ) -> np.ndarray:
     """Return the rows that satisfy Aladdin's constraints alone on a replica."""
     tables = configuration.tables
     prefill_s = template.prefill_fixed_s + template.prefill_work_s(trace.prompt_tokens)
-    context = trace.prompt_tokens + gamma * trace.output_tokens
-    spare_s = theta * (slo.mean_gap_s - tables.decode_s[1])
+    context = trace.prompt_tokens + GAMMA * trace.output_tokens
+    spare_s = PAPER_THETA * (slo.mean_gap_s - tables.decode_s[1])
     return np.flatnonzero(
         (prefill_s <= slo.ttft_s)
         & (tables.decode_context_s[1] * context <= spare_s)

@@ -10,7 +10,7 @@ from capplan.planning.count_ladder import fewest_near
 from capplan.planning.evaluate.inputs import PlanInputs
 from capplan.planning.evaluate.judging import BUDGET_REQUESTS
 from capplan.planning.evaluate.run import judged_run
-from capplan.planning.load.load import OpenLoad
+from capplan.planning.load.load import Load
 from capplan.planning.money import cost
 from capplan.planning.risk.draws import Draw, Draws
 from capplan.planning.risk.result import DrawnPlan
@@ -55,7 +55,7 @@ def drawn_plan(shared: Shared, draw: Draw) -> tuple[DrawnPlan, int]:
 
 
 def _attains(
-    inputs: PlanInputs, load: OpenLoad, deployment: Deployment
+    inputs: PlanInputs, load: Load, deployment: Deployment
 ) -> tuple[bool, float]:
     """Return whether a fleet meets the SLO, and what it attains."""
     try:

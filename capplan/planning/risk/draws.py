@@ -8,7 +8,7 @@ import numpy as np
 from capplan.deployment.configuration import Configuration
 from capplan.errors import warn
 from capplan.latency.engine_time import between
-from capplan.planning.load.load import OpenLoad, scaled
+from capplan.planning.load.load import Load, scaled
 from capplan.planning.settings.risk import WEEKDAYS, RiskSettings
 from capplan.simulator.checks import oversized
 from capplan.units import format_duration
@@ -59,7 +59,7 @@ class Draws:
     """What is drawn around one configuration and its requests."""
 
     seed: int
-    load: OpenLoad
+    load: Load
     configuration: Configuration
     inputs: tuple[DrawnInput, ...]
     block_s: float = 0.0  # of a day or an hour; 0 where no times are drawn [s]
@@ -94,7 +94,7 @@ class Draws:
             else None,
         )
 
-    def load_of(self, draw: Draw, base: Trace) -> OpenLoad:
+    def load_of(self, draw: Draw, base: Trace) -> Load:
         """Return what ``base_of`` found, as a replica of the planned kind sees it.
 
         One that sustains the share c of the planned load is a planned one at 1 / c of
@@ -153,7 +153,7 @@ class Draws:
 
 
 def draws_of(
-    settings: RiskSettings, seed: int, load: OpenLoad, configuration: Configuration
+    settings: RiskSettings, seed: int, load: Load, configuration: Configuration
 ) -> Draws:
     """Return what is drawn for a configuration and its requests."""
     asked = settings.drawn
@@ -212,7 +212,7 @@ def _profile(
 
 
 def _blocks(
-    settings: RiskSettings, load: OpenLoad
+    settings: RiskSettings, load: Load
 ) -> tuple[DrawnInput, float, tuple[tuple[int, ...], ...]]:
     """Return how times are drawn: the block, and of each which stand in its place."""
     if load.process is not None:

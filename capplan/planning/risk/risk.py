@@ -12,7 +12,6 @@ from capplan.errors import warn
 from capplan.planning.evaluate.candidate import Candidate
 from capplan.planning.evaluate.executors import Interrupted, executor
 from capplan.planning.evaluate.inputs import PlanInputs, Progress
-from capplan.planning.load.load import OpenLoad
 from capplan.planning.money.cost import node_count, nodes_of
 from capplan.planning.risk.drawn_plan import Shared, drawn_plan
 from capplan.planning.risk.draws import FULL_WEEK, draws_of
@@ -41,7 +40,7 @@ def risk_of(
     settings, run = inputs.settings, candidate.run
     assert settings.draws is not None
     assert run is not None
-    assert isinstance(inputs.load, OpenLoad)  # settings refuse users
+    assert inputs.load.is_open  # settings refuse users
     configuration = run.configuration
     draws = draws_of(settings, settings.seed, inputs.load, configuration)
     shared = Shared(inputs, draws, run.deployment)

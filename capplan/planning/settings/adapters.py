@@ -2,10 +2,8 @@
 
 from typing import ClassVar
 
-from capplan.planning.settings.parallel import ENGINE
+from capplan.planning.settings.parallel import ENGINE, MOST_MS
 from capplan.settings import Settings, setting
-
-_MOST_MS = 1e6
 
 
 class AdapterSettings(Settings):
@@ -53,7 +51,7 @@ class AdapterSettings(Settings):
         "MS",
         "Time to load an adapter from host memory (default: its bytes over the link).",
         ge=0,
-        le=_MOST_MS,
+        le=MOST_MS,
     )
     lora_fetch_ms: float | None = setting(
         None,
@@ -61,5 +59,5 @@ class AdapterSettings(Settings):
         "MS",
         "Time to read an adapter into host memory (default: its bytes at 2 GB/s).",
         ge=0,
-        le=_MOST_MS,
+        le=MOST_MS,
     )

@@ -13,7 +13,7 @@ from capplan.fleet.gpu_file import GpuFileSettings
 from capplan.fleet.prices import parse_kind
 from capplan.planning.settings.images import ImageSettings
 from capplan.planning.settings.parallel import ENGINE as ENGINE
-from capplan.planning.settings.parallel import ParallelSettings
+from capplan.planning.settings.parallel import MOST_MS, ParallelSettings
 from capplan.setting_values import PathText, day, listed, parts, prices_by_gpu
 from capplan.settings import (
     Settings,
@@ -46,9 +46,6 @@ MOST_BATCHED_TOKENS = 2**20
 
 MOST_KV_BLOCKS = 10**9
 """KV blocks of a replica: more than any GPU holds."""
-
-MOST_MS = 1e6
-"""Time that may be given in milliseconds: some minutes. [ms]"""
 
 
 class ReplicaSettings(ParallelSettings, ImageSettings, GpuFileSettings):

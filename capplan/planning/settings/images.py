@@ -4,10 +4,8 @@ from typing import Annotated, ClassVar, Literal
 
 from capplan.llm.image_limit import parse_image_limit
 from capplan.planning.settings.adapters import AdapterSettings
-from capplan.planning.settings.parallel import ENGINE
+from capplan.planning.settings.parallel import ENGINE, MOST_MS
 from capplan.settings import setting, validated_with
-
-_MOST_MS = 1e6
 
 
 class ImageSettings(AdapterSettings):
@@ -42,5 +40,5 @@ class ImageSettings(AdapterSettings):
         "MS",
         "Time to encode an image, as measured (default: estimated from its tokens).",
         ge=0,
-        le=_MOST_MS,
+        le=MOST_MS,
     )

@@ -9,6 +9,9 @@ from capplan.settings import Settings, setting
 
 ENGINE = "Engine (vLLM's names)"
 
+MOST_MS = 1e6
+"""Time that may be given in milliseconds: some minutes. [ms]"""
+
 
 class ParallelSettings(Settings):
     """How the GPUs of a replica share its work, beside tensor parallelism."""

@@ -24,7 +24,7 @@ from capplan.planning.evaluate.judgement import Judgement
 from capplan.planning.evaluate.judging import BUDGET_REQUESTS, OF_FEW, Judging
 from capplan.planning.evaluate.run import Run, judged_run
 from capplan.planning.evaluate.saturation import saturation
-from capplan.planning.load.load import Load, OpenLoad, scaled
+from capplan.planning.load.load import Load, scaled
 from capplan.planning.load.traffic import arriving, asked, judged, read_requests
 from capplan.planning.load.traffic_over_time import busiest_hour_of_mean
 from capplan.planning.money.cost import Cost, cost, fitting, usd_per_month
@@ -274,7 +274,7 @@ class _Search:
         completed_per_s = own_per_s if found is None else found.rate_per_s * count
         self.first_per_s = own_per_s if own else _OF_SATURATION * completed_per_s
 
-    def _at(self, rate_per_s: float) -> OpenLoad:
+    def _at(self, rate_per_s: float) -> Load:
         """Return the requests at a rate."""
         load = scaled(self._read, rate_per_s / self._own_per_s)
         return judged(load, self._settings, self.slo, self._rng, [self.configuration])
@@ -283,7 +283,7 @@ class _Search:
     def _rng(self) -> np.random.Generator:
         return np.random.default_rng(self._settings.seed)
 
-    def inputs(self, load: OpenLoad) -> PlanInputs:
+    def inputs(self, load: Load) -> PlanInputs:
         """Return the inputs of a plan for a load, of which there is a bound."""
         router = self.deployment.router
         return PlanInputs(self._of_plan, load, self.slo, (router,), None)

@@ -19,7 +19,7 @@ from capplan.planning.autoscale.result import Autoscaled
 from capplan.planning.autoscale.settings import DEFAULT_POLICIES, AutoscaleSettings
 from capplan.planning.evaluate.replica_load import ReplicaLoad
 from capplan.planning.evaluate.run import simulate_deployment
-from capplan.planning.load.load import OpenLoad
+from capplan.planning.load.load import Load
 from capplan.planning.load.traffic import read_requests
 from capplan.planning.settings.plan import SimulateSettings
 from capplan.report.charts.autoscale import figures, finding
@@ -113,7 +113,7 @@ def test_a_fleet_with_drafts_is_autoscaled_and_loses_replicas(trace):
 
 
 def cases_of(found):
-    load = OpenLoad(read_requests(found.settings), None)
+    load = Load(read_requests(found.settings), None)
     return Cases(found.settings, load, found.slo, found.deployment)
 
 

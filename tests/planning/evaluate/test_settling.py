@@ -13,7 +13,7 @@ from capplan.planning.evaluate.judging import Judging
 from capplan.planning.evaluate.run import judged_run, simulate_deployment
 from capplan.planning.evaluate.saturation import fleet_saturation, saturation
 from capplan.planning.evaluate.settling import full_batch, requests_in_system, settle
-from capplan.planning.load.load import OpenLoad
+from capplan.planning.load.load import Load
 from capplan.planning.plan.plan import plan
 from capplan.planning.settings.plan import PlanSettings, SimulateSettings
 from capplan.simulator.results.metrics import autocorrelation_time
@@ -34,7 +34,7 @@ SLO = Slo(RequestSlo(e2e_s=5.0), attainment=0.9)
 def traffic(rate_per_s, outputs=(21,), seed=0):
     outputs = np.resize(outputs, 1000)
     base = Trace(np.ones(1000, int), outputs, np.arange(1000) / rate_per_s)
-    return OpenLoad(base, "poisson", rate_per_s, request_count=1000, seed=seed)
+    return Load(base, "poisson", rate_per_s, request_count=1000, seed=seed)
 
 
 def settling(rate_per_s, replica_count, **about):

@@ -19,7 +19,7 @@ from capplan.placement.mix import allocate_mix
 from capplan.planning.evaluate.inputs import PlanInputs, unseen
 from capplan.planning.evaluate.known_runs import KnownRuns
 from capplan.planning.evaluate.run import run_of
-from capplan.planning.load.load import OpenLoad
+from capplan.planning.load.load import Load
 from capplan.planning.mix import fleet as mix_fleet
 from capplan.planning.mix.allocation import SLICES, problem_of
 from capplan.planning.mix.fleet import MIN_REPLICAS, MixFleet
@@ -64,7 +64,7 @@ def inputs(rate_per_s=250.0, long_share=0.2, n=6000, **settings):
     trace = Trace(prompts, np.full(n, 11), arrival_s)
     return PlanInputs(
         PlanSettings(slo=SLO, mix=True, **settings),
-        OpenLoad(trace, None),
+        Load(trace, None),
         parse_slo(SLO),
         ("jsq",),
         None,
@@ -339,7 +339,7 @@ def test_a_quota_of_a_gpu_that_the_plan_does_not_look_at_is_refused():
 
 def drawn(given, rate_per_s=250.0, request_count=2000):
     """Return inputs whose requests arrive by a Poisson process."""
-    load = OpenLoad(given.load.base, "poisson", rate_per_s, request_count)
+    load = Load(given.load.base, "poisson", rate_per_s, request_count)
     return replace(given, load=load)
 
 
@@ -429,7 +429,7 @@ def test_many_classes_have_fewer_bands_each():
         request_class=np.arange(6000) % 20,
         class_names=tuple(f"c{k}" for k in range(20)),
     )
-    given = replace(inputs(n=10), load=OpenLoad(trace, None))
+    given = replace(inputs(n=10), load=Load(trace, None))
     plan = planned(given, (SMALL,))
 
     mix = mix_of(given, [SMALL, kind("slower", 2e-4, 3.0)], *of(plan), unseen)

@@ -7,7 +7,7 @@ from capplan.deployment.pools import Deployment
 from capplan.deployment.split import SizeBand, Split
 from capplan.planning.configure.configuration import Configuration, configurations
 from capplan.planning.evaluate.inputs import PlanInputs, unseen
-from capplan.planning.load.load import OpenLoad
+from capplan.planning.load.load import Load
 from capplan.planning.mix.fleet import MixFleet
 from capplan.planning.mix.mix import mix_of
 from capplan.planning.mix.result import Kind
@@ -40,7 +40,7 @@ def inputs(rate_per_s, n, **settings):
         prompts, np.full(n, 60), np.cumsum(rng.exponential(1 / rate_per_s, n))
     )
     given = PlanSettings(**{**R1, **settings})
-    return PlanInputs(given, OpenLoad(trace, None), parse_slo(SLO), ("jsq",), None)
+    return PlanInputs(given, Load(trace, None), parse_slo(SLO), ("jsq",), None)
 
 
 def test_kinds_of_one_gpu_are_told_apart_by_their_layouts():

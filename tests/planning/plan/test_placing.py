@@ -148,8 +148,6 @@ def peak_of(arrival_s, prompt_tokens, output_tokens, slo="ttft=1s,tpot=30ms"):
         Trace(prompt_tokens, output_tokens, arrival_s),
         parse_slo([slo]),
         solver="cp-sat",
-        gamma=0.5,
-        theta=0.9,
         seed=0,
     )
 

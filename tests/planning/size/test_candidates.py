@@ -12,7 +12,7 @@ from capplan.fleet.price import Price
 from capplan.latency.contract import linear_tables
 from capplan.planning.evaluate.candidate import Candidate
 from capplan.planning.evaluate.inputs import PlanInputs
-from capplan.planning.load.load import OpenLoad
+from capplan.planning.load.load import Load
 from capplan.planning.settings.plan import PlanSettings
 from capplan.planning.size.candidates import (
     Tuning,
@@ -71,7 +71,7 @@ def inputs(gap_s=0.02, n=1500, slo="ttft=500ms,tpot=30ms", prompt=100, **setting
     trace = Trace(np.full(n, prompt), np.full(n, 11), np.arange(n) * gap_s)
     return PlanInputs(
         PlanSettings(slo=slo, **settings),
-        OpenLoad(trace, None),
+        Load(trace, None),
         parse_slo(slo),
         ("jsq",),
         None,
@@ -202,7 +202,7 @@ def drawn_inputs(ttft):
     base = Trace(np.full(1500, 100), np.full(1500, 11), np.arange(1500) * 0.02)
     return replace(
         inputs(),
-        load=OpenLoad(base, "poisson", 50.0, request_count=1500, seed=0),
+        load=Load(base, "poisson", 50.0, request_count=1500, seed=0),
         slo=parse_slo(f"ttft={ttft}", 0.9),
     )
 
@@ -251,7 +251,7 @@ def test_a_smaller_token_budget_is_taken_where_it_saves_replicas():
     # tokens is in it, more than the TPOT of 70 ms; the rest of a split one takes less.
     prompt = np.where(np.arange(1500) % 5 == 0, 1500, 10)
     trace = Trace(prompt, np.full(1500, 2), np.arange(1500) * 0.02)
-    given = replace(inputs(slo="ttft=5s,tpot=70ms"), load=OpenLoad(trace, None))
+    given = replace(inputs(slo="ttft=5s,tpot=70ms"), load=Load(trace, None))
 
     plain, _ = evaluate(given, prospect(1))
     better = tune(given, Tuning(prospect(1), "jsq", plain.replica_count - 1)).candidate
@@ -302,7 +302,7 @@ def test_a_fleet_that_no_count_saves_is_infeasible_with_the_last_share():
     trace = Trace(np.full(1000, 100), np.full(1000, 2), np.zeros(1000))
     crowd = PlanInputs(
         PlanSettings(slo="ttft=19ms"),
-        OpenLoad(trace, None),
+        Load(trace, None),
         parse_slo("ttft=19ms", 1.0),
         ("best-fit:theta=1",),
         None,
