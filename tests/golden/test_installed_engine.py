@@ -12,7 +12,12 @@ import sys
 import pytest
 import recorded_disaggregated
 from compare import DATA, difference, record, run
-from random_cases import random_cut_drafts, random_drafted_states, random_states
+from random_cases import (
+    random_cut_drafts,
+    random_drafted_states,
+    random_set,
+    random_states,
+)
 from recorded import first_difference, read
 
 TAGS = [
@@ -58,6 +63,31 @@ def test_random_cases_are_scheduled_as_the_installed_engine_does(draw, tmp_path)
 
     found = {tag: first_difference(read(tmp_path, tag)) for tag in cases}
     assert found == dict.fromkeys(cases, "")
+
+
+@pytest.mark.vllm
+@pytest.mark.parametrize(
+    ("seed", "features"),
+    [(7, {"cached", "lora", "stages"}), (55, {"cached", "images", "lora"})],
+)
+def test_the_installed_engine_ends_where_adapters_of_requests_sit_out(
+    seed, features, tmp_path
+):
+    """Others take their place; where all run again, there are too many."""
+    case = {**random_set(seed, features), "async_sched": 1}
+
+    with pytest.raises(RuntimeError, match=r"len\(scheduled_loras\) <= "):
+        run(python_with_vllm(), "record.py", {case["tag"]: case}, tmp_path)
+
+
+@pytest.mark.vllm
+def test_the_installed_engine_stands_still_where_images_wait_for_each_other(tmp_path):
+    """A draft reads ahead: who is to go on needs two images, and others hold them."""
+    case = {**random_set(4, {"cached", "drafts", "images"}), "async_sched": 1}
+    case["encoder_cache_size"] //= 4
+
+    with pytest.raises(RuntimeError, match="a request never fits"):
+        run(python_with_vllm(), "record.py", {case["tag"]: case}, tmp_path)
 
 
 @pytest.mark.vllm

@@ -53,9 +53,14 @@ def test_the_recordings_that_the_simulator_refuses_are_these():
     refused = {tag.rpartition("_a")[0] for tag in REFUSED}
 
     assert refused == {
+        "drafted_states_images",
+        "drafted_states_images_mtp",
         "drafted_states_lora",
+        "drafted_states_priority",
+        "drafted_states_priority_mtp",
         "images_drafts",
         "images_drafts_tight",
+        "images_drafts_whole",
         "images_states",
         "images_states_tight",
         "lora_drafts",
@@ -64,11 +69,25 @@ def test_the_recordings_that_the_simulator_refuses_are_these():
         "lora_images_tight",
         "lora_priority",
         "lora_states",
+        "pipeline_drafts",
+        "pipeline_drafts_tight",
+        "pipeline_images",
+        "pipeline_images_budget",
+        "pipeline_lora",
+        "pipeline_lora_cached",
+        "pipeline_priority",
+        "pipeline_states",
+        "pipeline_states_tight",
+        "pipeline_together",
+        "pipeline_together_mtp",
         "priority_drafts",
         "priority_drafts_tight",
         "priority_images",
+        "priority_images_given_up",
         "priority_images_tight",
         "priority_states",
+        "together",
+        "together_mtp",
     }
 
 
