@@ -38,11 +38,12 @@ def winners(comparison: Comparison) -> list[SystemResult]:
     """
     rows = able(comparison)
     rows = [row for row in rows if not row.refused_share] or rows
-    least = min(map(_price, rows), default=None)
-    return [row for row in rows if _price(row) == least]
+    least = min(map(price, rows), default=None)
+    return [row for row in rows if price(row) == least]
 
 
-def _price(row: SystemResult) -> tuple[float, int]:
+def price(row: SystemResult) -> tuple[float, int]:
+    """Return what orders systems that are able: the bill, then the GPUs."""
     assert row.candidate is not None
     return price_of(row.candidate)
 
@@ -178,8 +179,8 @@ def _rows(comparison: Comparison, first: list[SystemResult]) -> Iterator[Way]:
     """Yield the systems: the first, the others by price, then those that miss."""
 
     def rank(row: SystemResult) -> tuple[bool, bool, tuple[float, int]]:
-        price = (0.0, 0) if row.candidate is None else _price(row)
-        return row not in first, row.candidate is None, price
+        is_able = row.candidate is not None
+        return row not in first, not is_able, price(row) if is_able else (0.0, 0)
 
     for row in sorted(comparison.systems, key=rank):
         best, told = row.candidate, _told(comparison, row)

@@ -5,10 +5,9 @@ import numpy as np
 from capplan.planning.compare.compare import Comparison
 from capplan.planning.compare.system_price import SystemResult
 from capplan.planning.evaluate.candidate import Candidate
-from capplan.planning.size.prospects import price_of
 from capplan.report import sentences
 from capplan.report.columns import format_count, format_load, plural
-from capplan.report.compare_answer import able, winners
+from capplan.report.compare_answer import able, price, winners
 from capplan.report.page import Fact
 from capplan.report.pages.disaggregated import one_fewer
 
@@ -17,14 +16,10 @@ def compare_why(comparison: Comparison) -> list[Fact]:
     """Return what limits the cheapest system and the dearest, and what they carry."""
     first = winners(comparison)[:1]
     others = [row for row in able(comparison) if row not in first]
-    rows = [*first, *sorted(others, key=_price)[-1:]]
+    others.sort(key=lambda row: (price(row), -(row.most or 0.0)))
+    rows = [*first, *others[-1:]]
     needs = [_needs(row.name, row.candidate) for row in rows if row.candidate]
     return [*needs, ("on the same GPUs", ", ".join(_carried(comparison, rows)))]
-
-
-def _price(row: SystemResult) -> tuple[tuple[float, int], float]:
-    assert row.candidate is not None
-    return price_of(row.candidate), -(row.most or 0.0)
 
 
 def _needs(name: str, best: Candidate) -> Fact:
@@ -52,13 +47,14 @@ def _used(best: Candidate) -> str:
 def _carried(comparison: Comparison, rows: list[SystemResult]) -> list[str]:
     """Return what each carries, the second as a share of the first, and what binds."""
     unit = "requests/s" if comparison.asked_by is None else "users"
-    texts, first = [], rows[0].most if rows else None
+    texts = []
     for row in rows:
         if row.most is None:
             continue
         text = f"{row.name} carries {format_count(row.most)} {unit}"
-        if first and row is not rows[0]:
+        if row is not rows[0] and (first := rows[0].most):
             text += f", {format_load(row.most / first)} of that"
-        binds = f" ({row.binding_setting} binds)" if row.binding_setting else ""
-        texts.append(text + binds)
+        texts.append(
+            text + f" ({row.binding_setting} binds)" * bool(row.binding_setting)
+        )
     return texts

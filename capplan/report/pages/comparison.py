@@ -239,20 +239,16 @@ def _predictions(row: SystemResult, comparison: Comparison) -> str:
     return f"predictor {row.predictor} {error}{beside}{matter}"
 
 
+_HARDWARE = fields("compared_hardware")
+
+
 def comparison_values(comparison: Comparison) -> dict[str, Any]:
     """Return the comparison by the keys of ``compare.json``."""
     hardware, columns = comparison.hardware, _columns(comparison, COLUMNS)
     values = {
         "schema": SCHEMA,
         "llm": comparison.llm,
-        "hardware": hardware
-        and {
-            "gpu": hardware.gpu,
-            "tp": hardware.tp,
-            "replica_count": comparison.replica_count,
-            "latency_source": hardware.latency_source,
-            "profile_note": hardware.note,
-        },
+        "hardware": hardware and record(_HARDWARE, comparison),
         "systems": [record(columns, row) for row in comparison.systems],
     }
     # The replicas stand with the hardware; the same comparison gives the same bytes.

@@ -37,15 +37,12 @@ _HEADINGS = {
 @in_its_currency
 def what_if_page(result: WhatIf) -> Page:
     """Return the page of a what-if."""
-    table = Table(
-        _columns(result),
-        result.cells,
-        note=_NOTE,
-        style=lambda cell: "fail" if cell.best is None else "",
-    )
-    facts: list[Fact] = [
-        (str(cell), cell.reason) for cell in result.cells if cell.reason
-    ]
+
+    def style(cell: Cell) -> str:
+        return "fail" if cell.best is None else ""
+
+    table = Table(_columns(result), result.cells, note=_NOTE, style=style)
+    facts: list[Fact] = [(str(cell), cell.reason) for cell in result.cells]
     facts += [("requests", result.trace_source), ("seed", f"{result.seed}, of all")]
     if day := result.settings.get("price_date"):
         facts.append(("price date", f"{day}; newer offers are not used"))
