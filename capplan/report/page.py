@@ -27,14 +27,6 @@ Fact = tuple[str, str]
 """A label and its text; without a text it is left out."""
 
 
-class Tile(NamedTuple):
-    """A figure that stands out."""
-
-    label: str
-    text: str
-    small: str = ""
-
-
 class Figure(NamedTuple):
     """A chart with its title, its legend (label and colour) and its caption."""
 
@@ -239,7 +231,6 @@ class Page:
     chart: Figure | None = None  # its finding as title; under the tiles
     panel: Panel | None = None  # of the bill, that a reader sets; under the other ways
     lead: str = ""  # the answer in a sentence
-    tiles: Sequence[Tile] = ()
     warnings: Sequence[str] = ()
     is_failure: bool = False
     is_alone: bool = False  # no files are written beside it

@@ -42,7 +42,7 @@ class Charts:
         drawn = [figure for part in page.sections for figure in part.drawn]
         figures = [*filter(None, [page.chart]), *drawn]
         section = Section("", figures=lambda: figures)
-        bare = replace(page, answer=None, chart=None, panel=None, tiles=(), warnings=())
+        bare = replace(page, answer=None, chart=None, panel=None, warnings=())
         self._page = replace(bare, sections=[section], lead="")
         self.count = len(figures)
 
@@ -72,7 +72,7 @@ class Pages:
     """Present results by their pages."""
 
     def text(self, result: Shown) -> str:
-        """Return headline, lead and tiles, or else the first facts and rows."""
+        """Return headline and lead, or else the first facts and rows."""
         page = page_of(result)
         told = "; ".join(_answers(page))
         count = len(dict.fromkeys(page.warnings))
@@ -134,14 +134,11 @@ class Pages:
 
 
 def _answers(page: Page) -> list[str]:
-    """Return what a page answers: labels, tiles, or its first facts and rows."""
+    """Return the labels of a page; without a lead its first facts and rows."""
     if page.answer is not None:
         return [f"{label}: {said.text}" for label, said in page.answer.said if said[0]]
     if page.lead:
-        return [
-            f"{tile.label}: {tile.text}{f' ({tile.small})' if tile.small else ''}"
-            for tile in page.tiles
-        ]
+        return []
     facts = [fact for part in page.sections for fact in part.known_facts]
     told = [f"{label}: {text}" if label else text for label, text in facts[:_FACTS]]
     tables = [table for part in page.sections for table in part.full_tables]

@@ -11,6 +11,7 @@ from capplan.report.charts.nodes import node_figures
 from capplan.report.pages.shared_fleet import shared_fleet_page, shared_fleet_values
 from capplan.report.render.documents import document
 from capplan.report.render.html_page import html
+from capplan.report.render.json_text import plain
 from tests.planned_llms import DAY, llm
 
 
@@ -77,7 +78,7 @@ def test_a_fleet_without_a_price_is_told_in_every_format(form):
 
 
 def test_the_hours_of_a_month_are_told_where_llms_use_and_idle_ones():
-    values = shared_fleet_values(fleet(llm("chat", 4, 3), failures=0))
+    values = plain(shared_fleet_values(fleet(llm("chat", 4, 3), failures=0)))
 
     # 12 GPUs in two nodes of 8.
     assert values["bill"] == [

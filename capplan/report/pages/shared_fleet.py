@@ -1,5 +1,7 @@
 """The page of several LLMs on shared nodes: who uses what, and what is idle."""
 
+from collections import Counter
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -10,36 +12,34 @@ from capplan.fleet.node_failures import (
     FAILURES_SOURCE,
 )
 from capplan.planning.money.cost import HOURS_PER_MONTH
-from capplan.planning.shared_fleet.result import SharedFleet, total_usd
+from capplan.planning.shared_fleet.result import (
+    OFF_PEAK,
+    SPARES,
+    STRANDED,
+    BillLine,
+    SharedFleet,
+    SharedPool,
+    Tenant,
+    total_usd,
+)
 from capplan.planning.shared_fleet.share_nodes import JOINT
 from capplan.report import sentences
 from capplan.report.charts.nodes import node_figures
 from capplan.report.columns import format_cents, format_share, record
-from capplan.report.page import Fact, Page, Section, Table, Tile
-from capplan.report.pages.shared_fleet_rows import (
-    ALIKE,
-    BILL,
-    HOURS,
-    IDLE,
-    MAP,
-    TENANTS,
-    WAYS,
-    alike_rows,
-    bill_rows,
-    hour_rows,
-    map_rows,
-    pool_fields,
-    tenant_row,
-)
-from capplan.units import format_duration, format_usd
+from capplan.report.fields import Function, fields
+from capplan.report.page import Fact, Page, Section, Table
+from capplan.units import format_duration
 
 SCHEMA = "capplan.fleet/1"
+IDLE = "idle"
+"""Who uses GPUs that are in no replica."""
+_MAP = fields("fleet_map")
 
 
 def shared_fleet_page(fleet: SharedFleet) -> Page:
     """Return who uses what of shared nodes, what is idle, and who stands where."""
     bill = Table(
-        BILL,
+        fields("fleet_bill"),
         bill_rows(fleet),
         style=lambda row: "fail" if row["who"] == IDLE else "",
         note="GPU-hours of each LLM's replicas at the price of its nodes; no replica "
@@ -48,15 +48,15 @@ def shared_fleet_page(fleet: SharedFleet) -> Page:
         is_whole=True,
     )
     ways = Table(
-        WAYS,
+        fields("fleet_way"),
         fleet.arrangements,
         style=lambda row: "best" if row.name == JOINT else "",
         note="With spares for each pool. You pay for the joint peak: nodes are kept, "
         "and replicas start and stop on them by the hour.",
     )
-    pools = Table(pool_fields(fleet), fleet.pools)
+    pools = Table(fields("fleet_pool", **_pool_functions(fleet)), fleet.pools)
     tenants = Table(
-        TENANTS,
+        fields("fleet_llm"),
         [tenant_row(p, i) for p in fleet.pools for i in range(len(p.tenants))],
         note="Replicas of an hour are estimated, not simulated: in proportion to its "
         "busiest 10 minutes, from one to those of the plan.",
@@ -71,7 +71,12 @@ def shared_fleet_page(fleet: SharedFleet) -> Page:
             Section("LLMs", tables=[tenants]),
             Section(
                 "Where replicas stand",
-                tables=[Table(ALIKE, [r for p in fleet.pools for r in alike_rows(p)])],
+                tables=[
+                    Table(
+                        fields("fleet_alike"),
+                        [r for p in fleet.pools for r in alike_rows(p)],
+                    )
+                ],
                 figures=partial(node_figures, fleet),
             ),
         ],
@@ -81,11 +86,12 @@ def shared_fleet_page(fleet: SharedFleet) -> Page:
             "ways.csv": ways,
             "pools.csv": pools,
             "llms.csv": tenants,
-            "hours.csv": Table(HOURS, [r for p in fleet.pools for r in hour_rows(p)]),
-            "map.csv": Table(MAP, [r for p in fleet.pools for r in map_rows(p)]),
+            "hours.csv": Table(
+                fields("fleet_hour"), [r for p in fleet.pools for r in hour_rows(p)]
+            ),
+            "map.csv": Table(_MAP, [r for p in fleet.pools for r in map_rows(p)]),
         },
         lead=_lead(fleet),
-        tiles=_tiles(fleet),
         warnings=fleet.warnings,
     )
 
@@ -133,20 +139,6 @@ def _idle_share(fleet: SharedFleet) -> float:
     return sum(line.gpu_hours_per_month for line in fleet.idle) / paid
 
 
-def _tiles(fleet: SharedFleet) -> list[Tile]:
-    usd = fleet.usd_with_spares
-    return [
-        Tile("joint peak", _nodes(fleet.joint_peak), f"separate: {fleet.separate}"),
-        Tile("spares", str(fleet.spares), f"up {_up(fleet)} of the time"),
-        Tile(
-            "a month",
-            "–" if fleet.usd_per_month is None else format_usd(fleet.usd_per_month),
-            "" if usd is None else f"{format_usd(usd)} with spares",
-        ),
-        Tile("idle", format_share(_idle_share(fleet)), "of the GPU-hours"),
-    ]
-
-
 def _facts(fleet: SharedFleet) -> list[Fact]:
     asked = fleet.settings
     rate = asked.failures
@@ -187,20 +179,12 @@ def _facts(fleet: SharedFleet) -> list[Fact]:
 
 def shared_fleet_values(fleet: SharedFleet) -> dict[str, Any]:
     """Return the keys and values of ``fleet.json``."""
-    return {
-        "schema": SCHEMA,
-        "joint_peak_nodes": fleet.joint_peak,
-        "separate_peak_nodes": fleet.separate,
-        "spare_nodes": fleet.spares,
-        "usd_per_month": fleet.usd_per_month,
-        "usd_per_month_with_spares": fleet.usd_with_spares,
-        "idle_usd_per_month": total_usd(fleet.idle),
-        "hours_per_month": HOURS_PER_MONTH,
-        "availability": fleet.settings.availability,
-        "repair_h": fleet.settings.repair_h,
-        "bill": [vars(line) for line in fleet.bill],
-        "ways": [vars(way) for way in fleet.arrangements],
-        "llms": [
+    columns = fields(
+        "fleet",
+        **_pool_functions(fleet),
+        idle_usd_per_month=lambda of: total_usd(of.idle),
+        hours_per_month=lambda of: HOURS_PER_MONTH,
+        llms=lambda of: [
             {
                 **tenant_row(pool, index),
                 "role": tenant.pool.role,
@@ -208,10 +192,119 @@ def shared_fleet_values(fleet: SharedFleet) -> dict[str, Any]:
                 "trace": None if tenant.llm.curve is None else tenant.llm.curve.source,
                 "why_constant": tenant.llm.why_constant,
             }
-            for pool in fleet.pools
+            for pool in of.pools
             for index, tenant in enumerate(pool.tenants)
         ],
-        "pools": [record(pool_fields(fleet), pool) for pool in fleet.pools],
-        "warnings": fleet.warnings,
-        "settings": fleet.settings.document({"out", "plans"}),
+        settings=lambda of: of.settings.document({"out", "plans"}),
+    )
+    return {"schema": SCHEMA, **record(columns, fleet)}
+
+
+def bill_rows(fleet: SharedFleet) -> list[dict[str, Any]]:
+    """Return a row of each LLM and pool, and one of what is idle in each pool."""
+    rows: list[tuple[str, str, Sequence[BillLine]]] = [
+        (line.who, line.pool, [line]) for line in fleet.bill if line.who
+    ]
+    for pool in fleet.pools:
+        rows.append((IDLE, pool.name, _idle_of(fleet, pool)))
+    paid = sum(line.gpu_hours_per_month for line in fleet.bill)
+    return [
+        {
+            "who": who,
+            "pool": name,
+            "gpu_hours_per_month": hours,
+            "share": hours / paid,
+            "usd_per_month": total_usd(lines),
+        }
+        for who, name, lines in rows
+        for hours in [sum(line.gpu_hours_per_month for line in lines)]
+    ]
+
+
+def _idle_of(fleet: SharedFleet, pool: SharedPool) -> list[BillLine]:
+    return [line for line in fleet.idle if line.pool == pool.name]
+
+
+def _pool_functions(fleet: SharedFleet) -> dict[str, Function]:
+    """Return figures of the nodes of a pool, and of what is idle of them."""
+
+    def idle_usd(why: str) -> Function:
+        return lambda pool: next(
+            line.usd_per_month for line in _idle_of(fleet, pool) if line.why_idle == why
+        )
+
+    return {
+        "separate_peak_nodes": lambda pool: sum(pool.separate),
+        "mean_nodes": lambda pool: float(pool.nodes.mean()),
+        "usd_per_node_h": lambda pool: (
+            pool.usd_per_gpu_h and pool.usd_per_gpu_h * pool.gpus_per_node
+        ),
+        "usd_per_month": lambda pool: pool.usd_per_month(
+            pool.joint_peak + pool.spares.count
+        ),
+        "stranded_usd_per_month": idle_usd(STRANDED),
+        "off_peak_usd_per_month": idle_usd(OFF_PEAK),
+        "spares_usd_per_month": idle_usd(SPARES),
+        "replicas_by_hour": lambda pool: {
+            tenant.name: row.tolist()
+            for tenant, row in zip(pool.tenants, pool.replicas, strict=True)
+        },
+        "map": lambda pool: [record(_MAP, row) for row in map_rows(pool)],
     }
+
+
+def tenant_row(pool: SharedPool, index: int) -> dict[str, Any]:
+    """Return the replicas of an LLM, by its index in a pool."""
+    tenant, replicas = pool.tenants[index], pool.replicas[index]
+    domains = sum(
+        any(part.group == index for part in node) for node in pool.peak_map.nodes
+    )
+    return {
+        "name": tenant.name,
+        "pool": pool.name,
+        "tp": tenant.pool.tp,
+        "gpus_per_replica": tenant.pool.gpus,
+        "most_replicas": tenant.pool.replica_count,
+        "fewest_replicas": int(replicas.min()),
+        "mean_replicas": float(replicas.mean()),
+        "failure_domains": domains,
+        "nodes_alone": pool.separate[pool.llms.index(tenant.llm.name)],
+    }
+
+
+def alike_rows(pool: SharedPool) -> list[tuple[Any, ...]]:
+    """Return how many nodes hold the same replicas, the most common first."""
+    texts = Counter(
+        ", ".join(
+            f"{count} × {_of(pool.tenants[group], gpus)}"
+            for (group, gpus), count in Counter(
+                (part.group, part.gpus) for part in node
+            ).items()
+        )
+        for node in pool.peak_map.nodes
+    )
+    return [(pool.name, count, text) for text, count in texts.most_common()]
+
+
+def _of(tenant: Tenant, gpus: int) -> str:
+    return f"{tenant.name} ({sentences.plural(gpus, 'GPU')})"
+
+
+def hour_rows(pool: SharedPool) -> list[tuple[Any, ...]]:
+    """Return the replicas of each hour and LLM, with the nodes of all."""
+    return [
+        (pool.name, hour, tenant.name, count, count * tenant.pool.gpus, nodes)
+        for hour, nodes in enumerate(pool.nodes.tolist())
+        for tenant, count in zip(
+            pool.tenants, pool.replicas[:, hour].tolist(), strict=True
+        )
+    ]
+
+
+def map_rows(pool: SharedPool) -> list[tuple[Any, ...]]:
+    """Return the node of each replica at the joint peak."""
+    return [
+        (pool.name, number, pool.tenants[part.group].name, part.replica + 1, part.gpus)
+        for number, node in enumerate(pool.peak_map.nodes, 1)
+        for part in node
+    ]

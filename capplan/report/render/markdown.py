@@ -12,9 +12,6 @@ def markdown(page: Page) -> str:
     lines = [_plain(text) + "\n" for text in (page.about, page.lead) if text]
     if page.answer is not None:
         lines += [*_answer(page.answer), *_checks(page.to_check)]
-    for tile in page.tiles:
-        small = f" ({_plain(tile.small)})" if tile.small else ""
-        lines.append(f"- **{_plain(tile.label)}**: {_plain(tile.text)}{small}")
     if page.answer is None:
         lines += [f"> {_plain(text)}\n>" for text in page.to_check]
     for section in page.sections:
