@@ -4,8 +4,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from capplan.planning.budget.result import Budget
+import numpy as np
+
+from capplan.planning.budget.result import Budget, Month
 from capplan.planning.budget.settings import STATIC
+from capplan.planning.load.demand_curve import hour_name
 from capplan.report.budget_answer import (
     budget_answer,
     budget_lead,
@@ -14,43 +17,37 @@ from capplan.report.budget_answer import (
     budget_title,
 )
 from capplan.report.charts.budget import budget_figures, finding
-from capplan.report.columns import record
+from capplan.report.columns import Column, record
 from capplan.report.fields import fields
 from capplan.report.first_screen import prices_told
 from capplan.report.money import in_its_currency
 from capplan.report.page import FILES, Fact, Page, Section, Table, next_section
 from capplan.report.pages.autoscale import OF_RESULT
-from capplan.report.pages.budget_columns import (
-    ALTERNATIVES,
-    ASSUMPTIONS,
-    COMMITMENTS,
-    FLEETS,
-    HOURS,
-    MONTHS,
-    SCENARIOS,
-    WAYS,
-    hour_rows,
-    node_columns,
-)
 from capplan.report.pages.plan import launch_section
 from capplan.report.panels import budget_panel
 from capplan.units import format_duration
 
 SCHEMA = "capplan.budget/1"
+_HOURS = fields("budget_hour")
 
 
 @in_its_currency
 def budget_page(budget: Budget) -> Page:
     """Return the months of a budget, its commitments, and what else was tried."""
-    months = Table(MONTHS, budget.months, note=_months_note(budget))
-    held = Table(COMMITMENTS, budget.commitments, note=_held_note(budget))
-    others = Table(ALTERNATIVES, budget.alternatives, note=_OTHERS_NOTE)
-    fleets = Table(FLEETS, budget.fleets, note=_fleets_note(budget))
-    ways = Table(WAYS, budget.ways, note=_ways_note(budget))
+    months = Table(fields("budget_month"), budget.months, note=_months_note(budget))
+    held = Table(
+        fields("budget_commitment"), budget.commitments, note=_held_note(budget)
+    )
+    others = Table(fields("budget_alternative"), budget.alternatives, note=_OTHERS_NOTE)
+    fleets = Table(fields("budget_fleet"), budget.fleets, note=_fleets_note(budget))
+    ways = Table(fields("budget_way"), budget.ways, note=_ways_note(budget))
     rows = hour_rows(budget)
-    named = Table(SCENARIOS, budget.scenarios, note=_SCENARIOS_NOTE)
-    hours, nodes = Table(HOURS, rows), Table(node_columns(budget), rows)
-    rests = Table(ASSUMPTIONS, budget.assumptions, note="Starred: assumed, not known.")
+    named = Table(fields("budget_scenario"), budget.scenarios, note=_SCENARIOS_NOTE)
+    hours, nodes = Table(_HOURS, rows), Table(node_columns(budget), rows)
+    stated = fields(
+        "budget_assumption", value=lambda row: row.value + "*" * (row.how == "assumed")
+    )
+    rests = Table(stated, budget.assumptions, note="Starred: assumed, not known.")
     return Page(
         "budget",
         budget_title(budget),
@@ -187,7 +184,31 @@ def budget_values(budget: Budget) -> dict[str, Any]:
         usd=lambda of: of.usd if of.months else None,
         usd_owed_after=lambda of: of.usd_owed_after if of.months else None,
         usd_prepaid_after=lambda of: of.usd_prepaid_after if of.months else None,
-        hours=lambda of: [record(HOURS, row) for row in hour_rows(of)],
+        hours=lambda of: [record(_HOURS, row) for row in hour_rows(of)],
         **OF_RESULT,
     )
     return {"schema": SCHEMA, **record(columns, budget)}
+
+
+def hour_rows(budget: Budget) -> list[tuple[Any, ...]]:
+    """Return the hours of a budget, as they come again: values of ``_HOURS``."""
+    if not budget.months:
+        return []
+    first, last = budget.months[0], budget.months[-1]
+    curve, ends = budget.curve, (first.bill.committed_nodes, last.bill.committed_nodes)
+    columns = (curve.peak_per_s, curve.mean_per_s, first.nodes, last.nodes)
+    return [
+        (hour, hour_name(hour, of_week=curve.is_typical), *of_hour, *ends)
+        for hour, of_hour in enumerate(
+            zip(*(np.asarray(each).tolist() for each in columns), strict=True)
+        )
+    ]
+
+
+def node_columns(budget: Budget) -> tuple[Column, ...]:
+    """Return the columns of the nodes of each hour, one for each month."""
+
+    def of(month: Month) -> Column:
+        return Column(f"month_{month.month}", lambda row: int(month.nodes[row[0]]))
+
+    return (_HOURS[0], *map(of, budget.months))
