@@ -218,19 +218,16 @@ def test_what_an_outage_does_to_the_chosen_fleet_is_the_note(found):
     assert "add 1 spare replica" in autoscale_page(kept).answer.next.text
 
 
-def test_the_charts_show_needed_ready_and_paid_and_traffic_with_capacity(found):
+def test_the_charts_show_replicas_needed_ready_and_paid_and_gpu_hours(found):
     drawn, name = [finding(found), *figures(found)], found.best_policy.name
 
-    legends = [[label for label, _ in figure.legend] for figure in drawn]
-    assert legends[0] == ["paid", "ready", "needed"]
-    assert legends[1] == ["arrivals", f"{name}, ready", "fixed fleet"]
+    assert [label for label, _ in drawn[0].legend] == ["paid", "ready", "needed"]
     assert [figure.title for figure in drawn] == [
         f"{name} runs 1 to 4 replicas; a fixed fleet needs 2",
-        f"Traffic against capacity, {name}",
         "GPU-hours paid",
     ]
     text = html(autoscale_page(found))
-    assert text.count("<svg") == 3
+    assert text.count("<svg") == 2
 
 
 def test_a_narrow_terminal_shows_every_column_that_its_note_explains(found):

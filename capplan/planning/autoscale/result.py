@@ -70,6 +70,11 @@ class Autoscaled(Shown):
     warnings: tuple[str, ...] = ()
 
     @property
+    def fleets(self) -> list[PolicyResult]:
+        """The fixed fleet and the policies, as far as they are known."""
+        return [row for row in (self.fixed, *self.policies) if row is not None]
+
+    @property
     def lower_bound_gpu_hours(self) -> float | None:
         """No fleet attains the target with fewer, whoever scales it. [GPU h]"""
         if self.bound is None:
@@ -79,10 +84,10 @@ class Autoscaled(Shown):
     @property
     def best(self) -> PolicyResult | None:
         """The cheapest that attains the target, perfect aside; of equals the fixed."""
-        policy = (
-            self.best_policy if self.best_policy and self.best_policy.meets else None
+        policy, fixed = (
+            row if row is not None and row.meets else None
+            for row in (self.best_policy, self.fixed)
         )
-        fixed = self.fixed if self.fixed and self.fixed.meets else None
         if policy is None or fixed is None:
             return policy or fixed
         return policy if policy.outcome.costs_less_than(fixed.outcome) else fixed

@@ -68,10 +68,8 @@ def fleet_rows(
     if prices.provider:
         asked = asked.model_copy(update={"provider": prices.provider})
     found = autoscale(asked, show)
-    rows = [row for row in (found.fixed, *found.policies) if row is not None]
-
     fleets = []
-    for row in rows:
+    for row in found.fleets:
         mean, peak = nodes_over(row.outcome)
         static = row.fixed
         named = {FIXED: FIXED, hours: HOURS}

@@ -1,4 +1,4 @@
-"""Charts of a budget: dollars by month, hours against commitments, rent or own."""
+"""Charts of a budget: dollars by month, and hours against commitments."""
 
 from collections.abc import Sequence
 
@@ -10,18 +10,6 @@ from capplan.report.charts.motion import stacked, steps
 from capplan.report.charts.svg_chart import Axis, Line, Rule, figure
 from capplan.report.page import Figure
 from capplan.units import format_usd, in_shown_currency
-
-_LEAST_SHARE = 0.05
-"""Utilisation from which on prices of a used hour are drawn."""
-_TOP = 3.0
-"""Times the price on demand up to which they are."""
-
-
-def budget_figures(budget: Budget) -> Sequence[Figure]:
-    """Return the charts of a budget; none of an infeasible one."""
-    if not budget.months:
-        return ()
-    return (_hours(budget), _break_even(budget))
 
 
 def finding(budget: Budget) -> Figure | None:
@@ -57,8 +45,10 @@ def finding(budget: Budget) -> Figure | None:
     )
 
 
-def _hours(budget: Budget) -> Figure:
+def budget_figures(budget: Budget) -> Sequence[Figure]:
     """Return the nodes of each hour, and how many of them are committed."""
+    if not budget.months:
+        return ()
     first, last = budget.months[0], budget.months[-1]
     count = len(first.nodes)
     edges = np.arange(count + 1, dtype=float)
@@ -72,7 +62,7 @@ def _hours(budget: Budget) -> Figure:
         if month.bill.committed_nodes
     }
     rules = [Rule(f"{n:,} {of}", y=float(n)) for n, of in committed.items()]
-    return figure(
+    drawn = figure(
         "Hours against commitments",
         hour_axis(count),
         Axis.above("nodes", digits, lines, max((*committed, 1.0))),
@@ -81,25 +71,4 @@ def _hours(budget: Budget) -> Figure:
         caption="Nodes above a line are on demand or spot. Space below it is committed "
         "and unused.",
     )
-
-
-def _break_even(budget: Budget) -> Figure:
-    """Return the price of a used GPU-hour against utilisation."""
-    share = np.linspace(_LEAST_SHARE, 1.0, 96)
-    on_demand = budget.prices.usd_per_gpu_h
-    lines = []
-    for row in budget.ways:
-        if row.name in ("spot", "owned, straight line"):
-            continue
-        used = np.ones(len(share)) if row.name == "on demand" else share
-        y = row.usd_per_gpu_h / used
-        lines.append(
-            Line(row.name, 100 * share, np.where(y <= _TOP * on_demand, y, np.nan))
-        )
-    return figure(
-        "Rent, reserve or own",
-        Axis("% of the hours in use", digits, 0, 100),
-        Axis("$ a GPU-hour in use", digits, 0, _TOP * on_demand),
-        lines,
-        caption="Paying for all hours is cheaper where its line is below on demand.",
-    )
+    return (drawn,)

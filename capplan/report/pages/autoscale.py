@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from capplan.deployment.configuration import Configuration
 from capplan.input_file import named_sha256
 from capplan.planning.autoscale.result import Autoscaled, PolicyResult
 from capplan.planning.configure.scheduling import scheduling
@@ -27,12 +26,10 @@ from capplan.report.first_screen import prices_told
 from capplan.report.money import in_its_currency
 from capplan.report.page import Fact, Page, Section, Table, next_section
 from capplan.report.render.json_text import plain
-from capplan.report.window_sentences import window_length
 from capplan.units import format_duration
 
 SCHEMA = "capplan.autoscale/1"
 DIGEST = "document_digest"
-_PAYS = "pays up to"
 
 OF_RESULT: dict[str, Function] = {
     "slo_text": lambda of: of.slo.describe(of.class_names),
@@ -52,14 +49,11 @@ def _break_even(pair: tuple[float | None, float | None]) -> str:
     return format_duration(low) if high is not None else f"> {format_duration(low)}"
 
 
-LOSSES = fields("autoscale_loss")
-
-
 @in_its_currency
 def autoscale_page(result: Autoscaled) -> Page:
     """Return what autoscalers cost and attain against fleets of a fixed size."""
     best, fixed = result.best, result.fixed
-    rows = [row for row in (fixed, *result.policies) if row is not None]
+    rows = result.fleets
 
     def style(row: PolicyResult) -> str:
         return "best" if row is best else "" if row.meets else "fail"
@@ -76,14 +70,14 @@ def autoscale_page(result: Autoscaled) -> Page:
     columns = [
         each
         for each in fields("autoscale_policy", **_functions(result))
-        if has_break_even or each.heading != _PAYS
+        if has_break_even or each.heading != "pays up to"
     ]
     table = Table(columns, rows, note=note, style=style)
     lost_note = (
         "“while gone”: requests that arrive while replicas are gone; “holds”: these "
         "and all requests hold the target. Recomputed: begun, and computed again."
     )
-    lost = Table(LOSSES, result.losses, note=lost_note)
+    lost = Table(fields("autoscale_loss"), result.losses, note=lost_note)
     return Page(
         "autoscale",
         autoscale_title(result),
@@ -109,10 +103,9 @@ def autoscale_page(result: Autoscaled) -> Page:
 
 
 def _facts(result: Autoscaled) -> list[Fact]:
-    names = result.class_names
     configuration = result.deployment.pool.configuration
     sustained, bound = result.sustained, result.lower_bound_gpu_hours
-    known = ""
+    known = least = ""
     if sustained is not None:
         known = (
             f"{format_count(sustained.rate_per_s)} requests/s, "
@@ -121,16 +114,13 @@ def _facts(result: Autoscaled) -> list[Fact]:
             "with Poisson arrivals of these requests, over their number; policies that "
             "need it were given it"
         )
-    least = ""
     if bound is not None:
         least = (
             f"{format_count(bound)} GPU-hours: no fleet holds the target with fewer, "
             "whoever scales it"
         )
     return [
-        ("interrupted", "not all was simulated" if result.interrupted else ""),
-        ("within", result.slo.describe(names)),
-        ("asked", f"{result.slo.describe_targets(names)}{_in_each(result)}"),
+        ("within", result.slo.describe(result.class_names)),
         (
             "cold start",
             f"{format_duration(result.cold_start_s)} from order to first request",
@@ -139,24 +129,10 @@ def _facts(result: Autoscaled) -> list[Fact]:
         ("at least", least),
         *[(row.name, row.policy) for row in result.policies if row.policy != row.name],
         ("requests", result.trace_source),
-        ("a replica", _replica(configuration)),
+        ("replicas of", str(configuration)),
         ("engine", scheduling(configuration.engine)),
         ("latency", configuration.note),
     ]
-
-
-def _in_each(result: Autoscaled) -> str:
-    """Return the windows that are to attain the target; empty for all of the trace."""
-    rows = [row for row in (result.fixed, *result.policies) if row is not None]
-    judged_s = rows[0].outcome.judged_s if rows else None
-    return "" if judged_s is None else f", in every {window_length(judged_s)}"
-
-
-def _replica(configuration: Configuration) -> str:
-    """Return the GPUs that are ordered, paid and lost together; empty for one."""
-    if configuration.gpus == 1:
-        return ""
-    return f"{configuration.gpus} GPUs ({configuration.layout.text})"
 
 
 def autoscale_values(result: Autoscaled) -> dict[str, Any]:

@@ -420,7 +420,7 @@ def test_without_a_measured_rate_policies_that_need_none_are_compared(
 
     assert [row.policy for row in found.policies] == ["ray:target=9"]
     assert any("perfect is left out" in text for text in found.warnings)
-    assert len(figures(found)) == 2
+    assert len(figures(found)) == 1
     assert finding(found) is not None
     with pytest.raises(InputError, match="the rate that a replica serves"):
         autoscale(AutoscaleSettings(trace=trace, **FLEET, policies="schedule"))
