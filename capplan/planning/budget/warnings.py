@@ -16,47 +16,36 @@ def warn_of_budget(
     peak_nodes: int,
 ) -> None:
     """Warn of what a reader would not expect, and of what changes nothing."""
-    texts = []
     if prices.min_months:
-        texts.append(
+        warn(
             f"nodes are rented for {prices.min_months} months at least: each is paid "
             "for all its hours until then, and none by the hour"
         )
     if settings.spot_share > 0 and most_spot(rent.spot_share, peak_nodes) == 0:
-        texts.append(
+        warn(
             f"a spot share of {rent.spot_share:g} of {peak_nodes} nodes at the peak is "
             "less than one node: none is spot"
         )
-    texts += _of_hours(settings, curve)
-    for text in texts:
-        warn(text)
+    _warn_of_hours(settings, curve)
 
 
-def _of_hours(settings: BudgetSettings, curve: DemandCurve) -> list[str]:
-    """Return what is said of the requests' own hours."""
-    texts = []
+def _warn_of_hours(settings: BudgetSettings, curve: DemandCurve) -> None:
+    """Warn of what the requests' own hours do not show."""
     seen = {
         "window": settings.window,
         "policies": ", ".join(settings.policies),
         "compare_fleets": settings.compare_fleets,
     }
-    given = [
-        f"{name} ({value})"
-        for name, value in seen.items()
-        if name in settings.model_fields_set
-    ]
+    given = [f"{k} ({v})" for k, v in seen.items() if k in settings.model_fields_set]
     if given and curve.is_typical:
-        texts.append(
+        warn(
             f"{', '.join(given)}: no effect, since a typical week takes the place of "
             "the requests' own hours"
         )
     elif settings.rate is not None and settings.compare_fleets and not curve.is_typical:
-        texts.append(
-            "fleets on the trace are not simulated: --rate changes its traffic"
-        )
+        warn("fleets on the trace are not simulated: --rate changes its traffic")
     if curve.is_short:
-        texts.append(
+        warn(
             f"the requests span {curve.days_text}, less than a week: give more, since "
             "weekdays and weekends differ"
         )
-    return texts

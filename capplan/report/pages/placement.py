@@ -12,15 +12,19 @@ from capplan.placement.problem import PlacementProblem, kv_over_iterations
 from capplan.placement.result import Placement, Status
 from capplan.planning.plan.placing import Placed
 from capplan.report.charts.svg_chart import MOST_LINES, Axis, Line, Rule, figure
-from capplan.report.columns import DASH, column, format_count, format_share
+from capplan.report.columns import (
+    DASH,
+    column,
+    format_count,
+    format_share,
+    record,
+)
 from capplan.report.fields import fields
 from capplan.report.page import Fact, Figure, Page, Section, Table
 from capplan.report.sentences import plural
 from capplan.units import format_duration
 
 SCHEMA = "capplan.placement/2"
-
-_PER_CHART = MOST_LINES
 
 
 def headline(placement: Placement) -> str:
@@ -115,23 +119,13 @@ def placement_page(placed: Placed) -> Page:
 
 def placement_values(problem: PlacementProblem, placement: Placement) -> dict[str, Any]:
     """Return the placement by the keys of ``placement.json``."""
-    return {
-        "schema": SCHEMA,
-        "status": str(placement.status),
-        "replica_count": placement.replica_count,
-        "lower_bound": placement.lower_bound,
-        "gap": None if placement.assignment is None else placement.gap,
-        "bound_source": placement.bound_source,
-        "conflict": placement.conflict,
-        "found_by": placement.found_by,
-        "solver": placement.solver,
-        "scale": placement.scale,
-        "gamma": problem.gamma,
-        "theta": problem.theta,
-        "heuristic_counts": placement.heuristic_counts,
-        "replicas": _loads(problem, placement),
-        "requests": _requests(problem, placement),
-    }
+    columns = fields(
+        "placement",
+        gap=lambda of: None if of.placement.assignment is None else of.placement.gap,
+        replicas=lambda of: _loads(*of),
+        requests=lambda of: _requests(*of),
+    )
+    return {"schema": SCHEMA, **record(columns, Placed(problem, placement))}
 
 
 def _loads(problem: PlacementProblem, placement: Placement) -> list[ReplicaLoad]:
@@ -143,16 +137,11 @@ def _loads(problem: PlacementProblem, placement: Placement) -> list[ReplicaLoad]
 def _requests(problem: PlacementProblem, placement: Placement) -> list[dict[str, Any]]:
     if placement.assignment is None:
         return []
-    return [
-        {
-            "name": problem.names[row],
-            "replica": int(placement.assignment[row]),
-            "prompt_tokens": int(problem.prompt_tokens[row]),
-            "predicted_output_tokens": int(problem.predicted_output_tokens[row]),
-            "generated_tokens": int(problem.generated_tokens[row]),
-        }
-        for row in range(len(problem))
-    ]
+    tokens = {name: getattr(problem, name).astype(int).tolist() for name in _TOKENS}
+    replicas = placement.assignment.tolist()
+    columns = {"name": problem.names, "replica": replicas, **tokens}
+    rows = zip(*columns.values(), strict=True)
+    return [dict(zip(columns, row, strict=True)) for row in rows]
 
 
 def kv_figures(problem: PlacementProblem, placement: Placement) -> list[Figure]:
@@ -165,8 +154,8 @@ def kv_figures(problem: PlacementProblem, placement: Placement) -> list[Figure]:
     x = Axis("iterations ahead", format_count, 0.0, float(max(remaining.max(), 1)))
     y = Axis("KV [tokens]", format_count, 0.0, 1.08 * capacity)
     figures = []
-    for start in range(0, len(replicas), _PER_CHART):
-        group = replicas[start : start + _PER_CHART]
+    for start in range(0, len(replicas), MOST_LINES):
+        group = replicas[start : start + MOST_LINES]
         lines = []
         for replica in group:
             rows = np.flatnonzero(placement.assignment == replica)

@@ -23,9 +23,8 @@ from capplan.planning.shared_fleet.result import (
     total_usd,
 )
 from capplan.planning.shared_fleet.share_nodes import JOINT
-from capplan.report import sentences
 from capplan.report.charts.nodes import node_figures
-from capplan.report.columns import format_cents, format_share, record
+from capplan.report.columns import format_cents, format_share, plural, record
 from capplan.report.fields import Function, fields
 from capplan.report.page import Fact, Page, Section, Table
 from capplan.units import format_duration
@@ -38,13 +37,14 @@ _MAP = fields("fleet_map")
 
 def shared_fleet_page(fleet: SharedFleet) -> Page:
     """Return who uses what of shared nodes, what is idle, and who stands where."""
+    usd = fleet.usd_with_spares
     bill = Table(
         fields("fleet_bill"),
         bill_rows(fleet),
         style=lambda row: "fail" if row["who"] == IDLE else "",
         note="GPU-hours of each LLM's replicas at the price of its nodes; no replica "
         "uses the idle ones. Sum: the nodes of the joint peak and the spares"
-        f"{_sum(fleet)}.",
+        f"{'' if usd is None else f', {format_cents(usd)}'}.",
         is_whole=True,
     )
     ways = Table(
@@ -54,6 +54,9 @@ def shared_fleet_page(fleet: SharedFleet) -> Page:
         note="With spares for each pool. You pay for the joint peak: nodes are kept, "
         "and replicas start and stop on them by the hour.",
     )
+    alike = [row for pool in fleet.pools for row in alike_rows(pool)]
+    hours = [row for pool in fleet.pools for row in hour_rows(pool)]
+    placed = [row for pool in fleet.pools for row in map_rows(pool)]
     pools = Table(fields("fleet_pool", **_pool_functions(fleet)), fleet.pools)
     tenants = Table(
         fields("fleet_llm"),
@@ -64,19 +67,14 @@ def shared_fleet_page(fleet: SharedFleet) -> Page:
     return Page(
         "fleet",
         _headline(fleet),
-        f"{sentences.plural(len(fleet.llms), 'LLM')} on shared nodes",
+        f"{plural(len(fleet.llms), 'LLM')} on shared nodes",
         [
             Section("Who pays for what", _facts(fleet), [bill]),
             Section("What sharing saves", tables=[ways, pools]),
             Section("LLMs", tables=[tenants]),
             Section(
                 "Where replicas stand",
-                tables=[
-                    Table(
-                        fields("fleet_alike"),
-                        [r for p in fleet.pools for r in alike_rows(p)],
-                    )
-                ],
+                tables=[Table(fields("fleet_alike"), alike)],
                 figures=partial(node_figures, fleet),
             ),
         ],
@@ -86,57 +84,40 @@ def shared_fleet_page(fleet: SharedFleet) -> Page:
             "ways.csv": ways,
             "pools.csv": pools,
             "llms.csv": tenants,
-            "hours.csv": Table(
-                fields("fleet_hour"), [r for p in fleet.pools for r in hour_rows(p)]
-            ),
-            "map.csv": Table(_MAP, [r for p in fleet.pools for r in map_rows(p)]),
+            "hours.csv": Table(fields("fleet_hour"), hours),
+            "map.csv": Table(_MAP, placed),
         },
         lead=_lead(fleet),
         warnings=fleet.warnings,
     )
 
 
-def _sum(fleet: SharedFleet) -> str:
-    usd = fleet.usd_with_spares
-    return "" if usd is None else f", {format_cents(usd)}"
-
-
-def _up(fleet: SharedFleet) -> str:
-    return f"{100 * fleet.settings.availability:.8g} %"
-
-
-def _nodes(count: int) -> str:
-    return sentences.plural(count, "node")
-
-
 def _headline(fleet: SharedFleet) -> str:
-    text = _nodes(fleet.joint_peak)
+    text = plural(fleet.joint_peak, "node")
     if fleet.spares:
-        text += f" and {sentences.plural(fleet.spares, 'spare')}"
+        text += f" and {plural(fleet.spares, 'spare')}"
     return text
 
 
 def _lead(fleet: SharedFleet) -> str:
     text = (
-        f"Separate peaks {_nodes(fleet.separate)}, joint peak {fleet.joint_peak}: "
-        f"{sentences.plural(len(fleet.llms), 'LLM')} on "
+        f"Separate peaks {plural(fleet.separate, 'node')}, joint peak "
+        f"{fleet.joint_peak}: {plural(len(fleet.llms), 'LLM')} on "
         f"{' and '.join(f'{p.joint_peak} × {p.name}' for p in fleet.pools)}"
     )
     usd, idle = fleet.usd_with_spares, total_usd(fleet.idle)
     alone = fleet.usd_per_month
     if usd is None or idle is None or alone is None:
         return f"{text}."
+    of_idle, paid = (
+        sum(line.gpu_hours_per_month for line in lines)
+        for lines in (fleet.idle, fleet.bill)
+    )
     return (
         f"{text}. Planned alone: {format_cents(alone)} a month. With spares, and two "
         f"nodes or more for each LLM of several replicas: {format_cents(usd)}, of "
-        f"which {format_cents(idle)} ({format_share(_idle_share(fleet))}) is idle."
+        f"which {format_cents(idle)} ({format_share(of_idle / paid)}) is idle."
     )
-
-
-def _idle_share(fleet: SharedFleet) -> float:
-    """Return the part of the GPU-hours that no replica uses."""
-    paid = sum(line.gpu_hours_per_month for line in fleet.bill)
-    return sum(line.gpu_hours_per_month for line in fleet.idle) / paid
 
 
 def _facts(fleet: SharedFleet) -> list[Fact]:
@@ -152,23 +133,16 @@ def _facts(fleet: SharedFleet) -> list[Fact]:
         failures = (
             f"{FAILURES_PER_1000_NODE_DAYS} in 1,000 node-days of 8 GPUs: "
             f"{FAILURES_SOURCE}. At {FAILURES_LOW} it "
-            f"takes {sentences.plural(low, 'spare')}, at {FAILURES_HIGH} {high}"
+            f"takes {plural(low, 'spare')}, at {FAILURES_HIGH} {high}"
         )
     star = "" if asked.repair is not None else "*, assumed"
     return [
-        *[
-            (
-                "nodes",
-                f"{pool.joint_peak} × {pool.name}, {pool.gpus_per_node} GPUs each",
-            )
-            for pool in fleet.pools
-        ],
         (
             "spares",
-            f"{fleet.spares}, the fewest that keep enough nodes up {_up(fleet)} of the "
-            "time if nodes fail one by one",
+            f"{fleet.spares}, the fewest that keep enough nodes up "
+            f"{100 * asked.availability:.8g} % of the time if nodes fail one by one",
         ),
-        ("repair", f"{format_duration(fleet.settings.repair_h * 3600)}{star}"),
+        ("repair", f"{format_duration(asked.repair_h * 3600)}{star}"),
         ("failures", failures),
         *[
             (llm.name, f"{llm.source}, as written; capplan verify checks it")
@@ -287,7 +261,7 @@ def alike_rows(pool: SharedPool) -> list[tuple[Any, ...]]:
 
 
 def _of(tenant: Tenant, gpus: int) -> str:
-    return f"{tenant.name} ({sentences.plural(gpus, 'GPU')})"
+    return f"{tenant.name} ({plural(gpus, 'GPU')})"
 
 
 def hour_rows(pool: SharedPool) -> list[tuple[Any, ...]]:
