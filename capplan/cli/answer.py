@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from contextvars import ContextVar
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
@@ -10,7 +10,7 @@ import typer
 
 from capplan.cli.help import EXPLAIN, HELP_ALL, help_all
 from capplan.cli.outputs import say
-from capplan.cli.parameters import COMMON, named_parameters, take
+from capplan.cli.parameters import COMMON, flag, named_parameters, take
 from capplan.errors import InputError
 from capplan.input_file import printable
 
@@ -40,28 +40,23 @@ _NOTHING = Asked()
 _asked: ContextVar[Asked] = ContextVar("asked", default=_NOTHING)
 
 
-def _option(*names: str, **more: Any) -> Any:
-    return typer.Option(*names, show_default=False, rich_help_panel=PANEL, **more)
-
-
+_flag = partial(flag, rich_help_panel=PANEL)
 _FORM = f"Print this alone: {', '.join(FORMATS)} (line 1)."
-Form = Annotated[str | None, _option("--format", metavar="FORM", help=_FORM), COMMON]
-Json = Annotated[bool, _option("--json", help="Short for --format json.")]
+Form = Annotated[str | None, _flag("FORM", _FORM, "--format"), COMMON]
+Json = Annotated[bool, _flag("", "Short for --format json.", "--json")]
 _QUIET = "No progress and no report: only errors, warnings and what was asked for."
-Quiet = Annotated[bool, _option("--quiet", "-q", help=_QUIET)]
+Quiet = Annotated[bool, _flag("", _QUIET, "--quiet", "-q")]
 _EXPLAIN = (
     "Why: count, peak, price, sure, run, candidates, assumptions or next. In place of "
     "one screen; without a topic all."
 )
-Explain = Annotated[
-    str | None, _option(EXPLAIN, metavar="[TOPIC]", help=_EXPLAIN), COMMON
-]
+Explain = Annotated[str | None, _flag("[TOPIC]", _EXPLAIN, EXPLAIN), COMMON]
 HelpAll = Annotated[
     str | None,
-    _option(
+    _flag(
+        "[WORD]",
+        "All settings, or those that mention WORD.",
         HELP_ALL,
-        metavar="[WORD]",
-        help="All settings, or those that mention WORD.",
         callback=help_all,
         is_eager=True,
         expose_value=False,

@@ -7,6 +7,7 @@ import typer
 from capplan.cli.answer import show
 from capplan.cli.notices import announce_compilation
 from capplan.cli.outputs import say
+from capplan.cli.parameters import operand
 
 BROKEN = 1
 
@@ -14,10 +15,9 @@ BROKEN = 1
 def check_scheduler_command(
     scheduler: Annotated[
         str,
-        typer.Argument(
-            metavar="NAME|FILE.py",
-            help="Scheduler, with settings: orca:max_len=64 or ./mine.py:key=value.",
-            show_default=False,
+        operand(
+            "NAME|FILE.py",
+            "Scheduler, with settings: orca:max_len=64 or ./mine.py:key=value.",
         ),
     ],
     cases: Annotated[int, typer.Option(help="Random cases to try.", min=1)] = 200,

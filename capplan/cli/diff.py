@@ -3,26 +3,22 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from capplan.cli.answer import show
 from capplan.cli.outputs import say
+from capplan.cli.parameters import flag, operand
 
 ROSE = 4
+_PLAN = "plan.json, or a folder with one."
 
 
 def diff_command(
-    old: Annotated[
-        Path, typer.Argument(metavar="OLD", help="plan.json, or a folder with one.")
-    ],
-    new: Annotated[
-        Path, typer.Argument(metavar="NEW", help="plan.json, or a folder with one.")
-    ],
+    old: Annotated[Path, operand("OLD", _PLAN)],
+    new: Annotated[Path, operand("NEW", _PLAN)],
     fail_above: Annotated[
         str | None,
-        typer.Option(
-            metavar="PERCENT",
-            help="Exit with 4 where the monthly cost rises by more, such as 10%, or "
+        flag(
+            "PERCENT",
+            "Exit with 4 where the monthly cost rises by more, such as 10%, or "
             "only one of the plans has a cost.",
         ),
     ] = None,

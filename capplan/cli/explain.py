@@ -3,27 +3,25 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from capplan.cli.answer import checked_topic, show
+from capplan.cli.parameters import operand
 
 
 def explain_command(
     document: Annotated[
         Path,
-        typer.Argument(
-            metavar="plan.json",
-            help="What a command wrote with --out (plan.json, capacity.json …), or the "
+        operand(
+            "plan.json",
+            "What a command wrote with --out (plan.json, capacity.json …), or the "
             "folder of a plan.",
         ),
     ],
     topic: Annotated[
         str,
-        typer.Argument(
-            metavar="[TOPIC]",
-            help="count, peak, price, sure, run, candidates, assumptions or next "
+        operand(
+            "[TOPIC]",
+            "count, peak, price, sure, run, candidates, assumptions or next "
             "(default: all).",
-            show_default=False,
         ),
     ] = "all",
 ) -> None:

@@ -3,47 +3,36 @@
 from pathlib import Path
 from typing import Annotated
 
-import typer
-
 from capplan.cli.answer import show
 from capplan.cli.outputs import say
+from capplan.cli.parameters import flag, operand
 
 
 def export_command(
     plan: Annotated[
         Path,
-        typer.Argument(
-            metavar="plan.json", help="Plan that `capplan plan` wrote, or its folder."
-        ),
+        operand("plan.json", "Plan that `capplan plan` wrote, or its folder."),
     ],
     to: Annotated[
         str,
-        typer.Option(
-            metavar="NAME",
-            help="Target: vllm, compose, k8s, lws, kserve, llm-d, dynamo, skypilot "
-            "or ray.",
+        flag(
+            "NAME",
+            "Target: vllm, compose, k8s, lws, kserve, llm-d, dynamo, skypilot or ray.",
         ),
     ],
     out: Annotated[
-        Path | None,
-        typer.Option(metavar="DIR", help="Folder for the files (default: printed)."),
+        Path | None, flag("DIR", "Folder for the files (default: printed).")
     ] = None,
-    image: Annotated[
-        str | None,
-        typer.Option(metavar="NAME:TAG", help="Container image of vLLM."),
-    ] = None,
+    image: Annotated[str | None, flag("NAME:TAG", "Container image of vLLM.")] = None,
     checkpoint: Annotated[
         str | None,
-        typer.Option(
-            metavar="ORG/NAME",
-            help="Hugging Face repository to serve (default: the plan's).",
-        ),
+        flag("ORG/NAME", "Hugging Face repository to serve (default: the plan's)."),
     ] = None,
     cold_start: Annotated[
         str | None,
-        typer.Option(
-            metavar="TIME",
-            help="From a replica's order to its first request (default: the plan's, "
+        flag(
+            "TIME",
+            "From a replica's order to its first request (default: the plan's, "
             "which is assumed).",
         ),
     ] = None,
@@ -66,19 +55,18 @@ def export_command(
     found = exported(
         plan, to, image=image, checkpoint=checkpoint, cold_start_s=cold_start_s
     )
+    page = exported_page(plan, to, found)
     if isinstance(found, str):
         say(f"{plan}: {found}")
-        show(exported_page(plan, to, found), told=lambda: ())
+        show(page, told=lambda: ())
         return INFEASIBLE
     texts, export = found
     for line in export.lacks:
         warn(f"not in {to}: {line}")
-    page = exported_page(plan, to, found)
     if out is None:
         first, *others = texts
         for name in others:
-            text = f"{name} is written with --out alone"
-            warn(text)
+            warn(f"{name} is written with --out alone")
         manifest = texts[first].removesuffix("\n")  # for kubectl apply -f -
         show(page, told=lambda: [manifest])
         return 0

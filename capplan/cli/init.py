@@ -8,6 +8,7 @@ import typer
 
 from capplan.cli.answer import note
 from capplan.cli.completion import completer
+from capplan.cli.parameters import flag, operand
 from capplan.errors import InputError
 
 QUESTIONS = {
@@ -21,44 +22,28 @@ _OFFERED = {"llm": "Llama-3.1-8B", "traffic": "20", "slo": "ttft=1s,tpot=30ms"}
 def init_command(
     path: Annotated[
         Path,
-        typer.Argument(
-            metavar="SCENARIO.yaml",
-            help="File to write; one that exists is kept. (default capplan.yaml)",
-            show_default=False,
+        operand(
+            "SCENARIO.yaml",
+            "File to write; one that exists is kept. (default capplan.yaml)",
         ),
     ] = Path("capplan.yaml"),
     llm: Annotated[
         str | None,
-        typer.Option(
-            metavar="NAME|FILE",
-            help=QUESTIONS["llm"],
-            show_default=False,
-            autocompletion=completer("llms"),
-        ),
+        flag("NAME|FILE", QUESTIONS["llm"], autocompletion=completer("llms")),
     ] = None,
     traffic: Annotated[
         str | None,
-        typer.Option(
-            metavar="RATE|FILE|NAME@RATE",
-            help="Requests a second, a trace file, or a shipped workload.",
-            show_default=False,
+        flag(
+            "RATE|FILE|NAME@RATE",
+            "Requests a second, a trace file, or a shipped workload.",
         ),
     ] = None,
     slo: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LIMITS",
-            help="Limits such as ttft=1s,tpot=30ms.",
-            show_default=False,
-        ),
+        str | None, flag("LIMITS", "Limits such as ttft=1s,tpot=30ms.")
     ] = None,
     columns: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="NAME=COLUMN",
-            help="Columns of a trace that is a CSV: arrival_s=timestamp.",
-            show_default=False,
-        ),
+        flag("NAME=COLUMN", "Columns of a trace that is a CSV: arrival_s=timestamp."),
     ] = None,
 ) -> int:
     """Write a commented scenario for `capplan plan` from three questions.

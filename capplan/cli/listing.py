@@ -2,19 +2,17 @@
 
 from typing import Annotated
 
-import typer
-
 from capplan.cli.answer import show
 from capplan.cli.completion import complete_kind
+from capplan.cli.parameters import operand
 
 
 def list_command(
     kind: Annotated[
         str | None,
-        typer.Argument(
-            metavar="KIND",
-            help="llms, gpus, nodes, workloads, schedulers …; left out: all kinds.",
-            show_default=False,
+        operand(
+            "KIND",
+            "llms, gpus, nodes, workloads, schedulers …; left out: all kinds.",
             autocompletion=complete_kind,
         ),
     ] = None,

@@ -6,11 +6,10 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
-import typer
 from pydantic import BeforeValidator
 
 from capplan.cli.completion import KIND_OF, completer
-from capplan.cli.parameters import COMMON, named_parameters, take
+from capplan.cli.parameters import COMMON, flag, named_parameters, operand, take
 from capplan.settings import Settings
 
 
@@ -61,11 +60,10 @@ def _flag(model: type[Settings], name: str) -> inspect.Parameter:
         text = f"{text[:-1]} (default {shown_default})."
     if repeated:
         text += " May be repeated."
-    option = typer.Option(
+    option = flag(
+        str(shown["metavar"]),
+        text,
         *map(str, flags),
-        help=text,
-        metavar=str(shown["metavar"]) or None,
-        show_default=False,
         rich_help_panel=str(shown["panel"]) or None,
         autocompletion=completer(KIND_OF[name]) if name in KIND_OF else None,
     )
@@ -83,9 +81,7 @@ def _argument(model: type[Settings], name: str) -> inspect.Parameter:
     shown = field.json_schema_extra
     assert isinstance(shown, dict)
     several = str(shown["metavar"]).endswith("...")
-    argument = typer.Argument(
-        metavar=str(shown["metavar"]), help=field.description, show_default=False
-    )
+    argument = operand(str(shown["metavar"]), field.description or "")
     kind: Any = list[Path] if several else Path | None
     return inspect.Parameter(
         name,

@@ -4,8 +4,21 @@ import inspect
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import typer
+
 COMMON = "common"
 """In the annotation of a parameter: most people use it, so that ``-h`` shows it."""
+
+
+def flag(metavar: str, text: str, *names: str, **more: Any) -> Any:
+    """Return a flag with the form of its value, empty of a switch, and its help."""
+    shown = {"metavar": metavar or None, "help": text, "show_default": False}
+    return typer.Option(*names, **shown | more)
+
+
+def operand(metavar: str, text: str, **more: Any) -> Any:
+    """Return what stands without a flag, with its form and its help."""
+    return typer.Argument(metavar=metavar, help=text, show_default=False, **more)
 
 
 def named_parameters(command: Callable[..., Any]) -> list[inspect.Parameter]:

@@ -9,6 +9,7 @@ import typer
 
 from capplan.cli.answer import answering, note, show
 from capplan.cli.help import GroupedCommand
+from capplan.cli.parameters import flag
 from capplan.errors import InputError
 
 if TYPE_CHECKING:
@@ -24,15 +25,13 @@ profiles_app = typer.Typer(
 
 Folder = Annotated[
     list[Path] | None,
-    typer.Option(
+    flag(
+        "",
+        "A folder of your own profiles, before the shipped. May be repeated.",
         "--profiles",
-        help="A folder of your own profiles, before the shipped. May be repeated.",
-        show_default=False,
     ),
 ]
-Plot = Annotated[
-    Path | None, typer.Option(help="HTML file to draw into.", show_default=False)
-]
+Plot = Annotated[Path | None, flag("", "HTML file to draw into.")]
 Which = Annotated[
     str,
     typer.Argument(
@@ -117,17 +116,11 @@ def compare_command(first: Which, second: Which, folder: Folder = None) -> None:
 @answering
 def validate_command(
     which: Which,
-    against: Annotated[
-        Path, typer.Option(help="Fresh points, in a format of capplan fit.")
-    ],
+    against: Annotated[Path, flag("", "Fresh points, in a format of capplan fit.")],
     folder: Folder = None,
     where: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="COLUMN=VALUE",
-            help="Take only these rows of a table. May be repeated.",
-            show_default=False,
-        ),
+        flag("COLUMN=VALUE", "Take only these rows of a table. May be repeated."),
     ] = None,
     plot: Plot = None,
 ) -> None:

@@ -4,10 +4,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-import typer
 import yaml
 
-from capplan.cli.parameters import COMMON
+from capplan.cli.parameters import COMMON, operand
 from capplan.errors import InputError, warn
 from capplan.input_file import parse_yaml, read_text
 from capplan.settings import SettingError, Settings, no_setting
@@ -22,22 +21,17 @@ _ONE_OF = ("trace", "workload")
 
 Scenario = Annotated[
     Path | None,
-    typer.Argument(
-        metavar="SCENARIO.yaml",
-        help="These settings as a YAML file. Flags override it.",
-        show_default=False,
-    ),
+    operand("SCENARIO.yaml", "These settings as a YAML file. Flags override it."),
     COMMON,
 ]
 """Argument of commands that take a scenario."""
 
 Source = Annotated[
     Path | None,
-    typer.Argument(
-        metavar="PLAN.json|SCENARIO.yaml",
-        help="A plan that `capplan plan` wrote, or these settings as YAML. Flags "
+    operand(
+        "PLAN.json|SCENARIO.yaml",
+        "A plan that `capplan plan` wrote, or these settings as YAML. Flags "
         "override both.",
-        show_default=False,
     ),
     COMMON,
 ]
@@ -97,8 +91,7 @@ def read_scenario(model: type[Settings], path: Path) -> dict[str, Any]:
         if name not in others:
             raise InputError(f"{path}:{lines[name]}: {no_setting(name, model)}")
         del settings[name]
-        text = f"{path}:{lines[name]}: {name} has no effect on this command"
-        warn(text)
+        warn(f"{path}:{lines[name]}: {name} has no effect on this command")
     for name in _PATHS:
         value = settings.get(name)
         if isinstance(value, str) and (path.parent / value).exists():

@@ -4,12 +4,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-import typer
-
 from capplan.cli.answer import show
 from capplan.cli.notices import announce_compilation
 from capplan.cli.options import with_settings
 from capplan.cli.outputs import say
+from capplan.cli.parameters import flag, operand
 from capplan.planning.settings.plan import PlanSettings
 from capplan.report.provenance import VERIFIED
 from capplan.setting_values import file_settings
@@ -26,27 +25,28 @@ _FILES = {*file_settings(PlanSettings)} - {"out", "scheduler"}
 def verify_command(
     plan: Annotated[
         Path,
-        typer.Argument(
-            metavar="plan.json",
-            help="Plan that `capplan plan` wrote, or autoscale.json or budget.json, or "
+        operand(
+            "plan.json",
+            "Plan that `capplan plan` wrote, or autoscale.json or budget.json, or "
             "a folder with one.",
         ),
     ],
     trust: Annotated[
         bool,
-        typer.Option(
-            "--trust",
-            help="Execute the Python file that the plan names as its scheduler, if its "
+        flag(
+            "",
+            "Execute the Python file that the plan names as its scheduler, if its "
             "content is the plan's.",
+            "--trust",
         ),
     ] = False,
     simulate: Annotated[
         bool,
-        typer.Option(
-            "--simulate/--no-simulate",
-            show_default=False,
-            help="Plan again and compare every figure (default: on); without, only "
+        flag(
+            "",
+            "Plan again and compare every figure (default: on); without, only "
             "whether the file is as it was sealed and agrees with itself.",
+            "--simulate/--no-simulate",
         ),
     ] = True,
     **flags: Any,

@@ -1,20 +1,15 @@
 """``capplan what-if``: a plan for each combination of a few settings."""
 
+from functools import partial
 from typing import Annotated, Any
-
-import typer
 
 from capplan.cli.asked import answered
 from capplan.cli.options import with_settings
-from capplan.cli.parameters import COMMON
+from capplan.cli.parameters import COMMON, flag
 from capplan.cli.scenario import Source, settings_of_source
 from capplan.planning.what_if.settings import VARIED, WhatIfSettings
 
-
-def _varied(metavar: str, text: str) -> Any:
-    return typer.Option(
-        metavar=metavar, help=text, show_default=False, rich_help_panel=VARIED
-    )
+_varied = partial(flag, rich_help_panel=VARIED)
 
 
 @with_settings(WhatIfSettings)
