@@ -10,31 +10,11 @@ from typing import Any, get_args
 import typer
 from typer.core import TyperCommand
 
+from capplan.cli.commands import EXAMPLES
 from capplan.cli.parameters import COMMON
 from capplan.errors import InputError
-from capplan.report.questions import QUESTIONS
 
 CONTEXT = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
-
-EXAMPLES = {
-    **{name: row.example for name, row in QUESTIONS.items()},
-    "init": "capplan init --llm Llama-3.1-8B --traffic 20 --slo ttft=1s,tpot=30ms",
-    "explain": "capplan explain out/plan.json count",
-    "diff": "capplan diff before after --format md --fail-above 10%",
-    "verify": "capplan verify out/plan.json",
-    "export": "capplan export out/plan.json --to k8s --out deploy",
-    "check-scheduler": "capplan check-scheduler ./mine.py",
-    "profile": "capplan profile meta-llama/Llama-3.1-8B-Instruct --tp 1,2 -o profiles",
-    "fit": "capplan fit --from sweep.csv --onto H100/Llama-3.1-8B/1 -o mine.yaml",
-    "prices": "capplan prices --gpu H100 --tp 8 --kind on-demand",
-    "list": "capplan list gpus --json",
-    "profiles list": "capplan profiles list --llm Llama-3.1-8B --gpu H100",
-    "profiles show": "capplan profiles show H100/Llama-3.1-8B/1 --plot curves.html",
-    "profiles compare": "capplan profiles compare H100/Llama-3.1-8B/1 "
-    "H200/Llama-3.1-8B/1",
-    "profiles validate": "capplan profiles validate mine.yaml --against fresh.csv",
-}
-"""Command lines for each command, to copy."""
 
 EXPLAIN, HELP_ALL = "--explain", "--help-all"
 BARE = {EXPLAIN: "all", HELP_ALL: ""}

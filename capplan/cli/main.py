@@ -16,13 +16,13 @@ from typer.core import TyperCommand, TyperGroup
 
 from capplan.cli import interruption
 from capplan.cli.answer import answering
+from capplan.cli.commands import COMMANDS
 from capplan.cli.help import CONTEXT, GroupedCommand, write_groups
 from capplan.cli.interruption import INTERRUPTED
 from capplan.cli.notices import Notices
 from capplan.cli.outputs import close_outputs, open_outputs, say
 from capplan.errors import CapplanError, InputError
 from capplan.report.provenance import note_arguments
-from capplan.report.questions import QUESTIONS
 
 WRONG_INPUT = 2
 UNFORESEEN = 70
@@ -31,27 +31,6 @@ BROKEN_PIPE = 141
 _COMPLETING = "_CAPPLAN_COMPLETE"
 """Environment variable by which a shell asks for completions."""
 
-
-COMMANDS = {
-    "init": ("init", "init_command", "Write a first scenario from three questions."),
-    **{name: ("asked", name, row.summary) for name, row in QUESTIONS.items()},
-    "what-if": ("what_if", "what_if_command", QUESTIONS["what-if"].summary),
-    "explain": ("explain", "explain_command", "Why and how, of a written result."),
-    "diff": ("diff", "diff_command", "What did a change cost?"),
-    "verify": ("verify", "verify_command", "Is the proof in a plan.json right?"),
-    "export": ("export", "export_command", "How do I run it? Files of a deployment."),
-    "check-scheduler": (
-        "check_scheduler",
-        "check_scheduler_command",
-        "Run laws on a scheduler, such as your own.",
-    ),
-    "prices": ("prices", "prices_command", "What nodes and GPU-hours cost."),
-    "profile": ("profile", "profile_command", "Measure an engine on this machine."),
-    "fit": ("fit", "fit_command", "Fit a latency profile to measurements."),
-    "list": ("listing", "list_command", "Names that settings take, as of GPUs."),
-    "profiles": ("profiles", "profiles_app", "List, show and compare profiles."),
-}
-"""Module, function or app, and help text of each command."""
 
 GROUPS = {
     "Buy": "init plan capacity what-if budget autoscale compare fleet demand",
@@ -85,13 +64,13 @@ class LazyGroup(TyperGroup):
             raise InputError(
                 f"{cmd_name} is not a command; did you mean {', '.join(near)}?"
             )
-        text = COMMANDS[cmd_name][2]
+        text = COMMANDS[cmd_name].summary
         return LazyCommand(cmd_name, help=text, short_help=text)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
         """Write the commands by what they are for."""
         groups = {
-            heading: [(name, COMMANDS[name][2]) for name in names.split()]
+            heading: [(name, COMMANDS[name].summary) for name in names.split()]
             for heading, names in GROUPS.items()
         }
         write_groups(formatter, groups)
@@ -99,10 +78,10 @@ class LazyGroup(TyperGroup):
 
 def load_command(name: str) -> Any:
     """Return a command, imported."""
-    module, attribute, _ = COMMANDS[name]
-    loaded = import_module(f"capplan.cli.{module}")
-    is_row = module == "asked"
-    target = loaded.command_of(name) if is_row else getattr(loaded, attribute)
+    command = COMMANDS[name]
+    loaded = import_module(f"capplan.cli.{command.module}")
+    is_row = command.module == "asked"
+    target = loaded.command_of(name) if is_row else getattr(loaded, command.function)
     if isinstance(target, typer.Typer):
         return typer.main.get_command(target)
     app = typer.Typer(add_completion=False, rich_markup_mode=None)

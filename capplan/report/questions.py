@@ -20,8 +20,6 @@ class Question:
     compute: str  # function of the settings, in capplan
     result: str  # name of the class that it returns
     page: str  # function of the result, in capplan.report.pages
-    summary: str  # in the list of commands
-    example: str  # command lines to copy
     text: str = ""  # help of the command; empty: it has a file of its own in cli/
     takes_plan: bool = False  # a plan.json in place of a scenario
     argument: str = ""  # setting that stands without a flag, in place of a scenario
@@ -56,17 +54,12 @@ def _of_systems(settings: Any) -> Iterable[str]:
         yield systems[name].scheduler if name in systems else name
 
 
-_ASKED = "--workload sharegpt --rate 20 --llm Llama-3.1-8B --gpu H100 --slo "
 QUESTIONS = {
     "plan": Question(
         "settings.plan:PlanSettings",
         "planning.plan.plan:plan",
         "Plan",
         "plan:plan_page",
-        "How many GPUs, and what do they cost?",
-        "capplan plan --workload sharegpt --rate 20 --llm Llama-3.1-8B "
-        "--slo ttft=1s,tpot=30ms\n"
-        "capplan plan --trace log.csv --llm Llama-3.1-70B --slo ttft=1.5s,tpot=50ms",
         """How many GPUs hold your limits, what they cost, and how sure that is.
 
         Of several LLMs (--llm A,B) a plan of each, side by side: with --out, a folder
@@ -81,9 +74,6 @@ QUESTIONS = {
         "planning.what_if.what_if:what_if",
         "WhatIf",
         "what_if:what_if_page",
-        "What if traffic, limits or the model change?",
-        "capplan what-if scenario.yaml --rate x0.5,x1,x2 "
-        "--attainment 0.99,0.999 --slo-scale 0.8,1 --out out",
         takes_plan=True,
         may_stop=True,
         fails=lambda found: not any(cell.best for cell in found.cells),
@@ -93,8 +83,6 @@ QUESTIONS = {
         "planning.evaluate.run:simulate_deployment",
         "Run",
         "run:run_page",
-        "What does one given deployment do?",
-        f"capplan simulate {_ASKED}ttft=1s,tpot=30ms --tp 1 --replicas 2",
         """Simulate one given deployment: latencies, requests in time, load over time.
 
         With an SLO, it simulates the same requests as `capplan plan`. Ctrl-C stops the
@@ -108,8 +96,6 @@ QUESTIONS = {
         "planning.size.search:search",
         "Search",
         "search:search_page",
-        "Which degree of tensor parallelism, without simulating?",
-        "capplan search --workload sharegpt --llm Llama-3.1-8B --slo tpot=30ms",
         """Compare TP degrees and GPUs by output tokens per second and GPU.
 
         Decode only, at the largest batch that the KV cache and the TPOT limit allow
@@ -124,9 +110,6 @@ QUESTIONS = {
         "planning.plan.demand:demand",
         "Demand",
         "demand:demand_page",
-        "How does the count grow with the rate?",
-        "capplan demand --workload sharegpt --rates 10,20,40,80 --at 120 "
-        "--llm Llama-3.1-8B --gpu H100 --slo ttft=1s,tpot=30ms",
         "Plan at several arrival rates and fit replicas = ⌈k5 · rate + c5⌉ (Aladdin).",
     ),
     "capacity": Question(
@@ -134,9 +117,6 @@ QUESTIONS = {
         "planning.size.capacity:capacity",
         "Capacity",
         "capacity:capacity_page",
-        "What do the GPUs that I have carry?",
-        "capplan capacity --workload sharegpt --llm Llama-3.1-8B --gpu H100 "
-        "--tp 1 --slo ttft=1s,tpot=30ms --max-gpus 4",
         """What the GPUs that you have carry: requests a second, and users.
 
         The inverse of `capplan plan`: of --replicas N, of the replicas that --max-gpus
@@ -151,9 +131,6 @@ QUESTIONS = {
         "planning.autoscale.autoscale:autoscale",
         "Autoscaled",
         "autoscale:autoscale_page",
-        "Does autoscaling pay?",
-        "capplan autoscale --workload azure-week-like --llm Llama-3.1-8B "
-        "--gpu H100 --tp 1 --slo ttft=1s,tpot=30ms --policies hpa,keda --out out",
         """What autoscaling saves against a fixed fleet, and whether the peak holds.
 
         Each policy against the smallest fixed fleet that does as well, and against
@@ -169,9 +146,6 @@ QUESTIONS = {
         "planning.budget.budget:budget",
         "Budget",
         "budget:budget_page",
-        "What do I put into next year's budget?",
-        "capplan budget out/plan.json --months 36 --growth 3%/month "
-        "--commit reserved:12,reserved:36",
         """What GPUs cost over months of growth, and which commitments pay.
 
         Demand by the hour, of a trace or a typical week, grows month by month; replicas
@@ -186,9 +160,6 @@ QUESTIONS = {
         "planning.compare.compare:compare",
         "Comparison",
         "comparison:comparison_page",
-        "Which engine or scheduler needs least?",
-        f"capplan compare {_ASKED}ttft=1s,tpot=30ms --tp 1 "
-        "--systems vllm-v1,sarathi,orca --out out",
         """Which serving system needs the fewest GPUs, and how all do on the same ones.
 
         A system is a scheduler with the router, the predictor and the engine settings
@@ -205,8 +176,6 @@ QUESTIONS = {
         "report.received.planned_llms:share_planned",
         "SharedFleet",
         "shared_fleet:shared_fleet_page",
-        "How many nodes do several models share?",
-        "capplan fleet chat/plan.json code/plan.json --repair 24h --out out",
         """Put the LLMs of several plans on shared nodes, and share the bill.
 
         Nodes by the hour, packed so that each LLM of two replicas or more outlives any
@@ -221,9 +190,6 @@ QUESTIONS = {
         "planning.plan.placing:place",
         "Placed",
         "placement:placement_page",
-        "Which requests go to which replica?",
-        "capplan place --workload sharegpt --llm Llama-3.1-8B --gpu H100 --tp 1 "
-        "--rate 20 --slo tpot=30ms",
         """Place the requests of a moment: fewest replicas, who goes where, what binds.
 
         Exit code 0: placed; 2: wrong input; 3: no placement within --max-replicas.

@@ -11,7 +11,7 @@ import argparse
 from pathlib import Path
 
 from capplan.calibration.settings import FitSettings
-from capplan.cli.main import COMMANDS as MAIN
+from capplan.cli.commands import COMMANDS as MAIN
 from capplan.cli.main import load_command
 from capplan.planning.settings.plan import OffersSettings
 from capplan.profiling.settings import ProfileSettings

@@ -7,7 +7,8 @@ import json
 import pytest
 
 from capplan.cli.answer import FORMATS
-from capplan.cli.main import COMMANDS, exit_code
+from capplan.cli.commands import COMMANDS
+from capplan.cli.main import exit_code
 
 SEARCH = "search --workload sharegpt --llm Llama-3.1-8B --gpu H100-SXM --slo tpot=30ms"
 PLAN = (

@@ -6,9 +6,10 @@ import shlex
 import pytest
 import typer
 
+from capplan.cli.commands import COMMANDS, EXAMPLES
 from capplan.cli.completion import KIND_OF
-from capplan.cli.help import EXAMPLES, HEADINGS
-from capplan.cli.main import COMMANDS, GROUPS, app, exit_code
+from capplan.cli.help import HEADINGS
+from capplan.cli.main import GROUPS, app, exit_code
 from capplan.report.pages.kinds import KINDS, names_of
 
 GROUP = typer.main.get_command(app)

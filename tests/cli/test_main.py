@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from capplan.cli.main import COMMANDS, exit_code
+from capplan.cli.commands import COMMANDS
+from capplan.cli.main import exit_code
 from tests.cli.test_answer import PLAN
 
 HEAVY = ("numba", "ortools", "plotly", "torch", "scipy", "pandas", "pydantic", "jinja2")

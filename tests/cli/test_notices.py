@@ -69,8 +69,9 @@ def test_other_warnings_are_shown_as_before(monkeypatch):
 def test_no_line_of_python_is_shown_with_a_warning():
     script = (
         "import warnings; from capplan.cli import main; "
-        "from capplan.errors import CapplanWarning; "
-        "main.COMMANDS['diff'] = ('diff', 'own', ''); import capplan.cli.diff as p; "
+        "from capplan.errors import CapplanWarning; row = main.COMMANDS['diff']; "
+        "main.COMMANDS['diff'] = row._replace(function='own'); "
+        "import capplan.cli.diff as p; "
         "p.own = lambda: warnings.warn('old price', CapplanWarning); "
         "raise SystemExit(main.exit_code(['diff']))"
     )

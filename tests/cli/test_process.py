@@ -111,7 +111,8 @@ def test_ctrl_c_quits_with_one_line_whenever_it_comes(seconds, tmp_path):
 
 UNFORESEEN = (
     "from capplan.cli import main; import capplan.cli.diff as p; "
-    "p.own = lambda: {}['x']; main.COMMANDS['plan'] = ('diff', 'own', ''); "
+    "p.own = lambda: {}['x']; row = main.COMMANDS['diff']; "
+    "main.COMMANDS['plan'] = row._replace(function='own'); "
     "import sys; main.run(sys.argv[1:])"
 )
 
