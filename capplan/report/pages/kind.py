@@ -1,7 +1,7 @@
 """A kind of names that settings take, and the columns of most lists."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,16 @@ class Kind:
 
 NAMED = fields("list_named")
 """Columns that most lists have."""
+
+
+def named_rows(
+    table: Mapping[str, Any], **values: Callable[[Any], Any]
+) -> Callable[[], list[dict[str, Any]]]:
+    """Return what lists the names of a table, each with values of its row."""
+    return lambda: [
+        {"name": name} | {key: of(row) for key, of in values.items()}
+        for name, row in table.items()
+    ]
 
 
 def summary(text: str | None) -> str:

@@ -6,13 +6,12 @@ from typing import Any
 
 from capplan.engines.catalog import ENGINES
 from capplan.errors import InputError, nearest
-from capplan.llm.architecture import Architecture
 from capplan.llm.catalog import listed_names, llm, published
 from capplan.planning.compare.systems import SYSTEMS
 from capplan.report import exports
 from capplan.report.fields import fields
 from capplan.report.page import Page, Section, Table
-from capplan.report.pages.kind import NAMED, Kind, summary
+from capplan.report.pages.kind import NAMED, Kind, named_rows, summary
 from capplan.report.pages.kinds_of_hardware import HARDWARE
 from capplan.report.pages.kinds_of_policies import POLICIES, policy_kind
 from capplan.shipped import shipped
@@ -23,26 +22,23 @@ SCHEMA = "capplan.list/1"
 
 
 def _llms() -> list[dict[str, Any]]:
-    return [_llm_row(name, llm(name)) for name in listed_names()]
-
-
-def _llm_row(name: str, entry: Architecture) -> dict[str, Any]:
-    found = published(name)
-    checkpoints = {} if found is None else dict(found.checkpoints)
-    return {
-        "name": name,
-        "parameter_count": entry.parameter_count,
-        "active_parameter_count": entry.active_parameter_count,
-        "weight_dtype": entry.weight_dtype,
-        "weight_bytes": entry.weight_bytes(),
-        "max_positions": entry.max_positions,
-        "checkpoints": checkpoints,
-        "checkpoint": checkpoints.get(entry.weight_dtype, ""),
-    }
-
-
-def _billions(count: float) -> str:
-    return f"{count / 1e9:.3g} B"
+    rows = []
+    for name in listed_names():
+        entry, found = llm(name), published(name)
+        checkpoints = {} if found is None else dict(found.checkpoints)
+        rows.append(
+            {
+                "name": name,
+                "parameter_count": entry.parameter_count,
+                "active_parameter_count": entry.active_parameter_count,
+                "weight_dtype": entry.weight_dtype,
+                "weight_bytes": entry.weight_bytes(),
+                "max_positions": entry.max_positions,
+                "checkpoints": checkpoints,
+                "checkpoint": checkpoints.get(entry.weight_dtype, ""),
+            }
+        )
+    return rows
 
 
 def _workloads() -> list[dict[str, Any]]:
@@ -61,26 +57,20 @@ def _workloads() -> list[dict[str, Any]]:
     return rows
 
 
-def _predictors() -> list[dict[str, Any]]:
-    return [
-        {
-            "name": name,
-            "what": summary(row.predict.__doc__),
-            "settings": f"{row.parameter}={row.default:g}" if row.parameter else "",
-        }
-        for name, row in predictors.PREDICTORS.items()
-    ]
-
-
-def _arrivals() -> list[dict[str, Any]]:
-    return [
-        {
-            "name": name,
-            "what": summary(row.arrive.__doc__),
-            "settings": ", ".join(row.needs),
-        }
-        for name, row in arrivals.ARRIVALS.items()
-    ]
+_predictors = named_rows(
+    predictors.PREDICTORS,
+    what=lambda row: summary(row.predict.__doc__),
+    settings=lambda row: f"{row.parameter}={row.default:g}" if row.parameter else "",
+)
+_arrivals = named_rows(
+    arrivals.ARRIVALS,
+    what=lambda row: summary(row.arrive.__doc__),
+    settings=lambda row: ", ".join(row.needs),
+)
+_systems = named_rows(
+    SYSTEMS, scheduler=lambda row: row.scheduler, what=lambda row: row.source
+)
+_engines = named_rows(ENGINES, what=lambda row: row.title)
 
 
 def _formats() -> list[dict[str, Any]]:
@@ -91,17 +81,6 @@ def _formats() -> list[dict[str, Any]]:
     ]
 
 
-def _systems() -> list[dict[str, Any]]:
-    return [
-        {"name": name, "scheduler": row.scheduler, "what": row.source}
-        for name, row in SYSTEMS.items()
-    ]
-
-
-def _engines() -> list[dict[str, Any]]:
-    return [{"name": name, "what": row.title} for name, row in ENGINES.items()]
-
-
 _WITH_SETTINGS = fields("list_settings")
 
 KINDS: Mapping[str, Kind] = {
@@ -110,7 +89,7 @@ KINDS: Mapping[str, Kind] = {
         "LLMs of the catalog",
         listed_names,
         _llms,
-        fields("list_llms", billions=_billions),
+        fields("list_llms", billions=lambda count: f"{count / 1e9:.3g} B"),
     ),
     **HARDWARE,
     "workloads": Kind(
@@ -162,16 +141,9 @@ def kind_page(kind: str) -> Page:
             f"expected one of {', '.join(KINDS)}"
         )
     found = KINDS[kind]
-    rows = found.rows()
-    table = Table(found.columns, rows, is_whole=True)
-    return Page(
-        kind,
-        f"{len(rows)} {found.meaning}",
-        f"for {found.flag}",
-        [Section(tables=[table])],
-        values=lambda: {"schema": SCHEMA, "kind": kind, "items": rows},
-        csv={f"{kind}.csv": table},
-    )
+    table = Table(found.columns, found.rows(), is_whole=True)
+    about = f"{len(table.rows)} {found.meaning}", f"for {found.flag}"
+    return _page(kind, *about, table, {"kind": kind, "items": table.rows})
 
 
 def kinds_page() -> Page:
@@ -186,11 +158,14 @@ def kinds_page() -> Page:
         for kind, found in KINDS.items()
     ]
     table = Table(fields("list_kinds"), rows, is_whole=True)
-    return Page(
-        "kinds",
-        f"{len(rows)} kinds of names",
-        "capplan list KIND shows those of one",
-        [Section(tables=[table])],
-        values=lambda: {"schema": SCHEMA, "kinds": rows},
-        csv={"kinds.csv": table},
-    )
+    about = f"{len(rows)} kinds of names", "capplan list KIND shows those of one"
+    return _page("kinds", *about, table, {"kinds": rows})
+
+
+def _page(
+    name: str, headline: str, about: str, table: Table, values: Mapping[str, Any]
+) -> Page:
+    sections = [Section(tables=[table])]
+    document = {"schema": SCHEMA, **values}
+    csv = {f"{name}.csv": table}
+    return Page(name, headline, about, sections, values=lambda: document, csv=csv)

@@ -9,7 +9,7 @@ from capplan.fleet.offer import KINDS as WAYS
 from capplan.fleet.prices import catalog_offers
 from capplan.report.columns import format_count
 from capplan.report.fields import fields
-from capplan.report.pages.kind import NAMED, Kind
+from capplan.report.pages.kind import NAMED, Kind, named_rows
 
 
 def _tera(rate: float) -> str:
@@ -50,10 +50,6 @@ def _provider_names() -> list[str]:
     return sorted({each.provider for each in catalog_offers()})
 
 
-def _ways_to_pay() -> list[dict[str, Any]]:
-    return [{"name": name, "what": text} for name, text in WAYS.items()]
-
-
 HARDWARE: Mapping[str, Kind] = {
     "gpus": Kind(
         "--gpu", "GPU types", gpu_names, _gpus, fields("list_gpus", tera=_tera)
@@ -72,5 +68,7 @@ HARDWARE: Mapping[str, Kind] = {
         _providers,
         fields("list_providers", gpus=lambda row: ", ".join(row["gpus"])),
     ),
-    "ways-to-pay": Kind("--kind", "ways to pay", WAYS, _ways_to_pay, NAMED),
+    "ways-to-pay": Kind(
+        "--kind", "ways to pay", WAYS, named_rows(WAYS, what=str), NAMED
+    ),
 }
