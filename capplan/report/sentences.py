@@ -25,6 +25,7 @@ from capplan.report.page import Fact
 from capplan.report.window_sentences import window
 from capplan.units import format_duration, format_usd
 
+_OF_PREDICTED = " at the predicted times; the cautious count has no proof"
 _CLASSES_NAMED = 3
 """Classes below their target that a sentence names."""
 _SETTINGS = {
@@ -159,16 +160,15 @@ def proof(candidate: Candidate) -> str:
     if not below:
         return "No smaller count exists." if count == 1 else ""
     failing = [probe for probe in below if probe.meets is False]
-    texts = [_of_probe(probe) for probe in failing[-1:]]  # probes ascend
+    texts = []
+    for probe in failing[-1:]:  # probes ascend
+        backlog = "" if probe.stable else f"; {growing(probe)}"
+        replicas = plural(probe.replica_count, "replica")
+        texts.append(f"{replicas}: {missed(probe)}{backlog}.")
     if candidate.too_close:
         counts = ", ".join(f"{close:,}" for close in candidate.too_close)
         texts.append(f"Too close to the target to call: {counts}.")
     return " ".join(texts)
-
-
-def _of_probe(probe: Probe) -> str:
-    backlog = "" if probe.stable else f"; {growing(probe)}"
-    return f"{plural(probe.replica_count, 'replica')}: {missed(probe)}{backlog}."
 
 
 def growing(probe: Probe) -> str:
@@ -291,7 +291,8 @@ def gap(candidate: Candidate) -> str:
         return "none known"
     above = candidate.gpu_count - bound
     if above <= 0:
-        return "proven minimal" + _of_headline(candidate)
+        of = "" if candidate.cautious is None else _OF_PREDICTED
+        return f"proven minimal{of}"
     if candidate.bound is not None and candidate.bound.method == "none":
         return "no closer bound is known"
     share = above / max(bound, 1)
@@ -309,13 +310,6 @@ def binds(candidate: Candidate) -> str:
 def limited(binding: str) -> str:
     """Return what keeps a fleet from more: a setting, memory or a limit of the SLO."""
     return _SETTINGS.get(binding, binding and f"{binding}, the limit missed most often")
-
-
-def _of_headline(candidate: Candidate) -> str:
-    """Return that a proof is of the predicted times, where the bill is of slower."""
-    if candidate.cautious is None:
-        return ""
-    return " at the predicted times; the cautious count has no proof"
 
 
 def lower_bound(candidate: Candidate) -> str:
