@@ -19,12 +19,14 @@ def _write(given: Given) -> Export:
     scales, prefill = target is not None, planned.pools[0]
     scaling: dict[str, Any] = {"replicas": pool.replica_count}
     if target is not None:
-        scaling = {
-            "minReplicas": pool.replica_count,
-            "maxReplicas": planned.most_replicas,
-            "keda": {"triggers": [_trigger(planned, target)]},
-        }
-        scaling = {"scaling": scaling}
+        scaling = filled(
+            "kserve_scaling",
+            least=pool.replica_count,
+            most=planned.most_replicas,
+            prometheus=_PROMETHEUS,
+            query=in_flight_query(f'model_name="{planned.checkpoint}"'),
+            threshold=f"{target:.6g}",
+        )
     other: dict[str, Any] = {}
     if planned.is_disaggregated:
         of = _of_pool(planned, prefill, image)
@@ -52,16 +54,6 @@ def _write(given: Given) -> Export:
             f"the image {image}" if image else "the image of KServe's preset",
             *((f"Prometheus at {_PROMETHEUS}",) if scales else ()),
         ),
-    )
-
-
-def _trigger(planned: Planned, target: float) -> dict[str, Any]:
-    pods = in_flight_query(f'model_name="{planned.checkpoint}"')
-    return filled(
-        "kserve_trigger",
-        prometheus=_PROMETHEUS,
-        query=pods,
-        threshold=f"{target:.6g}",
     )
 
 

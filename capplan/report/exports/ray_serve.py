@@ -14,6 +14,7 @@ from capplan.report.exports.export import (
 from capplan.report.exports.gpu_names import gpu_names
 from capplan.report.exports.planned import Planned, PlannedPool
 from capplan.report.exports.scaling import no_target
+from capplan.report.exports.template import filled
 
 _APP, _PD_APP = "ray.serve.llm:build_openai_app", "ray.serve.llm:build_pd_openai_app"
 
@@ -26,16 +27,8 @@ def _write(given: Given) -> Export:
         args: dict[str, Any] = {"prefill_config": llms[0], "decode_config": llms[1]}
     else:
         args = {"llm_configs": llms}
-    document = {
-        "applications": [
-            {
-                "name": planned.name,
-                "route_prefix": "/",
-                "import_path": _PD_APP if planned.is_disaggregated else _APP,
-                "args": args,
-            }
-        ]
-    }
+    app = _PD_APP if planned.is_disaggregated else _APP
+    document = filled("ray", name=planned.name, app=app, args=args)
     return Export(
         {"ray.yaml": [document]},
         lacks=(
@@ -68,15 +61,13 @@ def _of_pool(planned: Planned, pool: PlannedPool) -> dict[str, Any]:
             "target_ongoing_requests": float(f"{target:.6g}"),
         }
     accelerator = gpu_names(pool.gpu).ray
-    return {
-        "model_loading_config": {
-            "model_id": planned.checkpoint,
-            "model_source": planned.checkpoint,
-        },
-        **({"accelerator_type": accelerator} if accelerator else {}),
-        "deployment_config": deployment,
-        "engine_kwargs": pool.launch.without(API_SERVERS).arguments,
-    }
+    return filled(
+        "ray_llm",
+        checkpoint=planned.checkpoint,
+        accelerator={"accelerator_type": accelerator} if accelerator else {},
+        deployment=deployment,
+        arguments=pool.launch.without(API_SERVERS).arguments,
+    )
 
 
 TARGET = Target(

@@ -8,6 +8,7 @@ from capplan.report.exports.export import Export, Given, Target
 from capplan.report.exports.gpu_names import gpu_names
 from capplan.report.exports.pods import IMAGE, PORT
 from capplan.report.exports.scaling import no_target
+from capplan.report.exports.template import filled
 
 POLICIES = {"jsq": "least_load", "round-robin": "round_robin"}
 """SkyServe's load balancing policies by our routers."""
@@ -17,23 +18,17 @@ def _write(given: Given) -> Export:
     """Return the task with its service."""
     planned, image, pool = given.planned, given.image, given.planned.pool
     accelerator, lacks = gpu_names(pool.gpu).skypilot, given.lacks
-    service: dict[str, Any] = {
-        "readiness_probe": {
-            "path": "/health",
-            "initial_delay_seconds": math.ceil(pool.cold_start_s),
-        },
-        "load_balancing_policy": given.router or "least_load",
-    }
+    replicas: dict[str, Any] = {"replicas": pool.replica_count}
     target = planned.target_per_s
     if target is None:
-        service["replicas"] = pool.replica_count
         lacks += no_target(planned)
     else:
-        service["replica_policy"] = {
+        policy = {
             "min_replicas": pool.replica_count,
             "max_replicas": planned.most_replicas,
             "target_qps_per_replica": float(f"{target:.6g}"),
         }
+        replicas = {"replica_policy": policy}
         lacks += ("a target of requests in flight: it is of requests per second",)
         wanted = math.ceil(planned.rate_per_s / target)
         if wanted > pool.replica_count:
@@ -41,17 +36,17 @@ def _write(given: Given) -> Export:
                 f"the plan's count: at {planned.rate_per_s:.6g} requests/s this target "
                 f"asks for {wanted} replicas, not {pool.replica_count}",
             )
-    document = {
-        "name": planned.name,
-        "resources": {
-            "accelerators": f"{accelerator}:{pool.gpus}",
-            "image_id": f"docker:{image}",
-            "ports": PORT,
-        },
-        "secrets": {"HF_TOKEN": None},
-        "service": service,
-        "run": f"{shlex.join(pool.launch.words)}\n",
-    }
+    document = filled(
+        "skypilot",
+        name=planned.name,
+        accelerators=f"{accelerator}:{pool.gpus}",
+        image=f"docker:{image}",
+        port=PORT,
+        cold_start_s=math.ceil(pool.cold_start_s),
+        router=given.router or "least_load",
+        replicas=replicas,
+        run=f"{shlex.join(pool.launch.words)}\n",
+    )
     return Export(
         {"skypilot.yaml": [document]},
         lacks=lacks,

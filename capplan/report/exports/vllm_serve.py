@@ -35,9 +35,9 @@ def _write(given: Given) -> Export:
         f"the count of replicas: start {counts}, behind a router ({planned.router})"
     )
     needs = [
-        f"{pool.gpus} {pool.gpu} for a {pool.role} replica" for pool in planned.pools
+        f"{pool.gpus} {pool.gpu} for a {f'{pool.role} replica'.strip()}"
+        for pool in planned.pools
     ]
-    needs = [" ".join(each.split()) for each in needs]
     return Export(
         {"vllm.sh": f"#!/bin/sh\n{body}"},
         lacks=tuple(lacks),
