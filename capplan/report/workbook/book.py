@@ -58,7 +58,10 @@ def written(text: str, longest: int) -> str:
 
 
 class Sheet:
-    """One sheet, filled from its first row down."""
+    """One sheet of a book, filled from its first row down.
+
+    ``widths`` are those of its columns in characters.
+    """
 
     def __init__(self, book: "Book", name: str, widths: Sequence[float]) -> None:
         self.name, self._book, self._next = name, book, 0
@@ -110,10 +113,6 @@ class Book:
         self.file = xlsxwriter.Workbook(self._bytes, options)
         self.file.set_properties({"title": written(title, 255), "created": made})
         self._forms: dict[tuple[str, bool], Any] = {}
-
-    def sheet(self, name: str, widths: Sequence[float]) -> Sheet:
-        """Add a sheet with the widths of its columns in characters."""
-        return Sheet(self, name, widths)
 
     def define(self, name: str, place: str) -> None:
         """Give a cell a name that formulas use."""

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from capplan.currency import USD
-from capplan.fleet.nodes import nodes_for
 from capplan.fleet.price import GIVEN, Price
 from capplan.planning.evaluate.candidate import Candidate
 from capplan.planning.money.cost import HOURS_PER_MONTH, HOURS_PER_YEAR
@@ -86,16 +85,12 @@ def _of_others(plan: Plan) -> list[Paid]:
     return [group for row in rows for group in paid(row)]
 
 
-def nodes_at(group: Paid, named: Mapping[str, Named]) -> Formula:
+def nodes_at(group: Paid) -> Formula:
     """Return the whole nodes of a kind."""
-    names, replicas = [], []
-    for pool in sorted(group.pools, key=lambda pool: pool.gpus, reverse=True):
-        tp, count = (f"{pool.key}gpus_per_replica", f"{pool.key}replicas")
-        names.append((tp, count))
-        replicas.append((int(named[tp].value), int(named[count].value)))
-    node = f"{group.key}gpus_per_node"
-    value = nodes_for(replicas, int(named[node].value))[0]
-    return Formula(node_formula(names, node), value, "count")
+    pools = sorted(group.pools, key=lambda pool: pool.gpus, reverse=True)
+    names = [(f"{pool.key}gpus_per_replica", f"{pool.key}replicas") for pool in pools]
+    text = node_formula(names, f"{group.key}gpus_per_node")
+    return Formula(f"={text}", group.unit_count, "count")
 
 
 def _of_nodes(best: Candidate) -> list[Named]:
@@ -126,12 +121,11 @@ def _of_nodes(best: Candidate) -> list[Named]:
 
 def _price(group: Paid, name: str) -> Named:
     price = group.price
-    source = price.told
     how = "assumed" if price.is_guess or price.is_stale else "published"
     if price.source == GIVEN:
         how = "given"
     unit = f"$ per hour of a {price.unit}, {group.gpu}"
-    return Named(name, price.usd_per_node_h, unit, source, how, "fine")
+    return Named(name, price.usd_per_node_h, unit, price.told, how, "fine")
 
 
 def write_inputs(book: Book, sheet: Sheet, rows: Mapping[str, Named]) -> None:

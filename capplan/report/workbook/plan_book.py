@@ -48,7 +48,7 @@ def plan_workbook(plan: Plan) -> bytes:
 
 def add_summary(book: Book, plan: Plan, page: Page, named: Mapping[str, Named]) -> None:
     """Add the answer and its cost, all of it formulas."""
-    sheet = book.sheet("Summary", (38, 18, 22, 18, 18))
+    sheet = Sheet(book, "Summary", (38, 18, 22, 18, 18))
     sheet.row(page.headline, form="title")
     for text in (page.about, page.lead, plan.infeasible_reason):
         if text:
@@ -60,16 +60,14 @@ def add_summary(book: Book, plan: Plan, page: Page, named: Mapping[str, Named]) 
         return
     sheet.row("quantity", "value", "unit", "low", "high", form="head")
     for group in paid(best):
-        _add_nodes(book, sheet, group, named)
+        _add_nodes(book, sheet, group)
     _add_cost(book, sheet, best, named)
     sheet.row()
     sheet.row("* at the simulated traffic; nodes are paid at all hours.")
     sheet.row("The yellow cells of the sheet Assumptions are the only inputs.")
 
 
-def _add_nodes(
-    book: Book, sheet: Sheet, group: Paid, named: Mapping[str, Named]
-) -> None:
+def _add_nodes(book: Book, sheet: Sheet, group: Paid) -> None:
     """Add what is paid of one kind; its nodes get a name."""
     before, used = group.key, []
     for pool in group.pools:
@@ -78,11 +76,9 @@ def _add_nodes(
         replicas = Formula(f"={pooled}replicas", pool.replica_count, "count")
         sheet.row(f"replicas{of}", replicas)
         used.append(f"{pooled}replicas*{pooled}gpus_per_replica")
-    nodes = nodes_at(group, named)._replace(value=group.unit_count)
     of = f", {before[:-1]}" if before else ""
     label = "GPUs rented" if group.price.gpus_per_node is None else "nodes"
-    nodes = nodes._replace(text=f"={nodes.text}")
-    at = sheet.row(f"{label}{of}", nodes, group.price.unit)
+    at = sheet.row(f"{label}{of}", nodes_at(group), group.price.unit)
     book.define(f"{before}nodes", sheet.place(at, 2))
     paid_gpus = f"{before}nodes*{before}gpus_per_node"
     sheet.row(f"GPUs paid{of}", Formula(f"={paid_gpus}", group.gpus_paid, "count"))
@@ -137,7 +133,7 @@ def add_assumptions(
     book: Book, plan: Plan, page: Page, named: Mapping[str, Named]
 ) -> None:
     """Add the inputs, in yellow, then what else the plan assumed."""
-    sheet = book.sheet("Assumptions", (34, 24, 30, 12, 12, 70, 12))
+    sheet = Sheet(book, "Assumptions", (34, 24, 30, 12, 12, 70, 12))
     sheet.row(*HEADING, form="head")
     sheet.freeze()
     write_inputs(book, sheet, named)
@@ -152,7 +148,7 @@ def add_candidates(
     by_name = {column.name: column for column in COLUMNS}
     before = [by_name[name] for name in _BEFORE]
     after = [by_name[name] for name in _AFTER]
-    sheet = book.sheet("Candidates", (16, 8, 12, 12, 8, *[16] * 13, *[14] * 5, 60, 60))
+    sheet = Sheet(book, "Candidates", (16, 8, 12, 12, 8, *[16] * 13, *[14] * 5, 60, 60))
     money = (*_MONEY, "usd_per_h", "usd_per_month", "usd_per_year")
     names = [*_BEFORE, *money, *_AFTER]
     sheet.row(*names, form="head")
@@ -191,12 +187,12 @@ def _costs(
     letters = [ascii_uppercase[len(_BEFORE) + i] for i in range(len(cells) + 1)]
     pairs = zip(letters[::2], letters[1::2], strict=False)
     hour = "+".join(f"{n}{number}*{usd}{number}" for n, usd in [*pairs][: len(groups)])
-    total = letters[-1]
+    total = f"={letters[-1]}{number}"
     return [
         *cells,
         Formula(f"={hour}", row.cost.usd_per_h, "usd"),
-        Formula(f"={total}{number}*hours_per_month", row.cost.usd_per_month, "usd"),
-        Formula(f"={total}{number}*hours_per_year", row.cost.usd_per_year, "usd"),
+        Formula(f"{total}*hours_per_month", row.cost.usd_per_month, "usd"),
+        Formula(f"{total}*hours_per_year", row.cost.usd_per_year, "usd"),
     ]
 
 
@@ -204,7 +200,7 @@ def add_evidence(
     book: Book, plan: Plan, page: Page, named: Mapping[str, Named]
 ) -> None:
     """Add what the counts rest on: bound, attainment, what fails, warnings, seals."""
-    sheet = book.sheet("Evidence", (30, 120))
+    sheet = Sheet(book, "Evidence", (30, 120))
     sheet.row(
         "Replica counts are simulated: changing an input here changes the cost, not "
         "how many replicas the SLO takes. Plan again for other traffic.",
