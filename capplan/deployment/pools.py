@@ -45,12 +45,9 @@ class Pool:
 
     def __post_init__(self) -> None:
         """Refuse a pool without GPUs."""
-        for name, value in (
-            ("tp", self.configuration.tp),
-            ("replicas", self.replica_count),
-        ):
-            if value < 1:
-                raise InputError(f"{name} is {value}; expected >= 1")
+        check_at_least(1, self.configuration, "tp")
+        if self.replica_count < 1:
+            raise InputError(f"replicas is {self.replica_count}; expected >= 1")
 
     @property
     def gpu_count(self) -> int:
@@ -59,12 +56,11 @@ class Pool:
 
     def __str__(self) -> str:
         """Return ``1,000 GPUs = 125 replicas × 8 (TP 8)``."""
-        gpus = "GPU" if self.gpu_count == 1 else "GPUs"
-        replicas = "replica" if self.replica_count == 1 else "replicas"
-        return (
-            f"{self.gpu_count:,} {gpus} = {self.replica_count:,} {replicas} × "
-            f"{self.configuration.gpus} ({self.configuration.layout.text})"
-        )
+        gpus = f"{self.gpu_count:,} GPU{'s' * (self.gpu_count != 1)}"
+        replicas = f"{self.replica_count:,} replica{'s' * (self.replica_count != 1)}"
+        configuration = self.configuration
+        layout = configuration.layout.text
+        return f"{gpus} = {replicas} × {configuration.gpus} ({layout})"
 
 
 @dataclass(frozen=True)

@@ -94,18 +94,15 @@ class Offer:
             value = getattr(self, name)
             if value is not None and not 0 <= value <= 1:
                 raise InputError(f"{name} is {value}; expected a share from 0 to 1")
-        if self.kind not in KINDS:
-            raise InputError(
-                f"kind is {self.kind!r}; expected one of {', '.join(KINDS)}"
-            )
+        for name, known in (("kind", KINDS), ("basis", BASES)):
+            if (text := getattr(self, name)) not in known:
+                raise InputError(
+                    f"{name} is {text!r}; expected one of {', '.join(known)}"
+                )
         if self.kind in ("reserved", "flex") and self.term_months is None:
             raise InputError(
                 f"kind is {self.kind} and term_months is empty; expected its months, "
                 "such as 12 or 36"
-            )
-        if self.basis not in BASES:
-            raise InputError(
-                f"basis is {self.basis!r}; expected one of {', '.join(BASES)}"
             )
         self.day()
 
