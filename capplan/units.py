@@ -33,13 +33,7 @@ def _parse(text: str, scale: dict[str, float], quantity: str) -> float:
 
 
 def parse_duration_s(text: str) -> float:
-    """Return seconds from text such as ``200ms``, ``1.5s`` or ``2h``.
-
-    Examples
-    --------
-    >>> parse_duration_s("200ms")
-    0.2
-    """
+    """Return seconds from text such as ``200ms``, ``1.5s`` or ``2h``."""
     return _parse(text, _SECONDS, "a duration")
 
 
@@ -50,13 +44,7 @@ def check_duration(text: str) -> None:
 
 
 def parse_usd_per_h(text: str) -> float:
-    """Return dollars per hour from ``2.49``, ``$2.49``, ``$2.49/h`` or ``2.49/gpu``.
-
-    Examples
-    --------
-    >>> parse_usd_per_h("$2.49/h")
-    2.49
-    """
+    """Return dollars per hour from ``2.49``, ``$2.49``, ``$2.49/h`` or ``2.49/gpu``."""
     price = _parse(text, {"/h": 1.0, "/gpu": 1.0, "": 1.0}, "a price per hour")
     if price < 0:
         raise InputError(f"{text!r} is negative; expected a price >= 0")

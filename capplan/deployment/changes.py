@@ -72,15 +72,6 @@ def parse_absence(text: str) -> Absence:
     """Return the absence of ``N@peak:DURATION`` or ``N@TIME:DURATION``.
 
     ``Nnode@`` takes nodes. Without ``N@``, one replica; without a time, at the peak.
-
-    Examples
-    --------
-    >>> parse_absence("2@peak:4h")
-    Absence(count=2, since_s=None, duration_s=14400.0, is_of_nodes=False)
-    >>> parse_absence("1@90min:10min").since_s
-    5400.0
-    >>> parse_absence("1node@peak:4h").is_of_nodes
-    True
     """
     expected = (
         "expected N@peak:TIME as in 1@peak:4h, or N@TIME:TIME as in 2@8h:30min; of "
@@ -103,13 +94,7 @@ def parse_absence(text: str) -> Absence:
 
 
 def parse_loss_per_month(text: str) -> float:
-    """Return the share of ``15%/month``: interruptions of a replica in a month.
-
-    Examples
-    --------
-    >>> parse_loss_per_month("15%/month")
-    0.15
-    """
+    """Return the share of ``15%/month``: interruptions of a replica in a month."""
     found = re.fullmatch(r"([0-9.]+) ?%/month", text.strip())
     share = float(found[1]) / 100 if found and found[1].count(".") < 2 else -1.0
     if not 0 < share <= 100:

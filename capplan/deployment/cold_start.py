@@ -72,13 +72,7 @@ def cold_start(weight_bytes: float, parameter_count: int) -> ColdStart:
 
 
 def parse_cold_start_s(text: str) -> float:
-    """Return the seconds of a cold start that is given as one time.
-
-    Examples
-    --------
-    >>> parse_cold_start_s("4m")
-    240.0
-    """
+    """Return the seconds of a cold start given as one time, such as ``4m``."""
     given_s = parse_duration_s(text)
     if given_s < 0:
         raise InputError(f"cold start {text!r} is negative; expected a time >= 0")

@@ -32,13 +32,7 @@ _NAMES = ("in", "out", "cached")
 
 
 def parse_api_price(text: str) -> ApiPrice:
-    """Return the prices of ``in=0.60,out=2.40``, and ``cached`` where it has one.
-
-    Examples
-    --------
-    >>> parse_api_price("in=0.60,out=2.40").usd_per_million_cached_tokens
-    0.6
-    """
+    """Return the prices of ``in=0.60,out=2.40``, and ``cached`` where it has one."""
     usd: dict[str, float] = {}
     for part in str(text).split(","):
         name, _, value = (word.strip() for word in part.partition("="))

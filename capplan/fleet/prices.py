@@ -84,13 +84,7 @@ class Market:
 
 
 def parse_kind(text: str) -> str:
-    """Return a way to pay such as ``spot``, ``reserved:12``, ``reserved-1y``.
-
-    Examples
-    --------
-    >>> parse_kind("reserved-3y")
-    'reserved:36'
-    """
+    """Return a way to pay such as ``spot``, ``reserved:12``, ``reserved-1y``."""
     lowered = text.strip().lower()
     name, _, months = lowered.partition(":")
     name, months = OLD_KINDS.get(lowered, (name, months))

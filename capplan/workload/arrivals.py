@@ -191,13 +191,7 @@ class ArrivalProcess:
 
 
 def parse_arrivals(text: str) -> ArrivalProcess:
-    """Return the process written as ``poisson`` or ``gamma:cv=2``.
-
-    Examples
-    --------
-    >>> parse_arrivals("gamma:cv=2")
-    ArrivalProcess(name='gamma', parameters={'cv': (2.0,)})
-    """
+    """Return the process written as ``poisson`` or ``gamma:cv=2``."""
     name, _, given = text.strip().partition(":")
     parameters: dict[str, tuple[float, ...]] = {}
     for part in filter(None, given.split(",")):

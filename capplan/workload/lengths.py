@@ -78,13 +78,7 @@ class Lengths:
 
 
 def parse_lengths(text: str) -> Lengths:
-    """Return the distribution written as ``1024`` or ``lognormal(median=…)``.
-
-    Examples
-    --------
-    >>> parse_lengths("uniform(low=10,high=20)")
-    Lengths(name='uniform', parameters={'low': 10.0, 'high': 20.0})
-    """
+    """Return the distribution written as ``1024`` or ``lognormal(median=…)``."""
     call = _CALL.match(text)
     if not call:
         return Lengths("fixed", {"tokens": _tokens(text)})

@@ -68,13 +68,7 @@ def think_text(mean_s: float, is_exponential: bool) -> str:
 
 
 def parse_think(text: str) -> tuple[float, bool]:
-    """Return the mean think time of ``2s`` or ``exp:2s``, and whether it varies. [s]
-
-    Examples
-    --------
-    >>> parse_think("exp:500ms"), parse_think("0s")
-    ((0.5, True), (0.0, False))
-    """
+    """Return the mean think time of ``2s`` or ``exp:2s``, and whether it varies. [s]"""
     varies = text.startswith(_EXPONENTIAL)
     given = text.removeprefix(_EXPONENTIAL)
     mean_s = 0.0 if given.strip() == "0" else parse_duration_s(given)

@@ -125,13 +125,7 @@ def plan_diff(old: PlanFigures, new: PlanFigures) -> PlanDiff:
 
 
 def parse_rise(text: str) -> float:
-    """Return a share from a percentage.
-
-    Examples
-    --------
-    >>> parse_rise("10%"), parse_rise("2.5 %")
-    (0.1, 0.025)
-    """
+    """Return the share of a percentage such as ``2.5 %``."""
     number, sign, rest = text.strip().partition("%")
     try:
         share = float(number) / 100
