@@ -4,7 +4,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+
+from pydantic import TypeAdapter
 
 from capplan.csv_file import read_rows
 from capplan.errors import InputError
@@ -45,17 +46,9 @@ def holds(gpus: int | None, nvlink_domain_gpus: int | None, tp: int) -> bool:
 @cache
 def nodes() -> tuple[Node, ...]:
     """Return the nodes of the catalog."""
-    return tuple(_node(row) for _, row in read_rows(_NODES)[1])
-
-
-def _node(row: dict[str, str]) -> Node:
-    """Return the node of a row, whose columns are the fields."""
-    values: dict[str, Any] = {name: row[name] for name in row if name != "node"}
-    for name in ("gpus", "nvlink_domain_gpus", "vcpus"):
-        values[name] = int(row[name]) if row[name] else None
-    for name in ("memory_gib", "host_power_w"):
-        values[name] = float(row[name]) if row[name] else None
-    return Node(name=row["node"], **values)
+    rows = [{"name": row["node"], **row} for _, row in read_rows(_NODES)[1]]
+    given = [{name: cell for name, cell in row.items() if cell} for row in rows]
+    return TypeAdapter(tuple[Node, ...]).validate_python(given)
 
 
 def find_node(name: str, provider: str = "") -> Node | None:
