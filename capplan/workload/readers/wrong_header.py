@@ -8,6 +8,7 @@ from pathlib import Path
 from shlex import quote
 from typing import Any, NoReturn
 
+from capplan.csv_file import read_rows
 from capplan.errors import InputError
 from capplan.input_file import read_head
 
@@ -20,26 +21,16 @@ _MAY_BE = (
 )
 """Words of names that are proposed for arrivals, prompts and outputs."""
 
-_HINTS = {
-    "request_throughput": "this is a load test, for capplan fit --from",
-    "htmlPath": "these are Langfuse's traces: export its observations",
-    "input_types": "these are sessions of kv-cache-tester, which are not read yet",
-    "resourceMetrics": "these are metrics of OpenTelemetry, no spans",
-    "resourceLogs": "these are logs of OpenTelemetry, no spans",
-    "resourceSpans": "no spans are in it",
-} | dict.fromkeys(("load:", "data:", "api:"), "this is a config, for --workload")
-"""What a file is that has a column, where its requests are not found."""
-_WITHOUT_COUNTS = {
-    "messages": "this holds texts, and no token counts",
-    "total_tokens": "total_tokens cannot be divided into prompt and output",
-}
 
-_SUMS = {
-    "usage_date_utc": "Anthropic's usage export",
-    "uncached_input_tokens": "Anthropic's usage report",
-    "countTraces": "Langfuse's metrics",
-    "breakdown.metrics.api_requests": "LiteLLM's daily activity",
-}
+def _hints(when: str) -> dict[str, str]:
+    """Return what ``data/hints.csv`` says of a file by a column that it has."""
+    rows = read_rows(Path(__file__).parent / "data/hints.csv")[1]
+    return {row["column"]: row["says"] for _, row in rows if row["when"] == when}
+
+
+_HINTS, _WITHOUT_COUNTS = _hints("always"), _hints("no counts")
+"""What a file is, where its requests are not found, or one of the counts is not."""
+_SUMS = _hints("sums")
 """Columns that only sums of many requests have."""
 _OF_MANY = re.compile(r"\s*(?:sum|count|avg|mean|rate|irate|increase)\s*\(", re.I)
 _NUMBER = re.compile(r"[-+]?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?|\d{4}-\d\d-\d\d.*")
