@@ -133,17 +133,12 @@ def request_progress(
         yield print_arrived
         return
     # Imported here: most commands draw no bar.
-    from rich.progress import (
-        BarColumn,
-        TaskProgressColumn,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-    from rich.progress import Progress as Bars
+    from rich import progress as bars
 
-    arrivals = TextColumn("{task.completed:,.0f} requests{task.description}")
-    columns = (BarColumn(), TaskProgressColumn(), arrivals, TimeRemainingColumn())
-    with Bars(*columns, console=err, transient=True) as bar:
+    arrivals = bars.TextColumn("{task.completed:,.0f} requests{task.description}")
+    columns = bars.BarColumn(), bars.TaskProgressColumn(), arrivals
+    left = bars.TimeRemainingColumn()
+    with bars.Progress(*columns, left, console=err, transient=True) as bar:
         task = bar.add_task("", total=None)
 
         def show(arrived: int, total: int | None) -> None:

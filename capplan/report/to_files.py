@@ -65,13 +65,8 @@ def plan(
         )
     _check_xlsx(settings)
     compute = partial(compute_plan, with_load=True)
-    return _computed(
-        compute,
-        settings,
-        progress,
-        stopped,
-        also=partial(plan_files, xlsx=settings.xlsx),
-    )
+    also = partial(plan_files, xlsx=settings.xlsx)
+    return _computed(compute, settings, progress, stopped, also=also)
 
 
 def _check_xlsx(settings: PlanSettings) -> None:

@@ -79,12 +79,9 @@ def planned_llms(paths: Sequence[Path], traces: Sequence[str] = ()) -> list[Plan
         document = _read(path)
         digest = str(document["certificate"]["document_digest"])
         if digest in seen:
-            twice = (
-                "is given twice"
-                if seen[digest] == path
-                else (f"is the same plan as {seen[digest]}")
-            )
-            raise InputError(f"{path}: {twice}; give each LLM's plan once")
+            is_same = seen[digest] == path
+            twice = "given twice" if is_same else f"the same plan as {seen[digest]}"
+            raise InputError(f"{path}: is {twice}; give each LLM's plan once")
         seen[digest] = path
         documents.append(document)
     known = {str(named_sha256(trace)): trace for trace in traces}

@@ -3,13 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 
-from rich.progress import (
-    BarColumn,
-    Progress,
-    TextColumn,
-    TimeElapsedColumn,
-    TimeRemainingColumn,
-)
+from rich import progress as bars
 
 from capplan.profiling.expected import ExpectedRun
 from capplan.profiling.runner import Measured, OnProgress
@@ -30,14 +24,14 @@ def profiling_progress(
         yield _lines_of(degrees, line_printer(err))
         return
     columns = (
-        TextColumn("TP {task.fields[tp]}"),
-        BarColumn(),
-        TimeElapsedColumn(),
-        TextColumn("left"),
-        TimeRemainingColumn(),
-        TextColumn("{task.description}"),
+        bars.TextColumn("TP {task.fields[tp]}"),
+        bars.BarColumn(),
+        bars.TimeElapsedColumn(),
+        bars.TextColumn("left"),
+        bars.TimeRemainingColumn(),
+        bars.TextColumn("{task.description}"),
     )
-    with Progress(*columns, console=err) as bar:
+    with bars.Progress(*columns, console=err) as bar:
         tasks = {tp: bar.add_task("waits", tp=tp, total=None) for tp in degrees}
 
         def show(tp: int, done: float, total: float, activity: str) -> None:

@@ -86,20 +86,10 @@ def first_turn(messages: list[Message]) -> list[int]:
     return [question + 1] if _answered(messages, question) else []
 
 
-def first_two(messages: list[Message]) -> list[int]:
-    """Return message 1, whatever the roles."""
-    return [1] if len(messages) >= 2 else []
-
-
-def every_turn(messages: list[Message]) -> list[int]:
-    """Return every answer."""
-    return [i + 1 for i in range(len(messages)) if _answered(messages, i)]
-
-
 RULES: dict[str, Callable[[list[Message]], list[int]]] = {
     "first": first_turn,
-    "vllm": first_two,
-    "multiturn": every_turn,
+    "vllm": lambda said: [1] if len(said) >= 2 else [],
+    "multiturn": lambda said: [k + 1 for k in range(len(said)) if _answered(said, k)],
 }
 """Rules by name: indices of the answers; the messages before one are its prompt."""
 
