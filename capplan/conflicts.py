@@ -1,12 +1,12 @@
 """Features that do not go together, as ``conflicts.csv`` lists them."""
 
-import csv
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
 from capplan.errors import InputError
+from capplan.shipped import table_rows
 
 
 class Conflict(NamedTuple):
@@ -26,8 +26,7 @@ class Conflict(NamedTuple):
 @cache
 def conflicts() -> tuple[Conflict, ...]:
     """Return the rows of ``conflicts.csv``."""
-    text = Path(__file__).with_name("conflicts.csv").read_text(encoding="utf-8")
-    return tuple(Conflict(**row) for row in csv.DictReader(text.splitlines()))
+    return tuple(table_rows(Path(__file__).with_suffix(".csv"), Conflict))
 
 
 def found_conflict(given: Iterable[str]) -> Conflict | None:

@@ -1,9 +1,9 @@
 """The commands, as ``commands.csv`` lists them."""
 
-import csv
-import io
 from pathlib import Path
 from typing import NamedTuple
+
+from capplan.shipped import table_rows
 
 
 class Command(NamedTuple):
@@ -16,10 +16,6 @@ class Command(NamedTuple):
     example: str  # command lines to copy
 
 
-def _listed() -> list[Command]:
-    text = Path(__file__).with_suffix(".csv").read_text(encoding="utf-8")
-    return [Command(**row) for row in csv.DictReader(io.StringIO(text, newline=""))]
-
-
-COMMANDS = {row.name: row for row in _listed() if row.module}
-EXAMPLES = {row.name: row.example for row in _listed() if row.example}
+_ROWS = table_rows(Path(__file__).with_suffix(".csv"), Command)
+COMMANDS = {row.name: row for row in _ROWS if row.module}
+EXAMPLES = {row.name: row.example for row in _ROWS if row.example}

@@ -2,28 +2,7 @@
 
 from collections.abc import Callable
 
-KIND_OF = {
-    "llm": "llms",
-    "gpu": "gpus",
-    "nodes": "nodes",
-    "provider": "providers",
-    "kind": "ways-to-pay",
-    "workload": "workloads",
-    "reader": "formats",
-    "arrivals": "arrivals",
-    "predictor": "predictors",
-    "engine": "engines",
-    "scheduler": "schedulers",
-    "router": "routers",
-    "decode_router": "routers",
-    "dispatcher": "dispatchers",
-    "rebalancer": "rebalancers",
-    "hand_off": "hand-offs",
-    "policies": "autoscalers",
-    "autoscaler": "autoscalers",
-    "systems": "systems",
-}
-"""Kind of names that a setting takes, as ``capplan list`` has them."""
+from capplan.report.kind_rows import KIND_ROWS
 
 
 def completer(kind: str) -> Callable[[str], list[str]]:
@@ -45,6 +24,4 @@ def completer(kind: str) -> Callable[[str], list[str]]:
 
 def complete_kind(incomplete: str) -> list[str]:
     """Return the kinds of names that what is typed may become."""
-    from capplan.report.pages.kinds import KINDS
-
-    return [kind for kind in KINDS if kind.startswith(incomplete)]
+    return [kind for kind in KIND_ROWS if kind.startswith(incomplete)]

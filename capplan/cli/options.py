@@ -8,8 +8,9 @@ from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import BeforeValidator
 
-from capplan.cli.completion import KIND_OF, completer
+from capplan.cli.completion import completer
 from capplan.cli.parameters import COMMON, flag, named_parameters, operand, take
+from capplan.report.kind_rows import KIND_OF
 from capplan.settings import Settings
 
 

@@ -8,7 +8,6 @@ of what lies at ``best``; a key ``*run`` stands for all rows of the table ``run`
 the path ``=`` for a function of the page.
 """
 
-import csv
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache, partial
 from pathlib import Path
@@ -28,6 +27,7 @@ from capplan.report.columns import (
     record,
     starred,
 )
+from capplan.shipped import table_rows
 from capplan.units import format_bytes, format_duration, format_usd
 
 FILE = Path(__file__).with_name("fields.csv")
@@ -75,9 +75,8 @@ class Declared(NamedTuple):
 def declared() -> Mapping[str, list[Declared]]:
     """Return the rows of all tables."""
     tables: dict[str, list[Declared]] = {}
-    with FILE.open(encoding="utf-8", newline="") as file:
-        for row in csv.DictReader(file):
-            tables.setdefault(row["table"], []).append(Declared(**row))
+    for row in table_rows(FILE, Declared):
+        tables.setdefault(row.table, []).append(row)
     return tables
 
 

@@ -7,9 +7,9 @@ import pytest
 import typer
 
 from capplan.cli.commands import COMMANDS, EXAMPLES
-from capplan.cli.completion import KIND_OF
 from capplan.cli.help import HEADINGS
 from capplan.cli.main import GROUPS, app, exit_code
+from capplan.report.kind_rows import KIND_OF
 from capplan.report.pages.kinds import KINDS, names_of
 
 GROUP = typer.main.get_command(app)

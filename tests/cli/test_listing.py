@@ -14,6 +14,7 @@ from capplan.fleet.prices import catalog_offers
 from capplan.llm.catalog import listed_names, llm
 from capplan.planning.compare.systems import SYSTEMS
 from capplan.report.exports import TARGETS
+from capplan.report.kind_rows import KIND_ROWS
 from capplan.report.pages.kinds import KINDS, kind_page, names_of
 from capplan.simulator.autoscalers import AUTOSCALERS
 from capplan.simulator.hand_offs import HAND_OFFS
@@ -94,7 +95,8 @@ def test_every_flag_of_a_kind_is_one_of_a_command(capsys):
         exit_code([command, "--help-all"])
         flags |= set(re.findall(r"--[a-z][a-z-]*", capsys.readouterr().out))
 
-    assert {kind.flag for kind in KINDS.values()} <= flags
+    assert {row.flag for row in KIND_ROWS.values()} <= flags
+    assert list(KIND_ROWS) == list(KINDS)
 
 
 def test_an_unknown_kind_is_refused_with_the_nearest(capsys):

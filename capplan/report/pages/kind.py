@@ -2,19 +2,15 @@
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from capplan.report.columns import Column
 from capplan.report.fields import fields
 
 
-@dataclass(frozen=True)
-class Kind:
-    """A kind of names that settings take."""
+class Kind(NamedTuple):
+    """What lists a kind of names."""
 
-    flag: str  # that takes such a name
-    meaning: str
     names: Iterable[str] | Callable[[], Iterable[str]]
     rows: Callable[[], list[Any]]
     columns: tuple[Column, ...]

@@ -10,6 +10,7 @@ from capplan.llm.catalog import listed_names, llm, published
 from capplan.planning.compare.systems import SYSTEMS
 from capplan.report import exports
 from capplan.report.fields import fields
+from capplan.report.kind_rows import KIND_ROWS
 from capplan.report.page import Page, Section, Table
 from capplan.report.pages.kind import NAMED, Kind, named_rows, summary
 from capplan.report.pages.kinds_of_hardware import HARDWARE
@@ -81,49 +82,22 @@ def _formats() -> list[dict[str, Any]]:
     ]
 
 
+_LLMS = fields("list_llms", billions=lambda count: f"{count / 1e9:.3g} B")
 _WITH_SETTINGS = fields("list_settings")
 
 KINDS: Mapping[str, Kind] = {
-    "llms": Kind(
-        "--llm",
-        "LLMs of the catalog",
-        listed_names,
-        _llms,
-        fields("list_llms", billions=lambda count: f"{count / 1e9:.3g} B"),
-    ),
+    "llms": Kind(listed_names, _llms, _LLMS),
     **HARDWARE,
-    "workloads": Kind(
-        "--workload",
-        "shipped workloads",
-        shipped_workload_names,
-        _workloads,
-        fields("list_workloads"),
-    ),
-    "formats": Kind("--reader", "formats of traces", readers.READERS, _formats, NAMED),
-    "arrivals": Kind(
-        "--arrivals", "arrival processes", arrivals.ARRIVALS, _arrivals, _WITH_SETTINGS
-    ),
-    "predictors": Kind(
-        "--predictor",
-        "predictors of output lengths",
-        predictors.PREDICTORS,
-        _predictors,
-        _WITH_SETTINGS,
-    ),
-    "engines": Kind("--engine", "engines to plan for", ENGINES, _engines, NAMED),
+    "workloads": Kind(shipped_workload_names, _workloads, fields("list_workloads")),
+    "formats": Kind(readers.READERS, _formats, NAMED),
+    "arrivals": Kind(arrivals.ARRIVALS, _arrivals, _WITH_SETTINGS),
+    "predictors": Kind(predictors.PREDICTORS, _predictors, _WITH_SETTINGS),
+    "engines": Kind(ENGINES, _engines, NAMED),
     **POLICIES,
-    "systems": Kind(
-        "--systems",
-        "published serving systems",
-        SYSTEMS,
-        _systems,
-        fields("list_systems"),
-    ),
-    "targets": policy_kind(
-        "--to", "targets of capplan export", exports, exports.TARGETS
-    ),
+    "systems": Kind(SYSTEMS, _systems, fields("list_systems")),
+    "targets": policy_kind(exports, exports.TARGETS),
 }
-"""Kinds of names, in the order in which a user meets their flags."""
+"""Kinds of names, in the order of ``KIND_ROWS``."""
 
 
 @cache
@@ -140,22 +114,18 @@ def kind_page(kind: str) -> Page:
             f"{kind!r} is no kind of names{nearest(kind, KINDS)}; "
             f"expected one of {', '.join(KINDS)}"
         )
-    found = KINDS[kind]
+    found, told = KINDS[kind], KIND_ROWS[kind]
     table = Table(found.columns, found.rows(), is_whole=True)
-    about = f"{len(table.rows)} {found.meaning}", f"for {found.flag}"
+    about = f"{len(table.rows)} {told.meaning}", f"for {told.flag}"
     return _page(kind, *about, table, {"kind": kind, "items": table.rows})
 
 
 def kinds_page() -> Page:
     """Return the kinds, with the flag that takes a name of each and how many it has."""
     rows = [
-        {
-            "kind": kind,
-            "flag": found.flag,
-            "count": len(names_of(kind)),
-            "what": found.meaning,
-        }
-        for kind, found in KINDS.items()
+        {"kind": row.kind, "flag": row.flag, "count": len(names_of(row.kind))}
+        | {"what": row.meaning}
+        for row in KIND_ROWS.values()
     ]
     table = Table(fields("list_kinds"), rows, is_whole=True)
     about = f"{len(rows)} kinds of names", "capplan list KIND shows those of one"

@@ -51,24 +51,14 @@ def _provider_names() -> list[str]:
 
 
 HARDWARE: Mapping[str, Kind] = {
-    "gpus": Kind(
-        "--gpu", "GPU types", gpu_names, _gpus, fields("list_gpus", tera=_tera)
-    ),
+    "gpus": Kind(gpu_names, _gpus, fields("list_gpus", tera=_tera)),
     "nodes": Kind(
-        "--nodes",
-        "nodes that are rented whole",
-        lambda: dict.fromkeys(row.name for row in nodes()),
-        _nodes,
-        fields("list_nodes"),
+        lambda: dict.fromkeys(row.name for row in nodes()), _nodes, fields("list_nodes")
     ),
     "providers": Kind(
-        "--provider",
-        "providers with a shipped price",
         _provider_names,
         _providers,
         fields("list_providers", gpus=lambda row: ", ".join(row["gpus"])),
     ),
-    "ways-to-pay": Kind(
-        "--kind", "ways to pay", WAYS, named_rows(WAYS, what=str), NAMED
-    ),
+    "ways-to-pay": Kind(WAYS, named_rows(WAYS, what=str), NAMED),
 }

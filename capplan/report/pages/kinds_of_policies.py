@@ -33,26 +33,16 @@ def _policies(package: Any, table: Mapping[str, str]) -> list[dict[str, str]]:
     return rows
 
 
-def policy_kind(
-    flag: str, meaning: str, package: Any, table: Mapping[str, str]
-) -> Kind:
+def policy_kind(package: Any, table: Mapping[str, str]) -> Kind:
     """Return the kind of the policies in a table of a package."""
-    return Kind(flag, meaning, table, partial(_policies, package, table), NAMED)
+    return Kind(table, partial(_policies, package, table), NAMED)
 
 
-_FAMILIES = {
-    "schedulers": ("--scheduler", "schedulers of a replica", schedulers),
-    "routers": ("--router", "routers of arrivals", routers),
-    "dispatchers": ("--dispatcher", "dispatchers, in place of a router", dispatchers),
-    "rebalancers": ("--rebalancer", "rebalancers between replicas", rebalancers),
-    "hand-offs": (
-        "--hand-off",
-        "hand-offs between pools for prompts and for decoding",
-        hand_offs,
-    ),
-    "autoscalers": ("--policies", "autoscalers", autoscalers),
-}
 POLICIES: Mapping[str, Kind] = {
-    kind: policy_kind(*row, getattr(row[-1], kind.upper().replace("-", "_")))
-    for kind, row in _FAMILIES.items()
+    "schedulers": policy_kind(schedulers, schedulers.SCHEDULERS),
+    "routers": policy_kind(routers, routers.ROUTERS),
+    "dispatchers": policy_kind(dispatchers, dispatchers.DISPATCHERS),
+    "rebalancers": policy_kind(rebalancers, rebalancers.REBALANCERS),
+    "hand-offs": policy_kind(hand_offs, hand_offs.HAND_OFFS),
+    "autoscalers": policy_kind(autoscalers, autoscalers.AUTOSCALERS),
 }
