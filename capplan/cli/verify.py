@@ -68,7 +68,7 @@ def verify_command(
     document = {} if kind in VERIFIED[1:] else read_plan(plan)
     if simulate:
         announce_compilation()
-    verify = named(f"capplan.report.received.{verifier}")
+    verify = named(verifier)
     reasons = verify(plan, simulate=simulate, given=given, trust=trust)
     # A refused one may lack anything.
     claim = "" if reasons or not document else _claim(document)
@@ -82,7 +82,7 @@ def verify_command(
 
 _VERIFIERS = {
     "plan": (
-        "verify:verify",
+        "capplan.report.received.verify:verify",
         "verified: {claim} (every figure planned again)",
         "not verified: it claims {claim}. Checked: its digest, and that the "
         "certificate and the best candidate agree. Not checked: the requests, the "
@@ -90,13 +90,13 @@ _VERIFIERS = {
         "file, --simulate plans again",
     ),
     "autoscale": (
-        "verify_autoscale:verify_autoscaled",
+        "capplan.report.received.verify_autoscale:verify_autoscaled",
         "verified: every figure simulated again",
         "not verified: its digest matches and its figures agree with one another; "
         "anyone can write such a file, --simulate runs it again",
     ),
     "budget": (
-        "verify_budget:verify_budget",
+        "capplan.report.received.verify_budget:verify_budget",
         "verified: its bill is that of its rows, and every figure budgeted again",
         "not verified: its bill is that of its rows; anyone can write such a file, "
         "--simulate budgets again",
