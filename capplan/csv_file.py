@@ -16,6 +16,7 @@ from statistics import median_low
 
 from capplan.errors import InputError
 from capplan.input_file import opened, read_text
+from capplan.units import number_in
 
 Row = tuple[int, dict[str, str]]
 """Line of a row in its file, and its cells by column; a missing cell is empty."""
@@ -126,10 +127,7 @@ def cell_number(path: Path, line: int, name: str, cell: str) -> float:
     """Return the number in a cell."""
     if cell == "":
         raise InputError(f"{path}:{line}: {name} is empty; expected a number")
-    try:
-        value = float(cell)
-    except ValueError:
-        value = math.nan
+    value = number_in(cell)
     if not math.isfinite(value):
         raise InputError(f"{path}:{line}: {name} is {cell[:40]!r}; expected a number")
     if abs(value) > _LARGEST:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from typing import Any
 
 from capplan.currency import USD, Currency
 from capplan.errors import InputError
@@ -17,6 +18,14 @@ _NUMBER = re.compile(
 
 _SECONDS = {"us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "min": 60.0}
 _SECONDS |= {"h": 3600.0, "d": 86400.0}
+
+
+def number_in(value: Any) -> float:
+    """Return the number that a value or a text says, NaN where it says none."""
+    try:
+        return float(value)
+    except (TypeError, ValueError, OverflowError):
+        return math.nan
 
 
 def _parse(text: str, scale: dict[str, float], quantity: str) -> float:

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 from capplan.errors import InputError
+from capplan.units import number_in
 
 
 @dataclass(frozen=True)
@@ -36,10 +37,7 @@ def parse_api_price(text: str) -> ApiPrice:
     usd: dict[str, float] = {}
     for part in str(text).split(","):
         name, _, value = (word.strip() for word in part.partition("="))
-        try:
-            amount = float(value)
-        except ValueError:
-            amount = math.nan
+        amount = number_in(value)
         if name not in _NAMES or name in usd or not 0 <= amount < math.inf:
             raise InputError(
                 f"{part!r} is no price of an API; expected dollars of a million tokens "

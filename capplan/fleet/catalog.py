@@ -8,6 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from pydantic import TypeAdapter
+
 from capplan.csv_file import read_rows
 from capplan.errors import InputError
 from capplan.fleet.gpu import Gpu
@@ -15,6 +17,7 @@ from capplan.units import parse_usd_per_h
 
 _DATA = Path(__file__).parent / "data"
 _TEXTS = {"name", "architecture", "source", "confidence", "note"}
+_NETWORK_RATE = "network_bytes_per_s_per_direction"
 
 
 class OwnGpu(NamedTuple):
@@ -30,31 +33,22 @@ _OWN: dict[str, OwnGpu] = {}
 
 @cache
 def _gpus() -> dict[str, Gpu]:
-    rates: dict[str, list[tuple[int, float]]] = defaultdict(list)
+    rates: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for _, row in read_rows(_DATA / "all_reduce.csv")[1]:
-        rates[row["gpu"]].append((int(row["tp"]), float(row["bytes_per_s"])))
+        rates[row["gpu"]].append((row["tp"], row["bytes_per_s"]))
     networks = {row["gpu"]: row for _, row in read_rows(_DATA / "network.csv")[1]}
-    rows = read_rows(_DATA / "gpus.csv")[1]
-    gpus = [_gpu(row, rates[row["name"]], networks.get(row["name"])) for _, row in rows]
-    return {gpu.name: gpu for gpu in gpus}
-
-
-def _gpu(
-    row: dict[str, str],
-    all_reduces: list[tuple[int, float]],
-    network: dict[str, str] | None,
-) -> Gpu:
-    """Return the GPU of a row, whose columns are the fields."""
-    values: dict[str, Any] = dict(row)
-    for name in row.keys() - _TEXTS:
-        values[name] = float(row[name]) if row[name] else None
-    for name in ("memory_bytes", "max_gpus_per_node"):
-        values[name] = int(row[name])
-    if network is not None:
-        values["network"] = network["network"]
-        rate = float(network["bytes_per_s_per_direction"])
-        values["network_bytes_per_s_per_direction"] = rate
-    return Gpu(**values, all_reduce_bytes_per_s=tuple(all_reduces))
+    read, gpus = TypeAdapter(Gpu).validate_python, {}
+    for _, row in read_rows(_DATA / "gpus.csv")[1]:
+        name = row["name"]
+        given: dict[str, Any] = {
+            key: cell or None if key not in _TEXTS else cell
+            for key, cell in row.items()
+        }
+        if (network := networks.get(name)) is not None:
+            rate = network["bytes_per_s_per_direction"]
+            given |= {"network": network["network"], _NETWORK_RATE: rate}
+        gpus[name] = read({**given, "all_reduce_bytes_per_s": rates[name]})
+    return gpus
 
 
 def _squeeze(name: str) -> str:

@@ -1,6 +1,6 @@
 """Offers as of a day: of each the newest row by then, and the rows that are newer."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import date
 
@@ -33,11 +33,6 @@ def is_newer(offer: Offer, day: date | None) -> bool:
     """Return whether an offer is of a later day; an undated one is of any."""
     own = offer.day()
     return day is not None and own is not None and own > day
-
-
-def first_day(offers: Sequence[Offer]) -> date | None:
-    """Return the day of the first dated row; None without any."""
-    return min((day for offer in offers if (day := offer.day())), default=None)
 
 
 def _rank(offer: Offer) -> tuple[date, float]:

@@ -11,6 +11,7 @@ from capplan.fleet.gpu import Gpu
 from capplan.input_file import parse_yaml, read_text
 from capplan.setting_values import PathText, check_keys
 from capplan.settings import SettingError, Settings, setting
+from capplan.units import number_in
 
 _LINK = "nvlink_bytes_per_s_per_direction"
 _NUMBERS: dict[str, tuple[str, float, float, float]] = {
@@ -91,7 +92,7 @@ def _numbers(entry: dict[Any, Any], wrong: list[str]) -> dict[str, Any]:
         if (value := entry.get(key)) is None:
             continue
         is_count = key == "gpus_per_node"
-        number = _number(value)
+        number = math.nan if isinstance(value, bool) else number_in(value)
         if not least <= number <= most or (is_count and number % 1):
             kind = "a whole number" if is_count else "a number"
             told = f"expected {kind} from {least:g} to {most:,.0f}"
@@ -100,11 +101,3 @@ def _numbers(entry: dict[Any, Any], wrong: list[str]) -> dict[str, Any]:
             whole = is_count or key == "memory_gib"
             fields[field] = int(number * unit) if whole else number * unit
     return fields
-
-
-def _number(value: Any) -> float:
-    """Return a number, also of a text such as 4e3; NaN of anything else."""
-    try:
-        return math.nan if isinstance(value, bool) else float(value)
-    except (TypeError, ValueError, OverflowError):
-        return math.nan

@@ -10,7 +10,7 @@ from capplan.currency import USD, Currency
 from capplan.errors import InputError
 from capplan.fleet.bills import Replicas, bills, signed
 from capplan.fleet.catalog import gpu
-from capplan.fleet.dated import first_day, in_force, is_newer, newer_than
+from capplan.fleet.dated import in_force, is_newer, newer_than
 from capplan.fleet.nodes import Node, find_node, nodes
 from capplan.fleet.offer import INDEX, KINDS, OLD_KINDS, OUTDATED_DAYS, Offer
 from capplan.fleet.offers_file import read_offers, refuse_odd
@@ -130,7 +130,8 @@ def since(market: Market, name: str | None = None) -> date | None:
         if full in (None, offer.gpu) and market.wants(offer)
     ]
     is_before_all = all(is_newer(row, market.day) for row in rows)
-    return first_day(rows) if is_before_all else None
+    days = (day for row in rows if (day := row.day()))
+    return min(days, default=None) if is_before_all else None
 
 
 def price(

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from capplan.errors import InputError
+from capplan.units import number_in
 from capplan.workload.trace import MAX_TOKENS
 
 _CALL = re.compile(r"^\s*([a-z]+)\s*\((.*)\)\s*$")
@@ -122,10 +123,7 @@ def synthetic_workload(input_len: str | None, output_len: str | None) -> str:
 
 
 def _tokens(value: str, text: str | None = None) -> float:
-    try:
-        number = float(value)
-    except ValueError:
-        number = math.nan
+    number = number_in(value)
     if not math.isfinite(number):
         raise InputError(
             f"{text or value!r} is no length; expected tokens such as 1024, or a "

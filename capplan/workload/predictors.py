@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from capplan.errors import InputError
+from capplan.units import number_in
 from capplan.workload.conditional_mean import ConditionalMean
 from capplan.workload.retrieval import neighbour_outputs
 from capplan.workload.slo import base_classes
@@ -189,10 +190,7 @@ def _parsed(text: str) -> tuple[Predictor, float]:
     if not given:
         return predictor, predictor.default
     parameter, _, value = given.partition("=")
-    try:
-        number = float(value)
-    except ValueError:
-        number = float("nan")
+    number = number_in(value)
     low, high, what = 0.0, 1.0, "a number between 0 and 1"
     if predictor.whole:
         low, high, what = 0, 1001, "a whole number from 1 to 1000"

@@ -13,6 +13,7 @@ from typing import Any
 
 from capplan.csv_file import Row
 from capplan.errors import InputError
+from capplan.units import number_in
 
 COLUMNS = {"InstanceType", "AcceleratorName", "AcceleratorCount", "Price", "Region"}
 _UNKNOWN_USD = 700.0
@@ -60,17 +61,11 @@ def rows(path: Path, table: Iterable[Row]) -> Iterator[tuple[int, Any]]:
 
 
 def _count(row: dict[str, str]) -> int:
-    try:
-        count = float(row["AcceleratorCount"] or 0)
-    except ValueError:
-        return 0
+    count = number_in(row["AcceleratorCount"])
     return int(count) if count.is_integer() else 0
 
 
 def _usd(row: dict[str, str], column: str) -> float:
     """Return a price, NaN where it is none."""
-    try:
-        usd = float(row.get(column) or "nan")
-    except ValueError:
-        return math.nan
+    usd = number_in(row.get(column))
     return math.nan if usd in (0.0, _UNKNOWN_USD) else usd

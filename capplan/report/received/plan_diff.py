@@ -10,6 +10,7 @@ from capplan.report.received.plan_figures import (
     PlanFigures,
     PoolFigures,
 )
+from capplan.units import number_in
 
 
 def cents(usd: float) -> int:
@@ -127,10 +128,7 @@ def plan_diff(old: PlanFigures, new: PlanFigures) -> PlanDiff:
 def parse_rise(text: str) -> float:
     """Return the share of a percentage such as ``2.5 %``."""
     number, sign, rest = text.strip().partition("%")
-    try:
-        share = float(number) / 100
-    except ValueError:
-        share = math.nan
+    share = number_in(number) / 100
     if not sign or rest or not (math.isfinite(share) and share >= 0):
         raise InputError(f"{text!r} is not a rise; expected a percentage such as 10%")
     return share
