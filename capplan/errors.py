@@ -35,6 +35,15 @@ def check_at_least(least: int, record: object, *names: str, where: str = "") -> 
             raise InputError(f"{where}{name} is {value}; expected >= {least}")
 
 
+@contextmanager
+def placed(where: object) -> Iterator[None]:
+    """Say in an error where it is: in a file, a row, a text."""
+    try:
+        yield
+    except InputError as error:
+        raise InputError(f"{where}: {error}") from None
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return a hint at the known word that is nearest; empty where none is near.
 

@@ -33,7 +33,6 @@ def profile_command(
         expected_lines,
         print_notes,
         profiling_progress,
-        told_of,
     )
 
     if settings.dry_run:
@@ -47,5 +46,6 @@ def profile_command(
     with profiling_progress(settings.tp, quiet=is_quiet()) as progress:
         runs = profile_and_fit(settings, progress)
     print_notes(runs)
-    show(measured_page(runs), told=lambda: told_of(runs))
-    return 0 if any(run.profile_path for run in runs) else NOTHING_MEASURED
+    paths = [str(run.profile_path) for run in runs if run.profile_path is not None]
+    show(measured_page(runs), told=lambda: paths)
+    return 0 if paths else NOTHING_MEASURED

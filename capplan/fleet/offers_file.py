@@ -1,8 +1,7 @@
 """Read offers from CSV and YAML files, and refuse what is no price of a GPU-hour."""
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import date
 from pathlib import Path
 from statistics import median
@@ -10,7 +9,7 @@ from typing import Any
 
 from capplan.csv_file import read_rows, refuse_outliers
 from capplan.currency import DOLLAR, USD, Currency, parse_code
-from capplan.errors import InputError, PriceWarning, warn
+from capplan.errors import InputError, PriceWarning, placed, warn
 from capplan.fleet.dated import in_force
 from capplan.fleet.importers import imported
 from capplan.fleet.nodes import find_node
@@ -61,25 +60,25 @@ def read_offers(
     same node, in this file or among ``known``: the newest, by a ``day`` if one is
     given. A row may be of ``currency``; it is read in dollars.
     """
-    placed: list[tuple[str, Offer]] = []
+    read: list[tuple[str, Offer]] = []
     discounted: Rows = []
     for where, cells in _rows(path, canonical):
         row = {_OLD_COLUMNS.get(name, name): cell for name, cell in cells.items()}
-        with _placed(where):
+        with placed(where):
             if _PERCENT.fullmatch(str(_price_cell(row)[1])):
                 discounted.append((where, row))
             else:
-                placed.append((where, _offer(row, canonical, path.name, currency)))
-    firm = [*(offer for _, offer in placed), *known]
+                read.append((where, _offer(row, canonical, path.name, currency)))
+    firm = [*(offer for _, offer in read), *known]
     for where, percent in discounted:
-        with _placed(where):
+        with placed(where):
             # Before that day nothing may be known of the node: then it is a later one.
             full = _resolve(percent, in_force(firm, day), canonical, firm)
-            placed.append((where, _offer(full, canonical, path.name, USD)))
+            read.append((where, _offer(full, canonical, path.name, USD)))
     refuse_outliers(
-        "usd_per_gpu_h", ((where, offer.usd_per_gpu_h) for where, offer in placed)
+        "usd_per_gpu_h", ((where, offer.usd_per_gpu_h) for where, offer in read)
     )
-    offers = [offer for _, offer in placed]
+    offers = [offer for _, offer in read]
     _refuse_dear_spot(path, offers)
     return offers
 
@@ -139,15 +138,6 @@ def _yaml_rows(path: Path, text: str) -> Rows:
             )
         rows.append((f"{path}: {name}", {"gpu": name, **row}))
     return rows
-
-
-@contextmanager
-def _placed(where: str) -> Iterator[None]:
-    """Say in an error where the row stands."""
-    try:
-        yield
-    except InputError as error:
-        raise InputError(f"{where}: {error}") from None
 
 
 def _price_cell(row: Mapping[str, Any]) -> tuple[str, Any]:

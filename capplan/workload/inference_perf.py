@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from capplan.errors import InputError
+from capplan.errors import InputError, placed
 from capplan.workload.arrivals import MOST_RATE_PER_S, ArrivalProcess
 from capplan.workload.lengths import LENGTHS
 from capplan.workload.readers.ordering import Notes, ordered_trace
@@ -54,7 +54,7 @@ def drawn(path: str | Path, fields: dict[str, Any], rng: np.random.Generator) ->
     """Return the requests that a config asks for, with the times of its stages."""
     notes = Notes(path)
     notes.add("drawn as its sections data and load say", warn=False)
-    try:
+    with placed(path):
         data = _read("data", fields["data"], {}, _DATA)
         kind = _name("data.type", data, "mock", "synthetic random shared_prefix")
         counts, arrival_s = _stages(fields.get("load", {}), rng, notes)
@@ -66,8 +66,6 @@ def drawn(path: str | Path, fields: dict[str, Any], rng: np.random.Generator) ->
                 for key in ("input_distribution", "output_distribution")
             )
             columns = {"prompt_tokens": prompt, "output_tokens": output}
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
     return ordered_trace(notes, arrival_s, **columns)
 
 

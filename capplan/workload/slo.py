@@ -7,7 +7,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from capplan.errors import InputError
+from capplan.errors import InputError, placed
 from capplan.units import format_duration, parse_duration_s
 
 LIMITS = ("ttft", "tpot", "tbt", "e2e")
@@ -362,8 +362,6 @@ def _parse_limits(limits_text: str, text: str) -> dict[str, float]:
         if f"{name}_s" in limits:
             alike = next((f" ({k} is {v})" for k, v in SAME.items() if v == name), "")
             raise InputError(f"{text!r}: {name} is given twice{alike}")
-        try:
+        with placed(f"{text!r}: {given}"):
             limits[f"{name}_s"] = parse_duration_s(value)
-        except InputError as error:
-            raise InputError(f"{text!r}: {given}: {error}") from None
     return limits

@@ -12,7 +12,7 @@ from capplan.bounds.certificate import CHANGED, is_as_sealed
 from capplan.deployment.cold_start import ColdStart
 from capplan.deployment.pools import DECODE, PREFILL
 from capplan.engines.catalog import VLLM
-from capplan.errors import InputError
+from capplan.errors import InputError, placed
 from capplan.input_file import read_text
 from capplan.llm.catalog import published
 from capplan.planning.autoscale.known_to_policies import ROOM, SHARE
@@ -176,10 +176,8 @@ def _pool(
     if not record.launch_line:
         why = "; ".join(record.launch_notes or ()) or "no LLM is named; plan with --llm"
         raise InputError(f"{path}: no command starts its replicas: {why}")
-    try:
+    with placed(path):
         launch = read_launch(record.launch_line, tuple(record.launch_notes or ()))
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
     if launch.engine is not None and launch.engine is not VLLM:
         raise InputError(
             f"{path}: its replicas are of {launch.engine.title}; expected vLLM, of "

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from capplan.bounds.certificate import is_as_sealed
-from capplan.errors import InputError
+from capplan.errors import InputError, placed
 from capplan.llm.layout import parse_layout
 from capplan.planning.money.cost import HOURS_PER_MONTH
 from capplan.report.received.plan_document import plan_path, read_plan
@@ -209,10 +209,8 @@ def _candidate(path: Path, where: str, values: _Object) -> CandidateFigures:
 
 def _layout(path: Path, layout: Any, tp: Any) -> str:
     """Return the layout of a replica; plans of an earlier release have TP alone."""
-    try:
+    with placed(path):
         return parse_layout(str(layout or f"tp{tp}")).text
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
 
 
 def _pools(

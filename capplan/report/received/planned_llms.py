@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import numpy as np
 from pydantic import Field
 
-from capplan.errors import InputError
+from capplan.errors import InputError, placed
 from capplan.fleet.price import Price
 from capplan.input_file import named_sha256
 from capplan.planning.load.demand_curve import DemandCurve, curve_of_trace, shows_a_day
@@ -164,11 +164,9 @@ def _curve(
         asked, _ = received(document, path, PlanSettings, given, without=others)
     except NotThereError as why:
         return None, str(why)
-    try:
+    with placed(f"{path}: its requests"):
         traffic = TrafficSettings(**asked)
         load = read_traffic(traffic, np.random.default_rng(traffic.seed))
-    except InputError as problem:
-        raise InputError(f"{path}: its requests: {problem}") from None
     read, arrival_s = load.base, load.base.arrival_s
     if load.process is not None or arrival_s is None:
         return None, "its requests have no times"

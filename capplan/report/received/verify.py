@@ -73,7 +73,8 @@ def changed(
     for place, value, expected in _differences(document, expected_document, ()):
         if place == seal:
             continue
-        where = _text_of(place)
+        keys = (f"[{key}]" if isinstance(key, int) else f".{key}" for key in place)
+        where = "".join(keys).removeprefix(".")  # best.windows[0].rate_per_s
         if len(reasons) >= _MOST_REASONS:
             break
         if isinstance(value, list) and isinstance(expected, list):
@@ -114,12 +115,6 @@ def _differences(
             yield place, value, expected
     elif type(value) is not type(expected) or value != expected:
         yield place, value, expected
-
-
-def _text_of(place: tuple[str | int, ...]) -> str:
-    """Return a place as ``best.windows[0].rate_per_s``."""
-    keys = (f"[{key}]" if isinstance(key, int) else f".{key}" for key in place)
-    return "".join(keys).removeprefix(".")
 
 
 def _short(value: Any) -> str:

@@ -28,9 +28,7 @@ def table_csv(table: Table) -> str:
 
 def first_csv(page: Page) -> str:
     """Return the page's first table as CSV; its heading alone where it has no rows."""
-    for table in page.csv.values():
-        return _with_heading(table)
-    return ""
+    return next(map(_with_heading, page.csv.values()), "")
 
 
 def _with_heading(table: Table) -> str:

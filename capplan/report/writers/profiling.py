@@ -53,11 +53,6 @@ def _lines_of(degrees: Iterable[int], print_line: Callable[[str], None]) -> OnPr
     return show
 
 
-def told_of(runs: Iterable[Measured]) -> list[str]:
-    """Return the paths of the profiles."""
-    return [str(run.profile_path) for run in runs if run.profile_path is not None]
-
-
 def print_notes(runs: Iterable[Measured]) -> None:
     """Print counts of points and failures on standard error."""
     out = console(stderr=True, markup=False)
