@@ -106,7 +106,6 @@ _VERIFIERS = {
 
 
 def _claim(document: Mapping[str, Any]) -> str:
-    """Return what a plan claims."""
     block = document["certificate"]
     if block is None:
         return "infeasible"

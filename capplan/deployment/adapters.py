@@ -24,7 +24,6 @@ class Adapters:
     fetch_s: float = 0.0  # into host memory [s]
 
     def __post_init__(self) -> None:
-        """Refuse what vLLM refuses, and times that are none."""
         check_max_rank(self.max_lora_rank)
         if not 1 <= self.max_loras <= MOST_LORAS:
             raise InputError(

@@ -28,7 +28,6 @@ class Change:
     of: int = 0  # only where so many are there
 
     def __post_init__(self) -> None:
-        """Refuse a change of nothing."""
         if self.count < 1:
             raise InputError(
                 f"a change of {self.count} replicas at {self.at_s:g} s; expected >= 1"

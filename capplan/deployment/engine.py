@@ -50,7 +50,6 @@ class EngineSettings:
     pipeline: Pipeline | None = None  # stages, where it has more than one
 
     def __post_init__(self) -> None:
-        """Refuse settings with which no request can run."""
         check_at_least(
             1,
             self,

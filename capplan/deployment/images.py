@@ -26,7 +26,6 @@ class Images:
     token_pair_s: float = 0.0  # for each pair of its tokens [s]
 
     def __post_init__(self) -> None:
-        """Refuse what vLLM refuses, and times that are none."""
         check_at_least(1, self, "limit_per_prompt", "max_image_tokens", "encoders")
         if 0 < self.encoder_cache_size < self.max_image_tokens:
             raise InputError(

@@ -24,7 +24,6 @@ class Pipeline:
     own_request_s: float = 0.0  # of each decoding request [s]
 
     def __post_init__(self) -> None:
-        """Refuse what is no pipeline, and times that are none."""
         if not 1 <= self.stages <= MOST_STAGES:
             raise InputError(
                 f"pipeline_parallel_size is {self.stages}; expected 1 to {MOST_STAGES}"

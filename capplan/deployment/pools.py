@@ -44,7 +44,6 @@ class Pool:
     replica_count: int
 
     def __post_init__(self) -> None:
-        """Refuse a pool without GPUs."""
         check_at_least(1, self.configuration, "tp")
         if self.replica_count < 1:
             raise InputError(f"replicas is {self.replica_count}; expected >= 1")
@@ -96,7 +95,6 @@ class Deployment:
         return " + ".join(map(str, self.pools))
 
     def __post_init__(self) -> None:
-        """Refuse pools that cannot work together."""
         if self.link_gb_per_s is not None and not self.link_gb_per_s > 0:
             raise InputError(f"link_gb_per_s is {self.link_gb_per_s}; expected > 0")
         check_at_least(0, self, "cold_start_s")

@@ -44,7 +44,6 @@ class Speculation:
     how: str = "given"  # "measured" of this LLM, "assumed" where of another
 
     def __post_init__(self) -> None:
-        """Refuse rates that no acceptance has."""
         if self.method not in METHODS:
             raise InputError(
                 f"speculation method {self.method!r} is not modelled; expected one of "

@@ -60,7 +60,6 @@ class Split:
     parts: tuple[tuple[int, ...], ...]  # of each band, how many go to each pool in turn
 
     def __post_init__(self) -> None:
-        """Refuse parts that do not fit the bands, or send requests nowhere."""
         pools = {len(row) for row in self.parts}
         if len(self.parts) != len(self.bands) or len(pools) != 1:
             raise InputError(

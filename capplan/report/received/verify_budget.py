@@ -77,7 +77,6 @@ def _claims(document: Row) -> Iterator[Claim]:
 
 
 def _of(where: str, row: Row, **expected: float) -> Iterator[Claim]:
-    """Yield figures of a row by their names."""
     for name, value in expected.items():
         yield f"{where}{name}", row[name], value
 
