@@ -207,22 +207,14 @@ def shares(named: dict[str, float]) -> str:
 
 def counted(judgement: Judgement, request_count: int) -> str:
     """Return how many requests count, of how many samples, and the warm-up."""
-    samples = judgement.sample_count
+    samples, count = judgement.sample_count, judgement.counted_request_count
+    after = ""
+    if judgement.warmup_s:
+        after = f", after a warm-up of {format_duration(judgement.warmup_s)}"
     if samples > 1:
-        text = (
-            f"{samples} samples of it, of which "
-            f"{judgement.counted_request_count:,} requests count"
-        )
-        if not judgement.warmup_s:
-            return text
-        warmup = format_duration(judgement.warmup_s)
-        return f"{text}, after a warm-up of {warmup} each"
-    if not judgement.warmup_s:
-        return "all count"
-    return (
-        f"{judgement.counted_request_count:,} of {request_count:,} count, after a "
-        f"warm-up of {format_duration(judgement.warmup_s)}"
-    )
+        each = f"{after} each" if after else ""
+        return f"{samples} samples of it, of which {count:,} requests count{each}"
+    return f"{count:,} of {request_count:,} count{after}" if after else "all count"
 
 
 def load(judgement: Judgement) -> str:

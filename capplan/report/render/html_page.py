@@ -49,9 +49,8 @@ def _by_topic(page: Page) -> list[tuple[str, list[Section]]]:
     shown = [part for part in page.sections if part.is_shown]
     if page.answer is None:
         return [("", shown)]
-    topics = {**TOPICS, "": "more"}
-    found = ((topics[name], name) for name in topics)
-    rows = [(text, [x for x in shown if x.topic == name]) for text, name in found]
+    topics = {**TOPICS, "": "more"}.items()
+    rows = [(text, [x for x in shown if x.topic == name]) for name, text in topics]
     return [row for row in rows if row[1]]
 
 

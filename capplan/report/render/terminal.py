@@ -82,9 +82,7 @@ def print_answer(page: Page, answer: Answer, out: Console) -> None:
     if notes := page.to_check:
         more = f" (+{len(notes) - 1} more: --explain assumptions)" if notes[1:] else ""
         grid = Grid.grid(padding=(0, 3, 0, 0))
-        room = 2 * (width - _INDENT - 3) - len(
-            more
-        )  # two lines; --explain has all of it
+        room = 2 * (width - _INDENT - 3) - len(more)  # --explain has all of it
         subject, _, rest = notes[0].partition(": ")
         first = rest if "; " in subject else notes[0]  # of several things alike
         first = shorten(first, room, placeholder=" …")
