@@ -58,6 +58,15 @@ def unknown_price(gpu: str) -> Said:
     return Said(f"unknown: --price {gpu}=USD_PER_H")
 
 
+def billed(cost: Cost | None, gpu: str, more: str) -> Said:
+    """Return the bill of a month and of a year, and what else is to be said of it."""
+    if cost is None:
+        return unknown_price(gpu)
+    star = is_assumed(cost)
+    year = f"{dollars(cost.usd_per_year, star)} a year"
+    return Said.of(f"{dollars(cost.usd_per_month, star)} a month", year, more)
+
+
 def in_few_words(reason: str, letters: int = 60) -> str:
     """Return the first part of a reason, without its subject where it is too long.
 
@@ -82,7 +91,7 @@ class Way(NamedTuple):
     """A row of a table of other ways."""
 
     name: str
-    gpus: str  # "7", "3 to 9"
+    gpus: int | str  # 7, "3 to 9"
     usd: float | None  # of a month, or of the span that the table is of [$]
     told: str  # whether the peak holds, or what else decides
     is_chosen: bool = False
@@ -91,21 +100,17 @@ class Way(NamedTuple):
 
 
 def ways(
-    rows: Sequence[Way], heading: str = "instead", told: str = "peak", **named: str
+    rows: Sequence[Way],
+    heading: str = "instead",
+    told: str = "peak",
+    gpus: str = "GPUs",
+    usd: str = "a month",
 ) -> Table:
-    """Return other ways as a table; ``named`` may rename ``gpus`` and ``usd``."""
-    chosen = next((row for row in rows if row.is_chosen), None)
-    against = None if chosen is None else chosen.usd
+    """Return other ways as a table, under these headings of its columns."""
+    against = next((row.usd for row in rows if row.is_chosen), None)
     # Amounts are told here, in the currency that pages are made in.
     texts = [(*_texts(row, against), row.is_chosen) for row in rows]
-    headings = (
-        heading,
-        named.get("gpus", "GPUs"),
-        named.get("usd", "a month"),
-        "change",
-        told,
-    )
-    leaves = (0, 2, 0, 1, 0)
+    headings, leaves = (heading, gpus, usd, "change", told), (0, 2, 0, 1, 0)
     columns = [
         column(
             "",
@@ -123,21 +128,17 @@ def ways(
 
 def _texts(row: Way, against: float | None) -> tuple[str, str, str, str, str]:
     least = LEAST * row.is_least
-    gpus = f"{least}{row.gpus}" if row.gpus else ""
+    gpus = f"{row.gpus:,}" if isinstance(row.gpus, int) else row.gpus
+    gpus = f"{least}{gpus}" if gpus else ""
     if row.usd is None:
         return row.name, gpus, "", "", row.told
+    change = DASH if row.is_chosen else ""
+    if against is not None and not row.is_chosen:
+        more = row.usd - against
+        sign = "" if abs(more) < 0.5 else "+" if more > 0 else "−"
+        change = f"{least}{sign}{format_usd(abs(more), 0)}"
     usd = f"{least}{dollars(row.usd, row.is_assumed)}"
-    change = ""
-    if row.is_chosen:
-        change = DASH
-    elif against is not None:
-        change = f"{least}{_change(row.usd - against)}"
     return row.name, gpus, usd, change, row.told
-
-
-def _change(usd: float) -> str:
-    sign = "" if abs(usd) < 0.5 else "+" if usd > 0 else "−"
-    return f"{sign}{format_usd(abs(usd), 0)}"
 
 
 def sure(best: Candidate) -> Said:
@@ -150,21 +151,20 @@ def sure(best: Candidate) -> Said:
         return Said(best.sureness)
     word, sweeps = best.sureness, best.sweep_count or 0
     of = plural(sweeps, "load test")
+    doubts = "; ".join(configuration.doubts)
     if best.is_to_be_tested:
-        why = "; ".join(configuration.doubts)
         if best.cautious is None:
-            return Said(word, f"{why}; the slowest of ten engines miss with any count")
+            text = f"{doubts}; the slowest of ten engines miss with any count"
+            return Said(word, text)
         usd = best.cautious_usd_per_month
         month = "" if usd is None else f", {dollars(usd)} a month"
         count = plural(best.cautious.gpu_count, "GPU")
-        return Said(f"{word}: up to {count}", f"for 9 of 10 engines{month} · {why}")
-    counts, ends = best.gpu_count_range, best.usd_per_month_range
-    if counts is None:
-        doubts = list(configuration.doubts)
-        if best.pools and not sweeps:
-            doubts.append("no fleet of two such pools was load-tested")
-        return Said(word, "; ".join(doubts))
-    low, high = counts
+        return Said(f"{word}: up to {count}", f"for 9 of 10 engines{month} · {doubts}")
+    if best.gpu_count_range is None:
+        untested = "no fleet of two such pools was load-tested"
+        of_two = untested if best.pools and not sweeps else ""
+        return Said(word, "; ".join(filter(None, (doubts, of_two))))
+    (low, high), ends = best.gpu_count_range, best.usd_per_month_range
     if low == high:
         return Said(f"{word}: {plural(low, 'GPU')}", f"for 80 % of {of}" * bool(sweeps))
     bills = [] if ends is None else list(dict.fromkeys(map(dollars, ends)))
@@ -175,21 +175,17 @@ def sure(best: Candidate) -> Said:
 
 def is_unsure(best: Candidate) -> bool:
     """Return whether a test of one GPU may move the bill by a quarter."""
-    is_estimated = best.sureness == "estimated" or best.is_to_be_tested
-    if is_estimated or best.configuration is None:
+    if best.configuration is None or best.is_to_be_tested:
         return best.configuration is not None
-    return is_wide(best.configuration, best.gpu_count_range, best.gpu_count)
+    return is_wide(best.sureness, best.gpu_count_range, best.gpu_count)
 
 
 def is_wide(
-    configuration: Configuration,
-    ends: tuple[float, float] | None,
-    planned: float | None,
+    sureness: str, ends: tuple[float, float] | None, planned: float | None
 ) -> bool:
     """Return whether a figure is estimated, or real engines are a quarter off it."""
-    word = configuration.sureness
-    if word != "checked" or ends is None or planned is None:
-        return word == "estimated"
+    if sureness != "checked" or ends is None or planned is None:
+        return sureness == "estimated"
     return ends[0] < (1 - WIDE) * planned or ends[1] > (1 + WIDE) * planned
 
 
@@ -315,13 +311,13 @@ def rented_fleet(fleet: Deployment, cost: Cost | None) -> Said:
     prices = [price for price, _ in alike(pools)]
     hourly = dict.fromkeys(format_fine_usd(price.usd_per_gpu_h) for price in prices)
     unused, paid = idle(cost.nodes), sum(bought.values())
-    parts = (
+    return Said.of(
+        gpus,
         replicas(fleet),
         nodes_text(cost.nodes),
         f"{format_count(unused)} of {format_count(paid)} GPUs idle" if unused else "",
         f"{kind_text(paid_price(pools))} at {' and '.join(hourly)} a GPU-hour",
     )
-    return Said(gpus, " · ".join(filter(None, parts)))
 
 
 def month(best: Candidate) -> str:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 from capplan.report.alike import merged
 from capplan.report.columns import Column, format_list, tabled
@@ -59,6 +59,11 @@ class Said(NamedTuple):
 
     short: str  # a tile of the report: "holds, 3 % to spare"
     more: str = ""  # its small print, in the same words
+
+    @classmethod
+    def of(cls, short: str, *more: str) -> Self:
+        """Return what is said with all that is known to add."""
+        return cls(short, " · ".join(filter(None, more)))
 
     @property
     def text(self) -> str:

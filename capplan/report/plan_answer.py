@@ -7,7 +7,7 @@ from capplan.planning.evaluate.candidate import Candidate
 from capplan.planning.evaluate.probe import Probe
 from capplan.planning.evaluate.run import Run
 from capplan.planning.evaluate.too_slow import Shortfall
-from capplan.planning.plan.purchase import CountCost, Purchase
+from capplan.planning.plan.purchase import CountCost
 from capplan.planning.plan.result import Plan
 from capplan.planning.plan.throughput import WITHIN_SLO
 from capplan.report import sentences, uncertain
@@ -23,6 +23,7 @@ from capplan.report.columns import (
 from capplan.report.first_screen import (
     MOST_IDLE,
     Way,
+    billed,
     dollars,
     gpus_bought,
     idle,
@@ -38,14 +39,14 @@ from capplan.report.first_screen import (
     subject,
     sure,
     test_one,
-    unknown_price,
     ways,
 )
 from capplan.report.page import Answer, Said
 from capplan.report.render.terminal import MOST_ROWS
 from capplan.units import format_duration
 
-_UNSURE = "estimated: test before you buy"
+_DOUBTED = {True: "estimated: test before you buy", False: "holds"}
+"""Whether what was simulated holds, by whether its times are in doubt."""
 
 
 def plan_title(plan: Plan) -> str:
@@ -110,18 +111,12 @@ def plan_answer(plan: Plan) -> Answer:
 
 
 def _cost(best: Candidate) -> Said:
-    cost, star = best.cost, is_assumed(best.cost)
-    if cost is None:
-        return unknown_price(best.gpu)
-    of_tokens = cost.usd_per_million_output_tokens
+    usd = None if best.cost is None else best.cost.usd_per_million_output_tokens
     per = ""
-    if of_tokens is not None:
-        per = f"{format_fine_usd(of_tokens)}{'*' * star} per million output tokens"
-    year = f"{dollars(cost.usd_per_year, star)} a year"
-    return Said(
-        f"{dollars(cost.usd_per_month, star)} a month",
-        " · ".join(filter(None, (year, per))),
-    )
+    if usd is not None:
+        star = "*" * is_assumed(best.cost)
+        per = f"{format_fine_usd(usd)}{star} per million output tokens"
+    return billed(best.cost, best.gpu, per)
 
 
 def _to_spare(plan: Plan) -> tuple[str, str]:
@@ -136,22 +131,19 @@ def _to_spare(plan: Plan) -> tuple[str, str]:
 
 def _peak(plan: Plan, run: Run) -> Said:
     judgement, peak = run.judgement, plan.peak
-    spare, carried = _to_spare(plan)
+    (spare, told), state, of_all = _to_spare(plan), "holds", ""
     if peak is not None:
-        state = "holds" if peak.meets else "misses"
-        busiest = f"{format_count(peak.rate_per_s)} requests/s, {peak.when}"
-        parts = [f"{format_share(peak.slo_attainment)} in time at its {busiest}"]
         low = [row for row in plan.windows if row.is_judged and not row.meets]
-        state = "misses" if low else state
-        spare = ""
-    else:
-        state, parts = "holds", [carried]
+        state, spare = "misses" if low or not peak.meets else "holds", ""
+        busiest = f"{format_count(peak.rate_per_s)} requests/s, {peak.when}"
+        told = f"{format_share(peak.slo_attainment)} in time at its {busiest}"
+        of_all = " of all"
+    grows = ""
     if judgement.steadiness.outpaced:
         load = format_load(judgement.steadiness.sustained)
-        parts.append(f"{load} loaded by its end, so the backlog grows")
-    of_all = " of all" if peak is not None else ""
-    parts.insert(0, in_time(judgement, plan.attainment_text, of_all))
-    return Said(f"{state}{spare}", " · ".join(filter(None, parts)))
+        grows = f"{load} loaded by its end, so the backlog grows"
+    share = in_time(judgement, plan.attainment_text, of_all)
+    return Said.of(f"{state}{spare}", share, told, grows)
 
 
 def _one_fewer(best: Candidate) -> Probe | None:
@@ -182,9 +174,11 @@ def _told(plan: Plan, probe: Probe) -> str:
     return f"misses: {sentences.missed(probe)}"
 
 
-def _of_count(best: Candidate, bought: Purchase, more: int) -> CountCost | None:
-    count = (best.replica_count or 0) + more
-    return next((x for x in bought.count_costs if x.replica_count == count), None)
+def _of_count(plan: Plan, more: int) -> CountCost | None:
+    """Return what so many replicas more than planned cost."""
+    planned = 0 if plan.best is None else plan.best.replica_count or 0
+    rows = () if plan.purchase is None else plan.purchase.count_costs
+    return next((row for row in rows if row.replica_count == planned + more), None)
 
 
 def _rows(plan: Plan, best: Candidate, peak: str) -> list[Way]:
@@ -192,71 +186,52 @@ def _rows(plan: Plan, best: Candidate, peak: str) -> list[Way]:
 
     ``peak`` says whether the chosen one holds.
     """
-    bought, star = plan.purchase or Purchase(), is_assumed(best.cost)
+    star, count = is_assumed(best.cost), best.gpu_count or 0
     usd = None if best.cost is None else best.cost.usd_per_month
-    name = f"{best.gpu_count:,} × {best.gpu}" if not best.pools else str(best)
+    name = f"{count:,} × {best.gpu}" if not best.pools else str(best)
     kind = kind_text(best.price) if best.cost else ""
-    count = f"{best.gpu_count:,}"
-    chosen = Way(", ".join(filter(None, (name, kind))), count, usd, peak, True)
-    near = [
-        *_asked_beside(plan, best),
-        *_slow_engine(best),
-        *_one_more(best, bought),
-        *_fewer_row(plan, best, bought),
-    ]
-    others = list(_other_gpus(plan, best))
-    paid = [row._replace(gpus=count, told=peak) for row in _other_payment(bought)]
+    name = ", ".join(filter(None, (name, kind)))
+    chosen = Way(name, count, usd, peak, is_chosen=True, is_assumed=star)
+    paid = [row._replace(gpus=count, told=peak) for row in _other_payment(plan)]
+    near, others = [*_near(plan, best), *paid], list(_other_gpus(plan, best))
     room = MOST_ROWS - 1
-    others = others[: max(room - len(near) - len(paid), 2)]
-    rows = [*near, *paid][: room - len(others)]
-    return [chosen._replace(is_assumed=star), *rows, *others]
+    others = others[: max(room - len(near), 2)]
+    return [chosen, *near[: room - len(others)], *others]
 
 
 def _unit(best: Candidate) -> str:
     return "GPU" if best.gpus_per_replica == 1 else "replica"
 
 
-def _asked_beside(plan: Plan, best: Candidate) -> Iterator[Way]:
-    """Yield what was asked to stand beside the best: two pools or one, and a mix."""
+def _near(plan: Plan, best: Candidate) -> Iterator[Way]:
+    """Yield what was asked beside the best, a slow engine, one GPU more and fewer."""
     other = plan.best_aggregated if best.pools else plan.best_disaggregated
     if other is not None and (way := _candidate_row(best, other)) is not None:
         apart = "apart" if other.pools else "together"
         yield way._replace(name=f"prefill and decode {apart}")
     mix = plan.mix
     if mix is not None and mix.offered and mix.cost is not None:
-        kinds = " and ".join(dict.fromkeys(pool.gpu for pool in mix.pools))
-        count = sum(pool.gpu_count for pool in mix.pools)
-        told = _UNSURE if mix.doubts else "holds"
+        name = f"mix of {' and '.join(dict.fromkeys(pool.gpu for pool in mix.pools))}"
+        count, told = sum(p.gpu_count for p in mix.pools), _DOUBTED[bool(mix.doubts)]
         assumed, usd = is_assumed(mix.cost), mix.cost.usd_per_month
-        yield Way(f"mix of {kinds}", f"{count:,}", usd, told, is_assumed=assumed)
+        yield Way(name, count, usd, told, is_assumed=assumed)
+    slow, usd_slow = best.cautious, best.cautious_usd_per_month
+    if slow is not None and slow.gpu_count != best.gpu_count:
+        told = "holds for 9 of 10 engines"
+        yield Way("with a slow engine", slow.gpu_count, usd_slow, told)
+    if more := _of_count(plan, 1):
+        told = "holds, also with one lost"
+        yield Way(f"1 {_unit(best)} more", more.gpu_count, more.usd_per_month, told)
+    probe, fewer = _one_fewer(best), _of_count(plan, -1)
+    if probe is not None and fewer is not None:
+        name, told = f"1 {_unit(best)} fewer", _told(plan, probe)
+        yield Way(name, fewer.gpu_count, fewer.usd_per_month, told)
 
 
-def _slow_engine(best: Candidate) -> Iterator[Way]:
-    if best.cautious is not None and best.cautious.gpu_count != best.gpu_count:
-        count, usd = best.cautious.gpu_count, best.cautious_usd_per_month
-        yield Way("with a slow engine", f"{count:,}", usd, "holds for 9 of 10 engines")
-
-
-def _one_more(best: Candidate, bought: Purchase) -> Iterator[Way]:
-    more = _of_count(best, bought, 1)
-    if more is not None:
-        held = "holds, also with one lost"
-        name = f"1 {_unit(best)} more"
-        yield Way(name, f"{more.gpu_count:,}", more.usd_per_month, held)
-
-
-def _fewer_row(plan: Plan, best: Candidate, bought: Purchase) -> Iterator[Way]:
-    fewer, cost = _one_fewer(best), _of_count(best, bought, -1)
-    if fewer is not None and cost is not None:
-        told = _told(plan, fewer)
-        name, gpus = f"1 {_unit(best)} fewer", f"{cost.gpu_count:,}"
-        yield Way(name, gpus, cost.usd_per_month, told)
-
-
-def _other_payment(bought: Purchase) -> Iterator[Way]:
+def _other_payment(plan: Plan) -> Iterator[Way]:
     """Yield the shortest commitment that is offered or assumed."""
-    way = next((way for way in bought.ways if way.break_even is not None), None)
-    if way is not None:
+    ways = () if plan.purchase is None else plan.purchase.ways
+    if way := next((way for way in ways if way.break_even is not None), None):
         name = way.name.replace(", ", " for ")
         yield Way(name, "", way.usd_per_month, "", is_assumed=way.is_assumed)
 
@@ -264,16 +239,13 @@ def _other_payment(bought: Purchase) -> Iterator[Way]:
 def _other_gpus(plan: Plan, best: Candidate) -> Iterator[Way]:
     """Yield the best of each other GPU type: its count, or the least that it takes."""
     found: dict[str, Way] = {}
+    for row in plan.candidates:
+        if row.gpu != best.gpu and (way := _candidate_row(best, row)):
+            found[row.gpu] = min(found.get(row.gpu, way), way, key=_by_usd)
     if (doubted := plan.best_estimated) is not None and doubted is not best:
         way = _candidate_row(best, doubted)
         if way is not None and uncertain.saving(plan, doubted):
             found[doubted.gpu] = way
-    by_gpu: dict[str, list[Way]] = {}
-    for row in plan.candidates:
-        if row.gpu != best.gpu and (way := _candidate_row(best, row)):
-            by_gpu.setdefault(row.gpu, []).append(way)
-    for gpu, rows in by_gpu.items():
-        found.setdefault(gpu, min(rows, key=_by_usd))
     yield from sorted(found.values(), key=_by_usd)
 
 
@@ -286,21 +258,19 @@ def _candidate_row(best: Candidate, row: Candidate) -> Way | None:
     if row.infeasible_reason:
         return Way(layout, "", None, _misses(row))
     if row.run is not None:
-        told = _UNSURE if row.is_in_doubt else "holds"
+        told = _DOUBTED[row.is_in_doubt] + ", GPUs ± 10 %" * row.coarse
         usd = None if row.cost is None else row.cost.usd_per_month
-        about = ", GPUs ± 10 %" if row.coarse else ""
-        return Way(layout, f"{row.gpu_count:,}", usd, f"{told}{about}")
+        return Way(layout, row.gpu_count or 0, usd, told)
     if not row.least or row.status != "pruned":
         return None
     gpus, usd, paid = least_bill(row.least)
     told = "not simulated: takes more GPUs"
-    ours = None if best.cost is None else best.cost.usd_per_month
-    if ours is not None and usd is not None and usd < ours:  # only of one in doubt
-        told = "estimated, not simulated"
-    elif best.cost is not None and usd is not None:
-        limit = best.cost.usd_per_h / paid
-        told = f"pays only below {format_fine_usd(limit)} a GPU-hour"
-    return Way(layout, f"{gpus:,}", usd, told, is_least=True)
+    if best.cost is not None and usd is not None:
+        limit = format_fine_usd(best.cost.usd_per_h / paid)
+        told = f"pays only below {limit} a GPU-hour"
+        if usd < best.cost.usd_per_month:  # only of one in doubt
+            told = "estimated, not simulated"
+    return Way(layout, gpus, usd, told, is_least=True)
 
 
 def next_steps(plan: Plan) -> Iterator[Said]:
@@ -308,32 +278,27 @@ def next_steps(plan: Plan) -> Iterator[Said]:
     best = plan.best
     if best is None or best.run is None:
         return
-    bought = plan.purchase or Purchase()
     nodes = () if best.cost is None else best.cost.nodes
     paid, unused = sum(row.gpus_paid for row in nodes), idle(nodes)
-    more = bought.paid_anyway
     if unused > MOST_IDLE * paid:
         many = plural(int(unused), "idle GPU")
+        more = None if plan.purchase is None else plan.purchase.paid_anyway
+        step = f"look for a smaller node: {many} of {paid:,.0f} are paid"
+        how = f"capplan prices --gpu {best.gpu}"
         if more is not None:
-            yield Said(
-                f"use the {many}: run {more.replica_count:,} replicas",
-                f"they hold {more.attained} in time for the same bill",
-            )
-        else:
-            yield Said(
-                f"look for a smaller node: {many} of {paid:,.0f} are paid",
-                f"capplan prices --gpu {best.gpu}",
-            )
+            step = f"use the {many}: run {more.replica_count:,} replicas"
+            how = f"they hold {more.attained} in time for the same bill"
+        yield Said(step, how)
     if is_unsure(best):
         yield test_one(best)
-    one, planned = _of_count(best, bought, 1), _of_count(best, bought, 0)
-    if one is not None and planned is not None:
+    one = _of_count(plan, 1)
+    if one is not None and _of_count(plan, 0) is not None:
         change = one.usd_against_planned
         usd = "" if change is None else f" for {dollars(change)} a month"
         yield Said(f"add 1 {_unit(best)}{usd}", "then the peak holds with one lost")
     if is_assumed(best.cost):
         yield Said(f"ask for a quote: the price of {best.gpu} is assumed")
-    for way in _other_payment(bought):
+    for way in _other_payment(plan):
         saved = 0.0 if best.cost is None else best.cost.usd_per_month - (way.usd or 0)
         if saved > 0:
             yield Said(f"{way.name}: saves {dollars(saved, way.is_assumed)} a month")
@@ -358,10 +323,8 @@ def _without(plan: Plan) -> Answer:
         found.setdefault(row.gpu, Way(str(row), "", None, _misses(row)))
     relax = Said("relax what is missed, or name other GPUs", "--slo, --gpu, --tp")
     if closest and isinstance(why := closest[0].infeasible_reason, Shortfall):
-        limit = format_duration(why.needed_s)
-        relax = Said(
-            f"relax {why.limit} to more than {limit}", "or name faster GPUs: --gpu"
-        )
+        limit = f"{why.limit} to more than {format_duration(why.needed_s)}"
+        relax = Said(f"relax {limit}", "or name faster GPUs: --gpu")
     if plan.interrupted:
         relax = Said("let it run to its end")
     return no_answer(

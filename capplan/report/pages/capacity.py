@@ -8,7 +8,7 @@ from typing import Any
 from capplan.planning.money.cost import paid_price
 from capplan.planning.size.capacity import Capacity, Served
 from capplan.report import sentences
-from capplan.report.charts.capacity import finding
+from capplan.report.charts.svg_bars import Bar, bars
 from capplan.report.columns import (
     format_count,
     format_fine_usd,
@@ -20,6 +20,7 @@ from capplan.report.fields import fields
 from capplan.report.first_screen import (
     MOST_IDLE,
     Way,
+    billed,
     dollars,
     idle,
     is_assumed,
@@ -30,10 +31,18 @@ from capplan.report.first_screen import (
     replicas,
     subject,
     test_replica,
-    unknown_price,
     ways,
 )
-from capplan.report.page import Answer, Fact, Page, Said, Section, Table, why_section
+from capplan.report.page import (
+    Answer,
+    Fact,
+    Figure,
+    Page,
+    Said,
+    Section,
+    Table,
+    why_section,
+)
 from capplan.report.pages.cost import bill_section
 
 SCHEMA = "capplan.capacity/2"
@@ -44,6 +53,8 @@ _NOTE = (
     "the same iteration times no scheduler carries a higher rate; of users no such "
     "bound is known."
 )
+_MOST_BARS = 12
+"""Fleets that the chart has."""
 _CHEAPER = 0.95
 """Part of a request's cost below which another fleet is named for it."""
 
@@ -80,7 +91,7 @@ def capacity_page(capacity: Capacity) -> Page:
         csv={"capacity.csv": table},
         prices=prices_told(paid_price(best.deployment.pools)),
         answer=_answer(capacity),
-        chart=finding(capacity),
+        chart=_chart(capacity),
         lead=_lead(best),
         warnings=capacity.warnings,
         is_failure=best.is_failure,
@@ -110,17 +121,20 @@ def _why(capacity: Capacity) -> list[Fact]:
     ]
 
 
-def _title(best: Served) -> str:
+def _carrying(best: Served) -> str:
     count = best.deployment.gpu_count
-    fleet = plural(count, f"{best.pool.configuration.gpu} GPU")
-    fleet += " carries" if count == 1 else " carry"
+    gpus = plural(count, f"{best.pool.configuration.gpu} GPU")
+    return f"{gpus} {'carries' if count == 1 else 'carry'}"
+
+
+def _title(best: Served) -> str:
     if best.is_failure:
-        return f"{fleet} nothing within {best.slo_text}."
+        return f"{_carrying(best)} nothing within {best.slo_text}."
     peak, usd = best.busiest_hour_per_s, ""
     of_peak = "" if peak is None else f", {format_count(peak)} in the busiest hour"
     if best.cost is not None:
         usd = f"{',' * bool(of_peak)} for {_usd(best)} a month"
-    return f"{fleet} {_rate(best)}{of_peak}{usd}."
+    return f"{_carrying(best)} {_rate(best)}{of_peak}{usd}."
 
 
 def _rate(row: Served) -> str:
@@ -131,6 +145,26 @@ def _rate(row: Served) -> str:
 
 def _usd(row: Served) -> str:
     return dollars(row.usd_per_month, is_assumed(row.cost))
+
+
+def _chart(capacity: Capacity) -> Figure | None:
+    """Return the rate that each fleet carries, that of the best as title.
+
+    None of a single fleet, which the tiles say, and of none that carries anything.
+    """
+    best = capacity.best
+    if best.max_rate_per_s is None or len(capacity.rows) < 2:
+        return None
+    rows = []
+    for row in capacity.rows[:_MOST_BARS]:
+        rate, bound = row.max_rate_per_s, row.upper_bound_rate_per_s
+        most = "" if bound is None else f", bound {format_count(bound)}"
+        text = "none in time" if rate is None else f"{format_count(rate)}{most}"
+        rows.append(Bar(f"{row.pool.configuration}, {row.slo_text}", rate, text))
+    layout = best.pool.configuration.layout.text
+    title = f"{_carrying(best)} {_rate(best)} as {layout}"
+    caption = "Requests/s in time; no scheduler carries more than the bound."
+    return Figure(title, bars(title, rows), caption=caption)
 
 
 def _lead(best: Served) -> str:
@@ -146,24 +180,19 @@ def _lead(best: Served) -> str:
 
 
 def _answer(capacity: Capacity) -> Answer:
-    best, rows, nothing = capacity.best, [*_rows(capacity)], Said("")
-    return Answer(
-        nothing if best.is_failure else rented_fleet(best.deployment, best.cost),
-        nothing if best.is_failure else _cost(best),
-        _peak(best, capacity.think),
-        nothing if best.is_failure else _sure(best),
-        next(_next_steps(capacity)),
-        ways(rows, told="carries") if rows[1:] else None,
-    )
+    best, rows = capacity.best, [*_rows(capacity)]
+    peak, step = _peak(best, capacity.think), next(_next_steps(capacity))
+    instead = ways(rows, told="carries") if rows[1:] else None
+    if best.is_failure:
+        return Answer(Said(""), Said(""), peak, Said(""), step, instead)
+    fleet = rented_fleet(best.deployment, best.cost)
+    return Answer(fleet, _cost(best), peak, _sure(best), step, instead)
 
 
 def _cost(best: Served) -> Said:
-    if best.cost is None:
-        return unknown_price(best.pool.configuration.gpu)
-    texts = [f"{dollars(best.cost.usd_per_year, is_assumed(best.cost))} a year"]
-    if best.usd_per_request is not None:
-        texts.append(f"from {_thousand(best)} per 1,000 requests")
-    return Said(f"{_usd(best)} a month", " · ".join(texts))
+    known = best.usd_per_request is not None
+    per = f"from {_thousand(best)} per 1,000 requests" if known else ""
+    return billed(best.cost, best.pool.configuration.gpu, per)
 
 
 def _thousand(row: Served) -> str:
@@ -197,10 +226,8 @@ def _sure(best: Served) -> Said:
     low, high = map(format_count, ends)
     if configuration.cautious_share is not None:
         return Said(f"{word}: from {low} requests/s", f"for 9 of 10 engines · {doubts}")
-    sweeps = configuration.sweep_count
-    of = (
-        f"for 80 % of {plural(sweeps, 'load test')}" if sweeps else "by its fit's error"
-    )
+    tests = plural(sweeps := configuration.sweep_count or 0, "load test")
+    of = f"for 80 % of {tests}" if sweeps else "by its fit's error"
     return Said(f"{word}: {low} to {high} requests/s", of)
 
 
@@ -215,7 +242,7 @@ def _next_steps(capacity: Capacity) -> Iterator[Said]:
         whose = f" --provider {nodes[0].provider}" if nodes[0].provider else ""
         size = f"--max-gpus {filled.gpu_count}{whose}"
         yield Said(f"use the {plural(unused, 'idle GPU')}, which are paid", size)
-    if is_wide(configuration, best.sustained_per_s, best.max_rate_per_s):
+    if is_wide(configuration.sureness, best.sustained_per_s, best.max_rate_per_s):
         yield test_replica(configuration, "")
     if is_assumed(best.cost):
         yield Said(f"ask for a quote: the price of {configuration.gpu} is assumed")
@@ -245,9 +272,9 @@ def _rows(capacity: Capacity) -> Iterator[Way]:
     best, filled = capacity.best, capacity.best.filled
     yield _way(best, _name(best))._replace(is_chosen=True)
     if filled is not None:
-        told, count = "more: --max-gpus simulates it", f"{filled.gpu_count:,}"
         row = _way(best, "all GPUs of its nodes")
-        yield row._replace(gpus=count, told=told)
+        told = "more: --max-gpus simulates it"
+        yield row._replace(gpus=filled.gpu_count, told=told)
     firsts = {row.slo_text: row for row in reversed(capacity.rows)}
     firsts.pop(best.slo_text)
     yield from (_way(row, f"within {text}") for text, row in firsts.items())
@@ -267,7 +294,7 @@ def _way(row: Served, name: str) -> Way:
         told += ", estimated"
     elif row.max_users is not None:
         told += f", {row.max_users:,} users"
-    count, star = f"{row.deployment.gpu_count:,}", is_assumed(row.cost)
+    count, star = row.deployment.gpu_count, is_assumed(row.cost)
     return Way(name, count, row.usd_per_month, told, is_assumed=star)
 
 
