@@ -1,6 +1,5 @@
 """The page of a budget: months, commitments, and other ways to pay."""
 
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -54,7 +53,7 @@ def budget_page(budget: Budget) -> Page:
         budget_subject(budget),
         [
             Section("Months", _facts(budget), [months], topic="price"),
-            replace(launch_section(budget.launch), topic="run"),
+            launch_section(budget.launch),
             Section("Scenarios", tables=[named], topic="price"),
             Section("Commitments", tables=[held], topic="price"),
             Section("Other ways to pay", tables=[others], topic="price"),

@@ -3,25 +3,9 @@
 from collections.abc import Sequence
 
 from capplan.deployment.pools import Pool
-from capplan.planning.evaluate.candidate import Candidate
-from capplan.planning.evaluate.run import Run
-from capplan.planning.money.cost import (
-    Cost,
-    CostLine,
-    alike,
-)
+from capplan.planning.money.cost import Cost, CostLine, alike
 from capplan.report.columns import Column, column, format_count, format_fine_usd
 from capplan.report.page import Section, Table
-
-COST = "Cost"
-"""Heading of the section."""
-
-_STARRED = "* estimated from the simulated traffic or from an uncertain price"
-
-
-def cost_lines(best: Candidate | None) -> tuple[CostLine, ...]:
-    """Return the cost lines of a candidate; none without a price."""
-    return () if best is None or best.cost is None else best.cost.lines
 
 
 def amount(line: CostLine) -> str:
@@ -37,19 +21,10 @@ def _unit_price(line: CostLine) -> str:
 
 _BILL = (
     column("what", heading="cost", justify="left"),
-    Column(
-        "",
-        lambda line: f"{format_count(line.quantity)} {line.quantity_unit}",
-        "quantity",
-    ),
+    Column("", lambda x: f"{format_count(x.quantity)} {x.quantity_unit}", "quantity"),
     Column("", _unit_price, "unit price"),
     Column("", lambda line: f"= {amount(line)}", "amount"),
 )
-
-
-def cost_section(best: Candidate, run: Run) -> Section:
-    """Return the cost of the best candidate as quantity × unit price = amount."""
-    return bill_section(best.cost, run.deployment.pools)
 
 
 def bill_section(cost: Cost | None, pools: Sequence[Pool]) -> Section:
@@ -57,7 +32,7 @@ def bill_section(cost: Cost | None, pools: Sequence[Pool]) -> Section:
     if cost is None:
         gpu = pools[0].configuration.gpu
         missing = f"No price is known for {gpu}; set one with --price {gpu}=USD_PER_H."
-        return Section(COST, notes=[missing], topic="price")
+        return Section("Cost", notes=[missing], topic="price")
     notes = [
         f"{price.unit}: {format_fine_usd(price.usd_per_gpu_h)} per GPU-hour, "
         f"{price.told}."
@@ -65,5 +40,8 @@ def bill_section(cost: Cost | None, pools: Sequence[Pool]) -> Section:
     ]
     notes.append("GPUs only: no storage, network or staff.")
     if any(line.estimated for line in cost.lines):
-        notes.append(f"{_STARRED}.")
-    return Section(COST, tables=[Table(_BILL, cost.lines)], notes=notes, topic="price")
+        notes.append(
+            "* estimated from the simulated traffic or from an uncertain price."
+        )
+    bill = Table(_BILL, cost.lines)
+    return Section("Cost", tables=[bill], notes=notes, topic="price")

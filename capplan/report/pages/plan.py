@@ -9,17 +9,12 @@ from capplan.bounds.certificate import PLAN_SCHEMA, seal
 from capplan.planning.configure.launch import Launch
 from capplan.planning.evaluate.candidate import Candidate
 from capplan.planning.evaluate.run import Run
-from capplan.planning.money.cost import (
-    Cost,
-)
 from capplan.planning.plan.purchase import Purchase
 from capplan.planning.plan.result import Plan
 from capplan.report import drafts, sentences, uncertain, window_sentences
 from capplan.report.charts.day import day_figure
 from capplan.report.charts.plan import figures
-from capplan.report.columns import (
-    format_fine_usd,
-)
+from capplan.report.columns import format_fine_usd
 from capplan.report.first_screen import prices_told
 from capplan.report.money import in_its_currency
 from capplan.report.page import (
@@ -35,7 +30,7 @@ from capplan.report.pages import purchase
 from capplan.report.pages.assumptions import assumption_sections
 from capplan.report.pages.candidates import COLUMNS, candidate_values, plan_columns
 from capplan.report.pages.classes import classes_section, classes_table
-from capplan.report.pages.cost import cost_lines, cost_section
+from capplan.report.pages.cost import bill_section
 from capplan.report.pages.disaggregated import one_fewer, pool_sections, verdict
 from capplan.report.pages.mix import mix_sections, mix_sentence
 from capplan.report.pages.probes import probes_section
@@ -65,6 +60,8 @@ _SPELT_OUT = (
     "TTFT is the time from arrival to the first token, TPOT the mean time per token "
     "after it, and e2e that from arrival to the last token."
 )
+_BEST: tuple[str, ...] = ("best", "best_by_gpus", "best_estimated")
+_BEST += ("best_aggregated", "best_disaggregated")
 _LAST = (
     *("placement", "settings", "certificate", "gpu_count_without_prefix_caching"),
     *("windows", "peak", "window_widths", "without_window"),
@@ -74,6 +71,7 @@ _LAST = (
     *("drafts_worth", "drafts_tried"),
 )
 """Keys of plan.json in the order in which it has them, behind the others."""
+_AFTER_TEST = "After a load test, plan with what it measured (--profiles mine.yaml)"
 _COARSE = "works, costs more (replicas ± 10 %)"
 _STATUS = {"pruned": "not simulated: ", "feasible": ""}
 
@@ -101,6 +99,7 @@ def plan_page(plan: Plan) -> Page:
     """Return the page of a plan."""
     best = plan.best
     run = None if best is None else best.run
+    engine = () if run is None else sentences.engine_facts(run)
     return Page(
         "plan",
         plan_title(plan),
@@ -117,18 +116,14 @@ def plan_page(plan: Plan) -> Page:
             *parts(plan, SECTIONS),
             *pool_sections(plan),
             _candidates(plan),
-            *(() if best is None else (served_section(plan),)),
+            Section() if best is None else served_section(plan),
             *parts(plan, {"lengths": lengths_section}),
             Section(
                 "Latency, replicas and the fleet over time",
                 figures=partial(figures, plan),
             ),
-            *(() if best is None else (probes_section(best),)),
-            Section(
-                "Engine settings",
-                facts=() if run is None else sentences.engine_facts(run),
-                only=FILES,
-            ),
+            Section() if best is None else probes_section(best),
+            Section("Engine settings", engine, only=FILES),
             *assumption_sections(plan),
         ],
         values=partial(plan_values, plan),
@@ -156,21 +151,16 @@ def plan_values(plan: Plan) -> dict[str, Any]:
         "schema": PLAN_SCHEMA,
         "status": plan.status,
         **{
-            name: row and candidate_values(row, brief=True)
-            for name, row in (
-                ("best", plan.best),
-                ("best_by_gpus", plan.best_by_gpus),
-                ("best_estimated", plan.best_estimated),
-                ("best_aggregated", plan.best_aggregated),
-                ("best_disaggregated", plan.best_disaggregated),
-            )
+            name: (row := getattr(plan, name)) and candidate_values(row, brief=True)
+            for name in _BEST
         },
         "infeasible_reason": plan.infeasible_reason,
         "candidates": [candidate_values(row) for row in plan.candidates],
     }
     first = [k for k in vars(plan) if k not in {*values, *_LAST, "runtime_s"}]
     rest = {name: getattr(plan, name) for name in (*first, *_LAST)}
-    lines = cost_lines(plan.best)
+    cost = None if plan.best is None else plan.best.cost
+    lines = () if cost is None else cost.lines
     bill = [{**plain(line), "amount_usd": line.amount_usd} for line in lines]
     if plan.risk is not None:  # its draws stand in risk.csv
         rest["risk"] = {k: v for k, v in vars(plan.risk).items() if k != "rows"}
@@ -182,41 +172,38 @@ def launch_section(launch: Launch | None, role: str = "") -> Section:
     """Return the command that starts a replica, and what to know before."""
     if launch is None:
         return Section()
-    return Section(
-        f"Start each {role + ' ' if role else ''}replica with",
-        command=launch.line,
-        notes=[f"{note}." for note in launch.notes],
-    )
+    heading = f"Start each {role + ' ' if role else ''}replica with"
+    notes = [f"{note}." for note in launch.notes]
+    return Section(heading, command=launch.line, notes=notes, topic="run")
 
 
 def _of_best(plan: Plan, best: Candidate, run: Run) -> list[Section]:
     """Return why the best candidate is as large, its classes, command and cost."""
     bought = plan.purchase or Purchase()
+    command = uncertain.settled_by(plan, best) if best.is_to_be_tested else ""
+    started = [(best.launch, ""), *((pool.launch, pool.role) for pool in best.pools)]
     return [
         Section(notes=[_SPELT_OUT], only=FILES),
         # First for who pays, then for who runs it.
-        replace(purchase.bill_section(bought), topic="price"),
+        purchase.bill_section(bought),
         why_section("many GPUs", _why(plan, best, run)),
         Section("The busiest time", facts=_peak_facts(plan, run, best), topic="peak"),
-        Section("Nodes and providers", facts=_paid_facts(plan, best), topic="price"),
+        Section(
+            "Nodes and providers", facts=_paid_facts(plan, best, run), topic="price"
+        ),
         Section("How sure it is", facts=_sure_facts(plan, best), topic="sure"),
         next_section(next_steps(plan)),
-        replace(purchase.replicas_section(bought), topic="count"),
-        replace(cost_section(best, run), topic="price"),
+        purchase.replicas_section(bought),
+        bill_section(best.cost, run.deployment.pools),
         replace(classes_section(run.judgement.classes, run.work), topic="peak"),
-        replace(_load_test(plan, best), topic="sure"),
-        replace(launch_section(best.launch), topic="run"),
-        *(
-            replace(launch_section(pool.launch, pool.role), topic="run")
-            for pool in best.pools
-        ),
+        Section(_AFTER_TEST, command=command, topic="sure"),
+        *(launch_section(launch, role) for launch, role in started),
     ]
 
 
 def _why(plan: Plan, best: Candidate, run: Run) -> list[Fact]:
     fewest = plan.best_by_gpus
     facts = [
-        ("deployment", str(run.deployment)),
         ("LLM", served_llm(plan)),
         ("in time", sentences.attained(run.judgement, plan.attainment_text)),
         ("one fewer", one_fewer(best) if best.pools else sentences.proof(best)),
@@ -246,23 +233,22 @@ def _peak_facts(plan: Plan, run: Run, best: Candidate) -> list[Fact]:
     ]
 
 
-def _paid_facts(plan: Plan, best: Candidate) -> list[Fact]:
+def _paid_facts(plan: Plan, best: Candidate, run: Run) -> list[Fact]:
     bought = plan.purchase or Purchase()
-    assert best.run is not None
     return [
-        ("nodes", sentences.nodes(best.run)),
         ("provider", purchase.billed(bought)),
         ("paid and idle", purchase.paid_anyway(bought, best.replica_count or 0)),
         *(("at one provider", text) for text in bought.turned),
-        ("GPU time", sentences.gpu_time(best.run)),
+        ("GPU time", sentences.gpu_time(run)),
         ("API or own", said_of(plan.api, sentences.api_or_own)),
     ]
 
 
 def _sure_facts(plan: Plan, best: Candidate) -> list[Fact]:
+    asked = plan.settings.get("engine"), plan.settings.get("engine_overhead")
     facts = [
         ("engine", sentences.versions(best)),
-        ("older engine", _older(plan, best)),
+        ("older engine", "" if any(asked) else uncertain.another_engine(best)),
         ("estimated", uncertain.doubts(best)),
         ("real engines", uncertain.engines(best)),
     ]
@@ -273,29 +259,11 @@ def _sure_facts(plan: Plan, best: Candidate) -> list[Fact]:
     return facts
 
 
-def _older(plan: Plan, best: Candidate) -> str:
-    """Return what an older engine sustains, where nobody said which is planned."""
-    asked = plan.settings.get("engine"), plan.settings.get("engine_overhead")
-    return "" if any(asked) else uncertain.another_engine(best)
-
-
-def _load_test(plan: Plan, best: Candidate) -> Section:
-    """Return the command that settles a count whose latency is in doubt."""
-    command = uncertain.settled_by(plan, best) if best.is_to_be_tested else ""
-    if not command:
-        return Section()
-    return Section(
-        "After a load test, plan with what it measured (--profiles mine.yaml)",
-        command=command,
-    )
-
-
 def _priced(candidate: Candidate) -> str:
     assert candidate.run is not None
-    cost: Cost | None = candidate.cost
+    cost, fleet = candidate.cost, candidate.run.deployment
     price = "" if cost is None else f", {format_fine_usd(cost.usd_per_h)} per hour"
-    pools = str(candidate.run.deployment)
-    return f"{pools} of {candidate.gpu}{price}{_beside(candidate)}"
+    return f"{fleet} of {candidate.gpu}{price}{_beside(candidate)}"
 
 
 def _beside(candidate: Candidate) -> str:
@@ -310,10 +278,11 @@ def _candidates(plan: Plan) -> Section:
     def style(row: Candidate) -> str:
         return "best" if row is best else "" if row.status == "feasible" else "fail"
 
+    known = [row for row in plan.candidates if row.run is not None]
     remarks: list[Fact] = [
         (str(row), f"estimated: {uncertain.doubts(row)}{_beside(row)}")
-        for row in plan.candidates
-        if row.run is not None and row.is_in_doubt
+        for row in known
+        if row.is_in_doubt
     ]
     for row in plan.candidates:
         why = row.pruned_reason or row.infeasible_reason or (_COARSE * row.coarse)
@@ -323,7 +292,6 @@ def _candidates(plan: Plan) -> Section:
         "Best first. “at least”: with fewer GPUs of that candidate no scheduler holds "
         "the SLO with the same iteration times."
     )
-    known = [row for row in plan.candidates if row.run is not None]
     table = Table(COLUMNS, known, style=style)  # of others the facts say why not
     return Section(
         "Candidates", tables=[table], facts=remarks, notes=[note], topic="candidates"

@@ -6,7 +6,7 @@ from capplan.planning.plan.purchase import PLANNED_COUNT, CountCost, Purchase
 from capplan.planning.plan.result import Plan
 from capplan.report import sentences
 from capplan.report.charts.svg_bars import Bar, bars
-from capplan.report.columns import format_list, format_share, format_usd_change
+from capplan.report.columns import format_list, format_usd_change
 from capplan.report.fields import fields
 from capplan.report.page import FILES, Fact, Figure, Section, Table
 from capplan.units import format_usd
@@ -18,8 +18,6 @@ COUNTS = fields(
     usd_change=format_usd_change,
     outcome=lambda meets: "holds" if meets else "misses",
 )
-MONEY = "Nodes, months and commitments"
-"""Heading of a section."""
 
 
 def money_tables(plan: Plan) -> dict[str, Table]:
@@ -36,7 +34,7 @@ def bill_section(bought: Purchase) -> Section:
     """Return scenarios of the bill and ways to pay."""
     notes = []
     if bought.bills and bought.no_ways:
-        notes = [f"Other ways to pay are not shown: {bought.no_ways}."]
+        notes.append(f"Other ways to pay are not shown: {bought.no_ways}.")
     if bought.bills:
         notes.append(
             "The same nodes at all hours of a month of 730 h. `capplan budget` follows "
@@ -56,12 +54,13 @@ def bill_section(bought: Purchase) -> Section:
         WAYS, bought.ways, title="Ways to pay for these nodes", note=_of_ways(bought)
     )
     return Section(
-        MONEY,
+        "Nodes, months and commitments",
         tables=[bills, ways],
-        facts=[("a commitment", commitment(bought)), *_sources(bought)],
+        facts=_sources(bought),
         figures=partial(_figures, bought),
         notes=notes,
         only=FILES,
+        topic="price",
     )
 
 
@@ -98,20 +97,6 @@ def paid_anyway(bought: Purchase, planned: int) -> str:
     return (
         f"{beside} {verb} the nodes that are paid for: run {more.replica_count:,} "
         f"({more.attained}) for the same bill; {planned:,} are needed"
-    )
-
-
-def commitment(bought: Purchase) -> str:
-    """Return what the shortest commitment would save; empty where none is known."""
-    way = next((way for way in bought.ways if way.break_even is not None), None)
-    if way is None or way.break_even is None or way.usd_saved_per_month is None:
-        return ""
-    star = "*" if way.is_assumed else ""
-    saved = way.usd_saved_per_month
-    word = "less" if saved >= 0 else "more"
-    return (
-        f"{way.name}: {format_usd(abs(saved))}{star} a month {word} than on demand; "
-        f"it pays if used at least {format_share(way.break_even)} of the hours"
     )
 
 
@@ -176,4 +161,5 @@ def replicas_section(bought: Purchase) -> Section:
         "Replicas against cost",
         tables=[Table(COUNTS, bought.count_costs, note=note, style=style)],
         only=FILES,
+        topic="count",
     )

@@ -25,11 +25,11 @@ _MOST_BARS = 24
 
 def risk_section(risk: Risk) -> Section:
     """Return the distribution of a plan's replicas."""
-    table = Table(
-        _LEVELS,
-        levels_of(risk),
-        style=lambda row: "best" if row is risk.at_quantile else "",
-    )
+
+    def style(row: RiskLevel) -> str:
+        return "best" if row is risk.at_quantile else ""
+
+    table = Table(_LEVELS, levels_of(risk), style=style)
     return Section(
         f"Risk: {plural(risk.draw_count, 'draw')}",
         facts=_facts(risk),
@@ -49,10 +49,9 @@ def draws_table(risk: Risk | None) -> Table:
 
 def levels_of(risk: Risk) -> list[RiskLevel]:
     """Return the quantiles that are told, the one asked for among them."""
-    others = [
-        level for level in risk.levels if level.quantile != risk.at_quantile.quantile
-    ]
-    return sorted([*others, risk.at_quantile], key=lambda level: level.quantile)
+    asked = risk.at_quantile
+    others = [level for level in risk.levels if level.quantile != asked.quantile]
+    return sorted([*others, asked], key=lambda level: level.quantile)
 
 
 def level_name(quantile: float) -> str:
@@ -69,48 +68,41 @@ def level_name(quantile: float) -> str:
 def _facts(risk: Risk) -> list[Fact]:
     serves = f"the planned {risk.planned_replica_count:,} hold in "
     serves += f"{format_share(risk.planned_share)} of the draws"
-    facts = [
+    of_draws = f"in {format_share(risk.quantile)} of the draws"
+    attained = f"{format_share(risk.planned_attainment)} or more in time {of_draws}"
+    none = risk.unserved_draw_count
+    return [
         ("replicas", f"{_replicas(risk)}; {serves}"),
-        (
-            "planned fleet",
-            f"{format_share(risk.planned_attainment)} or more in time in "
-            f"{format_share(risk.quantile)} of the draws",
-        ),
+        ("planned fleet", attained),
         *((f"drawn: {each.name}", _drawn(each)) for each in risk.inputs),
+        ("knowing more", worth(risk)),
+        ("no count holds in", plural(none, "draw") if none else ""),
     ]
-    facts.append(("knowing more", worth(risk)))
-    if risk.unserved_draw_count:
-        facts.append(("no count holds in", plural(risk.unserved_draw_count, "draw")))
-    return facts
 
 
 def worth(risk: Risk) -> str:
     """Return what knowing each input is worth in a month, or why it is not told."""
     if risk.unused_usd_per_month is None or risk.missing_usd_per_month is None:
         return f"not known: {risk.unknown_worth}"
-    terms = [
+    (what, usd), *others = [
         (_KNOWING.get(row.name, row.name), format_usd(row.usd_per_month, 0))
         for row in risk.worth
     ]
-    (what, usd), *others = terms
     answer = f"{what.capitalize()} is worth up to {usd} a month"
     answer = "; ".join([answer, *(f"{what} {usd}" for what, usd in others)])
     unit = "node" if risk.at_quantile.node_count is not None else "GPU"
+    unused, missing = risk.unused_usd_per_month, risk.missing_usd_per_month
     return (
-        f"{answer}. A {unit} not needed costs "
-        f"{format_usd(risk.unused_usd_per_month)} a month, one missing "
-        f"{format_usd(risk.missing_usd_per_month)}"
+        f"{answer}. A {unit} not needed costs {format_usd(unused)} a month, one "
+        f"missing {format_usd(missing)}"
     )
 
 
 def _replicas(risk: Risk) -> str:
     """Return the asked quantile of the replicas, then the others."""
-    rows = [
-        risk.at_quantile,
-        *(row for row in levels_of(risk) if row is not risk.at_quantile),
-    ]
+    others = [row for row in levels_of(risk) if row is not risk.at_quantile]
     texts = []
-    for row in rows:
+    for row in (risk.at_quantile, *others):
         count = row.replica_count
         text = "none found" if count is None else format_count(count)
         asked = " (asked)" if row is risk.at_quantile else ""
@@ -137,24 +129,18 @@ def histogram(risk: Risk) -> Figure:
         draws = sum(row.draw_count for row in group)
         marks = [name for name, at in marked if at is not None and low <= at <= high]
         counts = f"{low:,}" if low == high else f"{low:,}–{high:,}"
-        rows.append(
-            Bar(
-                ", ".join([*marks, counts]),
-                float(draws),
-                f"{draws:,} ({format_share(group[-1].share_at_most)})",
-                stands_out=asked is not None and low <= asked <= high,
-            )
-        )
-    if risk.unserved_draw_count:
-        draws = risk.unserved_draw_count
+        name = ", ".join([*marks, counts])
+        text = f"{draws:,} ({format_share(group[-1].share_at_most)})"
+        is_asked = asked is not None and low <= asked <= high
+        rows.append(Bar(name, float(draws), text, stands_out=is_asked))
+    if draws := risk.unserved_draw_count:
         rows.append(Bar("none found", float(draws), f"{draws:,}"))
     title = "Draws by the replicas that they need"
-    return Figure(
-        title,
-        bars(title, rows),
-        caption="Each bar: the draws that need this many replicas, and in brackets the "
-        f"share that they serve. {level_name(risk.quantile)} was asked for.",
+    caption = (
+        "Each bar: the draws that need this many replicas, and in brackets the share "
+        f"that they serve. {level_name(risk.quantile)} was asked for."
     )
+    return Figure(title, bars(title, rows), caption=caption)
 
 
 def tornado(risk: Risk) -> Figure:
@@ -171,12 +157,11 @@ def tornado(risk: Risk) -> Figure:
         rows.append(Bar(row.name, high, _span(row), start=low))
     of = "$ per month" if in_usd else "replicas"
     title = f"What each input alone does to the {of}"
-    return Figure(
-        title,
-        bars(title, rows),
-        caption="Each input from its low to its high end (80 % of the draws lie "
-        "between); all others as planned.",
+    caption = (
+        "Each input from its low to its high end (80 % of the draws lie between); all "
+        "others as planned."
     )
+    return Figure(title, bars(title, rows), caption=caption)
 
 
 def _span(row: Swing) -> str:

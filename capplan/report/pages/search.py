@@ -4,6 +4,7 @@ import math
 from functools import partial
 from typing import Any
 
+from capplan.planning.configure.excluded import Excluded
 from capplan.planning.size.search import Search, TpRow
 from capplan.report.columns import DASH, format_count, format_fine_usd
 from capplan.report.fields import fields
@@ -21,6 +22,10 @@ def _positive(count: float) -> str:
 _COLUMNS = fields("search", positive=_positive)
 
 
+def _named(row: TpRow | Excluded) -> str:
+    return f"{row.gpu} × TP {row.tp}"
+
+
 def search_page(search: Search) -> Page:
     """Return the choice with its reason, then the table."""
     found = search.found
@@ -31,21 +36,17 @@ def search_page(search: Search) -> Page:
 
     facts: list[Fact] = []
     if cheapest is not None and cheapest is not best:
-        usd = cheapest.saturated_usd_per_million_output_tokens
-        price = "" if usd is None else f" at {format_fine_usd(usd)} per million"
-        price += " at full load" * bool(price)
-        facts.append(
-            ("cheapest output tokens", f"{cheapest.gpu} × TP {cheapest.tp}{price}")
-        )
-    facts += [
-        (f"{row.gpu} × TP {row.tp}", row.infeasible_reason or "") for row in found.rows
-    ]
-    facts += [(f"{row.gpu} × TP {row.tp}", row.reason) for row in search.excluded]
+        usd, price = cheapest.saturated_usd_per_million_output_tokens, ""
+        if usd is not None:
+            price = f" at {format_fine_usd(usd)} per million at full load"
+        facts.append(("cheapest output tokens", f"{_named(cheapest)}{price}"))
+    facts += [(_named(row), row.infeasible_reason or "") for row in found.rows]
+    facts += [(_named(row), row.reason) for row in search.excluded]
     if best is not None:
         facts.append(("latency", search.profile_notes[f"{best.gpu} TP {best.tp}"]))
-    tpot_s = found.slo_tpot_s
-    limited = math.isfinite(tpot_s)
-    limit = f"TPOT ≤ {format_duration(tpot_s)}" if limited else "no TPOT limit"
+    limit = "no TPOT limit"
+    if math.isfinite(found.slo_tpot_s):
+        limit = f"TPOT ≤ {format_duration(found.slo_tpot_s)}"
     note = (
         f"For a mean context of {found.context_tokens:,.0f} tokens and {limit}; decode "
         "alone, with a full batch at all times, which is “full load”. `capplan plan` "
@@ -54,9 +55,7 @@ def search_page(search: Search) -> Page:
     table = Table(_COLUMNS, found.rows, style=style)
     return Page(
         "search",
-        f"None can serve {search.llm}"
-        if best is None
-        else f"{best.gpu} × TP {best.tp}",
+        f"None can serve {search.llm}" if best is None else _named(best),
         search.llm,
         [Section("Output tokens per GPU", facts, [table], notes=[note])],
         values=partial(search_values, search),

@@ -48,11 +48,10 @@ def _facts(found: SpareNodes) -> list[Fact]:
     )
     if not found.spare_nodes and found.node_count == 1:
         answer = f"a single node is up {share} of the time without spares"
-    is_alone = len(found.gone) > 1 and not found.gone[1].replica_count
-    if is_alone:
+    one = found.gone[1] if len(found.gone) > 1 else None
+    if one is not None and not one.replica_count:
         answer = f"{_alone(found)}; {answer}"
-    elif len(found.gone) > 1:
-        one = found.gone[1]
+    elif one is not None:
         when = "of requests at that rate"
         if found.busiest_s is not None:
             when = f"of the busiest {format_duration(found.busiest_s)}"
@@ -61,8 +60,7 @@ def _facts(found: SpareNodes) -> list[Fact]:
             f"; with {plural(one.nodes_gone, 'node')} gone{or_one} "
             f"{format_share(one.slo_attainment)} {when} are in time"
         )
-    rate = 1000 * found.failures_per_node_day
-    failures = f"{rate:.3g} in 1,000 node-days"
+    failures = f"{1000 * found.failures_per_node_day:.3g} in 1,000 node-days"
     if found.spare_nodes_range is not None:
         low, high = found.spare_nodes_range
         spares = "as many spares" if low == high else f"{low} to {high} spares"
