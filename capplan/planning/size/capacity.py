@@ -1,7 +1,7 @@
 """What given fleets serve within an SLO: the highest rate, and the most users."""
 
 from bisect import bisect_right
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -150,12 +150,9 @@ def capacity(
         show("reading the requests")
         base = read_requests(settings)
         shares = bool(base.prefix_tokens.any())
-        of_plan = settings.at_rate(None)
-        tried = list(configurations(of_plan))
-        tried = _of_the_size(settings, tried)
-        able = runnable(tried)
-        rows = []
-        objectives = settings.objectives()
+        of_plan, objectives = settings.at_rate(None), settings.objectives()
+        tried = _of_the_size(settings, configurations(of_plan))
+        able, rows = runnable(tried), list[Served]()
         for first, slo in enumerate(objectives):
             fleets = []
             for done, configuration in enumerate(able, first * len(able)):
@@ -169,8 +166,7 @@ def capacity(
         if stopped is not None and stopped():
             if not rows:
                 raise KeyboardInterrupt
-            text = "interrupted: fleets that were not loaded by then are left out"
-            warn(text)
+            warn("interrupted: fleets that were not loaded by then are left out")
     return Capacity(
         settings.llm,
         tuple(rows),
@@ -190,22 +186,21 @@ def _rank(row: Served) -> tuple[bool, bool, float]:
 
 
 def _of_the_size(
-    settings: CapacitySettings, tried: list[Configuration | Excluded]
+    settings: CapacitySettings, tried: Iterable[Configuration | Excluded]
 ) -> list[Configuration | Excluded]:
     """Return what was tried; what is too large for the size is excluded with why."""
     found: list[Configuration | Excluded] = []
-    refused: list[tuple[int, InputError]] = []
+    refused: dict[int, InputError] = {}  # the first, by GPUs of a replica
     for row in tried:
+        found.append(row)
         if isinstance(row, Configuration):
             try:
                 replica_count(settings, row)
             except InputError as error:
-                refused.append((row.gpus, error))
-                found.append(Excluded(row.gpu, row.tp, str(error), row.layout))
-                continue
-        found.append(row)
+                refused.setdefault(row.gpus, error)
+                found[-1] = Excluded(row.gpu, row.tp, str(error), row.layout)
     if refused and not any(isinstance(row, Configuration) for row in found):
-        raise min(refused, key=lambda pair: pair[0])[1]
+        raise refused[min(refused)]
     return found
 
 
@@ -225,20 +220,20 @@ def _served(search: "_Search") -> Served:
         return replace(served, reason="no rate is held")
     if rate_per_s == np.inf:
         return replace(served, reason=_ANY_RATE)
-    users = search.most_users(rate_per_s)
     missed = _least_above(rate_per_s, search.rates)
-    return replace(
+    served = replace(
         served,
         max_rate_per_s=rate_per_s,
         max_rate_per_s_interval=(rate_per_s, missed.amount),
         missed=missed,
         busiest_hour_per_s=search.busiest_hour_per_s(rate_per_s),
         upper_bound_rate_per_s=search.bound(rate_per_s),
-        max_users=users,
-        max_users_interval=None
-        if users is None
-        else (users, _least_above(users, search.crowds).amount),
     )
+    users = search.most_users(rate_per_s)
+    if users is None:
+        return served
+    many = users, _least_above(users, search.crowds).amount
+    return replace(served, max_users=users, max_users_interval=many)
 
 
 def _least_above(held: float, misses: list[Missed]) -> Missed:
@@ -305,7 +300,7 @@ class _Search:
             return judged(load, self._settings, slo, rng, [self.configuration])
 
         # By Little's law, from how long requests stay at the highest rate.
-        run = self._run(self.at(max_rate_per_s), first_only=True)
+        run = self._run(self.at(max_rate_per_s), True)
         stay_s = 0.0 if run is None else run.judgement.percentiles["e2e_s"][0]
         about = _whole(max_rate_per_s * (think[0] + stay_s))
         most = self._highest(of, about, self.crowds, _whole)
@@ -322,15 +317,17 @@ class _Search:
 
         @cache
         def judged(amount: float, first_only: bool) -> tuple[Judgement, str] | None:
-            run = self._run(load_of(amount), first_only=first_only, metrics=())
+            run = self._run(load_of(amount), first_only, metrics=())
             return None if run is None else (run.judgement, binding_setting(run))
 
-        def seems(amount: float) -> bool:
+        def seems(near: float) -> bool:
+            amount = rounded(near)
             # A trace's own arrivals are one sample, which decides as well.
             found = judged(amount, load_of(amount).is_resampled)
             return found is not None and found[0].seems_held
 
-        def holds(amount: float) -> bool:
+        def holds(near: float) -> bool:
+            amount = rounded(near)
             found = judged(amount, False)
             if found is None:
                 misses.append(Missed(amount))
@@ -338,15 +335,10 @@ class _Search:
             judgement, binding = found
             if judgement.meets is False:
                 of = judgement.attainment
-                in_time = None if of is None else of.share
-                misses.append(Missed(amount, in_time, binding))
+                misses.append(Missed(amount, of.share if of else None, binding))
             return judgement.holds
 
-        return highest_decided(
-            lambda amount: seems(rounded(amount)),
-            lambda amount: holds(rounded(amount)),
-            about,
-        )
+        return highest_decided(seems, holds, about)
 
     def busiest_hour_per_s(self, mean_per_s: float) -> float | None:
         """Return the rate of the trace's busiest hour at a mean rate. [requests/s]"""
@@ -365,16 +357,10 @@ class _Search:
         return None if highest is None or highest == np.inf else highest * STEP
 
     def _run(
-        self,
-        load: Load,
-        *,
-        first_only: bool = False,
-        metrics: tuple[str, ...] = _METRICS,
+        self, load: Load, first_only: bool, metrics: tuple[str, ...] = _METRICS
     ) -> Run | None:
-        budget = OF_FEW * BUDGET_REQUESTS
-        how = Judging(
-            self._settings.seed, metrics, budget, first_only, stopped=self._stopped
-        )
+        seed, budget = self._settings.seed, OF_FEW * BUDGET_REQUESTS
+        how = Judging(seed, metrics, budget, first_only, stopped=self._stopped)
         try:
             return judged_run(load, self.slo, self.deployment, how)
         except HostFullError:

@@ -32,9 +32,9 @@ def figures(plan: Plan) -> list[Figure]:
     target = None if own else plan.attainment
     return [
         *latency_figures(curves[:_COMPARED], target, plan.slo_limits_s),
-        *([] if run is None else tail_figures(run, plan.slo_limits_s)),
-        *([] if attainment is None else [attainment]),
-        *([] if run is None else fleet_figures(run.simulation.series)),
+        *(() if run is None else tail_figures(run, plan.slo_limits_s)),
+        *filter(None, [attainment]),
+        *(() if run is None else fleet_figures(run.simulation.series)),
     ]
 
 
@@ -47,13 +47,11 @@ def tail_figures(run: Run, limits_s: dict[str, float]) -> list[Figure]:
     drawn = shown(judgement.classes)[:_CLASSES_DRAWN]
     rows = [(x.class_name, TAIL, x.tails_s, x.limits_s) for x in drawn if x.tails_s]
     if not rows:
-        rest = (1 - LEVELS) * judgement.counted_request_count
-        told = (rest >= 1) & (rest <= (1 - TAIL[0]) * judgement.counted_request_count)
-        values_s = {
-            name: judgement.quantiles_s[f"{name}_s"][told]
-            for name in limits_s
-            if judgement.quantiles_s.get(f"{name}_s") is not None
-        }
+        count, found_s = judgement.counted_request_count, judgement.quantiles_s
+        rest = (1 - LEVELS) * count
+        told = (rest >= 1) & (rest <= (1 - TAIL[0]) * count)
+        known = [name for name in limits_s if found_s.get(f"{name}_s") is not None]
+        values_s = {name: found_s[f"{name}_s"][told] for name in known}
         rows = [(str(run.configuration), LEVELS[told], values_s, limits_s)]
     found = (_tail(metric, title, rows) for metric, title in TITLES.items())
     return [figure for figure in found if figure is not None]
@@ -75,12 +73,8 @@ def _tail(metric: str, title: str, rows: list[Any]) -> Figure | None:
     if not lines:
         return None
     ends = np.concatenate([line.x for line in lines] + [np.array(list(limits))])
-    rules = [
-        Rule(
-            f"{' and '.join(of)} {format_duration(s)}" if len(rows) > 1 else "SLO", x=s
-        )
-        for s, of in limits.items()
-    ]
+    named = {s: f"{' and '.join(of)} {format_duration(s)}" for s, of in limits.items()}
+    rules = [Rule(name if rows[1:] else "SLO", x=s) for s, name in named.items()]
     return figure(
         f"{title}: the slowest tenth",
         Axis.around(title.lower(), format_duration, ends),
@@ -130,15 +124,11 @@ def attainment_figure(plan: Plan) -> Figure | None:
     ends = [line.y if line.low is None else line.low for line in lines]
     lowest = float(np.nanmin(np.concatenate(ends)))
     floor = min(0.95 * lowest, *(rule.y - 0.02 for rule in rules if rule.y is not None))
+    of = f"replicas of {plural(best.gpus_per_replica or best.tp, 'GPU')}"
+    low, high = float(counts.min()) - 0.5, float(counts.max()) + 0.5
     return figure(
         "In time against replicas",
-        Axis(
-            f"replicas of {plural(best.gpus_per_replica or best.tp, 'GPU')}",
-            "{:,.0f}".format,
-            float(counts.min()) - 0.5,
-            float(counts.max()) + 0.5,
-            ticks=ticks,
-        ),
+        Axis(of, "{:,.0f}".format, low, high, ticks=ticks),
         Axis("requests in time", format_share, max(0.0, floor), 1.0),
         lines,
         rules,
@@ -150,10 +140,9 @@ def attainment_figure(plan: Plan) -> Figure | None:
 def _line(
     label: str,
     counts: np.ndarray,
-    shares: list[tuple[float, float, float]],
+    shares: list[tuple[float, float, float]],  # each with the ends of its interval
     met: tuple[bool, ...],
 ) -> Line:
-    """Return a line of shares with their intervals (share, low, high)."""
     y, low, high = np.array(shares, dtype=float).T
     return Line(label, counts, y, low, high, markers=True, filled=met)
 

@@ -123,23 +123,22 @@ def _of_ways(bought: Purchase) -> str:
 def _figures(bought: Purchase) -> list[Figure]:
     """Return the bills of a month side by side; none of a single one."""
     bills = [
-        (row.provider, row.usd_per_month, row.is_doubtful, row.is_planned)
+        _bar(row.provider, row.usd_per_month, row.is_doubtful, row.is_planned)
         for row in bought.bills
     ]
     ways = [
-        (row.name, row.usd_per_month, row.is_assumed, row.name == "on demand")
+        _bar(row.name, row.usd_per_month, row.is_assumed, row.name == "on demand")
         for row in bought.ways
     ]
-    found = []
-    for title, rows in (("Bills of the providers", bills), ("Ways to pay", ways)):
-        if len(rows) > 1:
-            drawn = [
-                Bar(name, usd, f"{format_usd(usd)}{'*' * star}", stands_out=is_best)
-                for name, usd, star, is_best in rows
-            ]
-            svg = bars(f"{title}, $ per month", drawn)
-            found.append(Figure(title, svg, (), "A month."))
-    return found
+    return [
+        Figure(title, bars(f"{title}, $ per month", rows), (), "A month.")
+        for title, rows in (("Bills of the providers", bills), ("Ways to pay", ways))
+        if len(rows) > 1
+    ]
+
+
+def _bar(name: str, usd: float, is_starred: bool, is_best: bool) -> Bar:
+    return Bar(name, usd, f"{format_usd(usd)}{'*' * is_starred}", stands_out=is_best)
 
 
 def replicas_section(bought: Purchase) -> Section:
@@ -150,12 +149,11 @@ def replicas_section(bought: Purchase) -> Section:
             return "best"
         return "fail" if row.meets is False else ""
 
-    lost = any(row.attainment_with_one_lost is not None for row in bought.count_costs)
     note = (
         "Counts that were simulated, one replica more than planned, and the range that "
         "80 % of measured engines needed: be ready to pay for any of these."
     )
-    if lost:
+    if any(row.attainment_with_one_lost is not None for row in bought.count_costs):
         note += " “with one lost”: in time while one replica is gone."
     return Section(
         "Replicas against cost",
