@@ -176,13 +176,15 @@ def test_no_two_files_or_columns_of_one_share_a_name(classed):
 
 
 def test_each_simulated_count_has_its_cost_of_a_month(plan):
-    (table,) = section(plan, "Simulated replica counts").tables
+    (table,) = section(plan, "Replicas against cost").tables
     (usd,) = [column for column in table.columns if column.heading == "$ per month"]
 
     run = plan.best.run
-    for probe in table.rows:
-        pools = run.deployment.with_replicas(probe.replica_count).pools
-        assert usd.text(probe) == format_usd(usd_per_month(pools))
+    for row in table.rows:
+        pools = run.deployment.with_replicas(row.replica_count).pools
+        assert usd.text(row) == format_usd(usd_per_month(pools))
+    probed = {probe.replica_count for probe in plan.best.probes}
+    assert probed <= {row.replica_count for row in table.rows}
 
 
 def test_no_command_is_proposed_that_fits_nothing_onto_ranks(doubted):

@@ -112,9 +112,8 @@ def _own(plan: Plan) -> Day:
     edges = np.append(at_s[:-1][within], at_s[1:][within][-1]) - first_s
     clock = "by the clock of your log" if since_s is not None else "from the first on"
     told += f", on the busiest day, {clock}."
-    return Day(
-        np.minimum(edges, DAY_S), traffic.rate_per_s[within], DAY_S, told, busiest
-    )
+    rates = traffic.rate_per_s[within]
+    return Day(np.minimum(edges, DAY_S), rates, DAY_S, told, busiest)
 
 
 def _midnight_s(peak: TimeWindow | None) -> float | None:

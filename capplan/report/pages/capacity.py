@@ -111,13 +111,13 @@ def _why(capacity: Capacity) -> list[Fact]:
         bound = f"more than {format_count(most)} requests/s, with these iteration times"
     _, crowd = best.max_users_interval or (0, math.inf)
     users = f"{crowd:,.0f} are too many" if math.isfinite(crowd) else ""
-    cheap = "; ".join(f"{_thousand(row)} by {_name(row)}" for row in _by_usd(capacity))
+    ranked = [f"{_thousand(row)} by {_name(row)}" for row in _by_usd(capacity)]
     return [
         ("misses the SLO", missed),
         ("limited by", sentences.limited(binding)),
         ("no scheduler carries", bound),
         ("users", users),
-        ("1,000 requests cost", cheap),
+        ("1,000 requests cost", "; ".join(ranked[:3]) if ranked[1:] else ""),
     ]
 
 
