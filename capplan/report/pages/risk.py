@@ -66,13 +66,15 @@ def level_name(quantile: float) -> str:
 
 
 def _facts(risk: Risk) -> list[Fact]:
-    serves = f"the planned {risk.planned_replica_count:,} hold in "
-    serves += f"{format_share(risk.planned_share)} of the draws"
+    asked = risk.at_quantile.replica_count
+    needed = "none found" if asked is None else format_count(asked)
+    served = f"the planned {risk.planned_replica_count:,} hold in "
+    served += f"{format_share(risk.planned_share)} of the draws"
     of_draws = f"in {format_share(risk.quantile)} of the draws"
     attained = f"{format_share(risk.planned_attainment)} or more in time {of_draws}"
     none = risk.unserved_draw_count
     return [
-        ("replicas", f"{_replicas(risk)}; {serves}"),
+        ("replicas", f"{level_name(risk.quantile)} {needed} (asked); {served}"),
         ("planned fleet", attained),
         *((f"drawn: {each.name}", _drawn(each)) for each in risk.inputs),
         ("knowing more", worth(risk)),
@@ -96,18 +98,6 @@ def worth(risk: Risk) -> str:
         f"{answer}. A {unit} not needed costs {format_usd(unused)} a month, one "
         f"missing {format_usd(missing)}"
     )
-
-
-def _replicas(risk: Risk) -> str:
-    """Return the asked quantile of the replicas, then the others."""
-    others = [row for row in levels_of(risk) if row is not risk.at_quantile]
-    texts = []
-    for row in (risk.at_quantile, *others):
-        count = row.replica_count
-        text = "none found" if count is None else format_count(count)
-        asked = " (asked)" if row is risk.at_quantile else ""
-        texts.append(f"{level_name(row.quantile)} {text}{asked}")
-    return ", ".join(texts)
 
 
 def _drawn(each: DrawnInput) -> str:
