@@ -6,18 +6,16 @@ from textwrap import shorten
 from typing import NamedTuple
 
 from capplan.deployment.configuration import Configuration
-from capplan.deployment.pools import Deployment, Pool
+from capplan.deployment.pools import Deployment
 from capplan.fleet.price import GIVEN, Price
 from capplan.llm.layout import Layout
 from capplan.planning.evaluate.candidate import Candidate
 from capplan.planning.evaluate.classes import own_targets
 from capplan.planning.evaluate.judgement import Judgement
 from capplan.planning.money.cost import (
-    HOURS_PER_MONTH,
     Cost,
     NodeCount,
     alike,
-    nodes_of,
     paid_price,
 )
 from capplan.report.columns import (
@@ -338,12 +336,3 @@ def in_time(judgement: Judgement, asked: str, of: str = "") -> str:
     if judgement.attainment is None:
         return ""
     return f"{format_share(judgement.attainment.share)}{of} in time, asked {asked}"
-
-
-def least_bill(pools: Sequence[Pool]) -> tuple[int, float | None, float]:
-    """Return the GPUs of pools, their bill of a month [$], and the GPUs paid."""
-    gpus, nodes = sum(pool.gpu_count for pool in pools), nodes_of(pools)
-    if nodes is None:
-        return gpus, None, gpus
-    usd_per_month = HOURS_PER_MONTH * sum(row.usd_per_h for row in nodes)
-    return gpus, usd_per_month, sum(row.gpus_paid for row in nodes)

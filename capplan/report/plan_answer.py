@@ -7,6 +7,7 @@ from capplan.planning.evaluate.candidate import Candidate
 from capplan.planning.evaluate.probe import Probe
 from capplan.planning.evaluate.run import Run
 from capplan.planning.evaluate.too_slow import Shortfall
+from capplan.planning.money.cost import nodes_of, usd_per_month
 from capplan.planning.plan.purchase import CountCost
 from capplan.planning.plan.result import Plan
 from capplan.planning.plan.throughput import WITHIN_SLO
@@ -32,7 +33,6 @@ from capplan.report.first_screen import (
     is_assumed,
     is_unsure,
     kind_text,
-    least_bill,
     month,
     no_answer,
     rented,
@@ -263,9 +263,10 @@ def _candidate_row(best: Candidate, row: Candidate) -> Way | None:
         return Way(layout, row.gpu_count or 0, usd, told)
     if not row.least or row.status != "pruned":
         return None
-    gpus, usd, paid = least_bill(row.least)
-    told = "not simulated: takes more GPUs"
+    gpus, nodes = sum(pool.gpu_count for pool in row.least), nodes_of(row.least)
+    usd, told = usd_per_month(row.least), "not simulated: takes more GPUs"
     if best.cost is not None and usd is not None:
+        paid = sum(node.gpus_paid for node in nodes or ())
         limit = format_fine_usd(best.cost.usd_per_h / paid)
         told = f"pays only below {limit} a GPU-hour"
         if usd < best.cost.usd_per_month:  # only of one in doubt
