@@ -1,14 +1,11 @@
 """What a plan's nodes cost: scenarios, ways to pay, and one replica more or fewer."""
 
-from functools import partial
-
 from capplan.planning.plan.purchase import PLANNED_COUNT, CountCost, Purchase
 from capplan.planning.plan.result import Plan
 from capplan.report import sentences
-from capplan.report.charts.svg_bars import Bar, bars
 from capplan.report.columns import format_list, format_usd_change
 from capplan.report.fields import fields
-from capplan.report.page import FILES, Fact, Figure, Section, Table
+from capplan.report.page import FILES, Fact, Section, Table
 from capplan.units import format_usd
 
 BILLS = fields("bill")
@@ -57,7 +54,6 @@ def bill_section(bought: Purchase) -> Section:
         "Nodes, months and commitments",
         tables=[bills, ways],
         facts=_sources(bought),
-        figures=partial(_figures, bought),
         notes=notes,
         only=FILES,
         topic="price",
@@ -118,27 +114,6 @@ def _of_ways(bought: Purchase) -> str:
     if any(way.is_assumed for way in bought.ways):
         parts.append("Starred: assumed (nobody quotes it for these nodes), or old.")
     return " ".join(parts)
-
-
-def _figures(bought: Purchase) -> list[Figure]:
-    """Return the bills of a month side by side; none of a single one."""
-    bills = [
-        _bar(row.provider, row.usd_per_month, row.is_doubtful, row.is_planned)
-        for row in bought.bills
-    ]
-    ways = [
-        _bar(row.name, row.usd_per_month, row.is_assumed, row.name == "on demand")
-        for row in bought.ways
-    ]
-    return [
-        Figure(title, bars(f"{title}, $ per month", rows), (), "A month.")
-        for title, rows in (("Bills of the providers", bills), ("Ways to pay", ways))
-        if len(rows) > 1
-    ]
-
-
-def _bar(name: str, usd: float, is_starred: bool, is_best: bool) -> Bar:
-    return Bar(name, usd, f"{format_usd(usd)}{'*' * is_starred}", stands_out=is_best)
 
 
 def replicas_section(bought: Purchase) -> Section:
