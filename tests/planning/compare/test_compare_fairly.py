@@ -89,7 +89,11 @@ def test_the_gpus_of_both_kinds_of_settings_are_told(seats):
     for comparison in seats:
         values = comparison_values(comparison)
         row = next(x for x in values["systems"] if x["name"] == "fastserve")
-        assert row["tuned_gpu_count"] == 1 < row["published_gpu_count"]
+        kinds = {"tuned": 1024, "published": 16}
+        for kind, seats_of in kinds.items():
+            found = getattr(comparison.systems[0], kind)
+            assert found.run.configuration.engine.max_num_seqs == seats_of
+            assert row[f"{kind}_gpu_count"] == found.gpu_count
 
 
 def test_the_setting_that_binds_is_named(gaps, seats):
