@@ -105,7 +105,10 @@ def random_cut_drafts(seed: int) -> dict[str, Any]:
 
 
 def random_set(seed: int, features: Iterable[str]) -> dict[str, Any]:
-    """Return a case of some of ``FEATURES`` together."""
+    """Return a case of some of ``FEATURES`` together.
+
+    Beside adapters vLLM refuses a budget that is short of all drafts.
+    """
     rng = np.random.default_rng((seed, 2))
     has = set(features)
     size = int(rng.choice([4, 8, 16]))
@@ -141,9 +144,24 @@ def random_set(seed: int, features: Iterable[str]) -> dict[str, Any]:
         asked = case["max_loras"] + int(rng.choice([0, 1, 2, 4]))
         count = len(case["requests"])
         case["adapters"] = rng.integers(-1, asked, count).tolist()
+    if drafts and "lora" not in has:
+        _shorten(np.random.default_rng((seed, 3)), case)
     if "images" in has:
         case |= _images(rng, case)
     return case
+
+
+def _shorten(rng: np.random.Generator, case: dict[str, Any]) -> None:
+    """Often let many decode at once, with less budget than they verify."""
+    if rng.random() < 0.6:
+        return
+    seats, verified = case["max_num_seqs"], 1 + case["drafts"]
+    budget = int(rng.integers(max(seats, verified), seats * verified + 1))
+    case["max_num_batched_tokens"] = budget
+    for row in case["requests"]:
+        row[0] /= 100
+        row[1] = min(row[1], 2 * case["block_size"])
+        row[4] = min(row[4], row[1])
 
 
 def _images(rng: np.random.Generator, case: dict[str, Any]) -> dict[str, Any]:

@@ -83,8 +83,7 @@ def test_the_installed_engine_ends_where_adapters_of_requests_sit_out(
 @pytest.mark.vllm
 def test_the_installed_engine_stands_still_where_images_wait_for_each_other(tmp_path):
     """A draft reads ahead: who is to go on needs two images, and others hold them."""
-    case = {**random_set(4, {"cached", "drafts", "images"}), "async_sched": 1}
-    case["encoder_cache_size"] //= 4
+    case = {**random_set(47, {"cached", "drafts", "images"}), "async_sched": 1}
 
     with pytest.raises(RuntimeError, match="a request never fits"):
         run(python_with_vllm(), "record.py", {case["tag"]: case}, tmp_path)
