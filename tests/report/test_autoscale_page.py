@@ -11,6 +11,7 @@ from rich.console import Console
 from capplan.cli.main import exit_code
 from capplan.planning.autoscale.autoscale import autoscale
 from capplan.planning.autoscale.settings import AutoscaleSettings
+from capplan.report.autoscale_why import autoscale_why
 from capplan.report.charts.autoscale import figures, finding
 from capplan.report.pages.autoscale import autoscale_page, autoscale_values
 from capplan.report.render.html_page import html
@@ -183,6 +184,37 @@ def test_a_policy_that_pays_is_the_title_with_what_it_saves(found):
         "2 fixed replicas."
     )
     assert page.answer.instead.rows[0][-1]  # the chosen one stands first
+
+
+def test_what_the_paid_replicas_do_is_why_a_policy_is_cheapest(found):
+    best, hours = found.best, found.best.outcome.hours
+
+    facts = dict(autoscale_why(found))
+
+    assert next(iter(facts)) == f"{best.name}, the cheapest"
+    assert facts[f"{best.name}, the cheapest"].startswith(
+        f"{hours.mean_replicas:.3g} on average, up to {hours.peak_replicas} replicas: "
+    )
+    busy = 100 * hours.busy_h / hours.paid_h
+    assert f"{busy:.1f}"[:2] in facts[f"{best.name}, the cheapest"]
+    assert facts["fixed holds, for no less"].startswith("2 replicas: ")
+    assert not any("perfect" in label for label in facts)
+    assert "<h2>Why this policy</h2>" in html(autoscale_page(found))
+
+
+def test_a_policy_that_misses_says_when_and_what_delays_it(found):
+    late, few = missed(found), missed(found)
+    row = few.policies[0]
+    hours = replace(row.outcome.hours, peak_replicas=1, mean_replicas=1.0)
+    row = replace(row, outcome=replace(row.outcome, hours=hours))
+    few = replace(few, policies=(row,))
+
+    delayed, short = (dict(autoscale_why(of))["hpa misses"] for of in (late, few))
+
+    assert delayed.startswith("81.25 % in time in its worst hour; ")
+    assert "each serves 2 s after its order" in delayed
+    assert "never the 2 of a fixed fleet" in short
+    assert autoscale_why(replace(found, fixed=None, policies=())) == []
 
 
 def test_a_fixed_fleet_is_kept_where_no_policy_holds_for_less(found):

@@ -14,6 +14,7 @@ from capplan.planning.budget.fleets import HOURS
 from capplan.planning.budget.result import FleetRow
 from capplan.planning.budget.settings import BudgetSettings
 from capplan.report import to_files
+from capplan.report.budget_why import budget_why
 from capplan.report.charts.budget import budget_figures, finding
 from capplan.report.pages.budget import budget_page, budget_values
 from capplan.report.render.html_page import html
@@ -201,13 +202,44 @@ def test_the_title_alone_is_line_1(capsys):
     assert capsys.readouterr().out == line
 
 
-@pytest.mark.parametrize("topic", ["price", "sure", "assumptions", "next"])
+@pytest.mark.parametrize("topic", ["count", "price", "sure", "assumptions", "next"])
 def test_a_topic_of_a_budget_is_explained(made, topic, capsys):
     print_result(budget_page(made()), (), topic)
 
     shown = capsys.readouterr().out
     assert shown.startswith("Budget $")
     assert "Nothing is told" not in shown
+
+
+def test_the_hours_of_the_last_node_reserved_and_the_break_even_are_the_why(made):
+    given = {"contract": (), "spot_share": 0, "spot_price": None}
+    found, grown = made(**given, growth="0%/month"), made(**given)
+
+    facts = dict(budget_why(found))
+
+    use, month = found.commitments[0], found.months[0]
+    node, of = month.bill.committed_nodes, month.hours
+    used, more = (of.hours[of.nodes >= count].sum() for count in (node, node + 1))
+    assert used > 730 * use.break_even > more
+    assert facts["reserved"] == (
+        f"node {node} is used {used:.0f} h, node {node + 1} would be used {more:.0f} h "
+        f"a month; {use.held.name} pays from {730 * use.break_even:.0f} of 730 h on"
+    )
+    # 8 requests/s a replica: 100 x 1.03^35 take 36; month 24 was simulated too.
+    assert dict(budget_why(grown))["peak of month 36"] == (
+        "281 requests/s in its busiest minute take 36 replicas, as simulated; 25 are "
+        "enough for 197 requests/s"
+    )
+    assert "<h2>Why this many nodes</h2>" in html(budget_page(found))
+
+
+def test_terms_longer_than_a_budget_are_the_why_of_none(made):
+    short = dict(budget_why(made(horizon_months=2, contract=(), fleet="static")))
+    hourly = dict(budget_why(made(commit="none")))
+
+    assert short["reserved"] == "none: no term pays within the 2 months of the budget"
+    assert not hourly["reserved"]
+    assert hourly["at that peak"].startswith("36 nodes for ")
 
 
 def test_scenarios_and_owned_nodes_stand_before_other_ways(made):

@@ -19,12 +19,13 @@ from capplan.report.autoscale_answer import (
     autoscale_subject,
     autoscale_title,
 )
+from capplan.report.autoscale_why import autoscale_why
 from capplan.report.charts.autoscale import figures, finding
 from capplan.report.columns import format_count, record
 from capplan.report.fields import Function, fields
 from capplan.report.first_screen import prices_told
 from capplan.report.money import in_its_currency
-from capplan.report.page import Fact, Page, Section, Table, next_section
+from capplan.report.page import Fact, Page, Section, Table, next_section, why_section
 from capplan.report.render.json_text import plain
 from capplan.units import format_duration
 
@@ -83,6 +84,7 @@ def autoscale_page(result: Autoscaled) -> Page:
         autoscale_title(result),
         autoscale_subject(result),
         [
+            why_section("policy", autoscale_why(result)),
             Section(
                 "Autoscalers against a fixed fleet", tables=[table], topic="candidates"
             ),

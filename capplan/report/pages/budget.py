@@ -15,12 +15,21 @@ from capplan.report.budget_answer import (
     budget_subject,
     budget_title,
 )
+from capplan.report.budget_why import budget_why
 from capplan.report.charts.budget import budget_figures, finding
 from capplan.report.columns import Column, record
 from capplan.report.fields import fields
 from capplan.report.first_screen import prices_told
 from capplan.report.money import in_its_currency
-from capplan.report.page import FILES, Fact, Page, Section, Table, next_section
+from capplan.report.page import (
+    FILES,
+    Fact,
+    Page,
+    Section,
+    Table,
+    next_section,
+    why_section,
+)
 from capplan.report.pages.autoscale import OF_RESULT
 from capplan.report.pages.plan import launch_section
 from capplan.report.panels import budget_panel
@@ -52,6 +61,7 @@ def budget_page(budget: Budget) -> Page:
         budget_title(budget),
         budget_subject(budget),
         [
+            why_section("many nodes", budget_why(budget)),
             Section("Months", _facts(budget), [months], topic="price"),
             launch_section(budget.launch),
             Section("Scenarios", tables=[named], topic="price"),
