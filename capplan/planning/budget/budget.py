@@ -36,7 +36,7 @@ from capplan.planning.money.ladder import Ladder, Quota, SpotTerms, ladder
 from capplan.planning.money.node_hours import paid_hours
 from capplan.planning.money.node_prices import node_prices
 from capplan.planning.money.nodes_to_buy import NodesToBuy, nodes_to_buy
-from capplan.planning.money.owned import Owned, kwh, owned_node, parse_owned
+from capplan.planning.money.owned import kwh, owned_node, parse_owned
 from capplan.planning.money.purchase_texts import (
     DEFAULT_COMMITMENTS,
     parse_commit,
@@ -159,10 +159,10 @@ class _Work:
         self._prices = priced(prices, self._under.price)
         refuse_with_least_months(settings, self._prices)
         self._rent = self._rented()
-        self._owned = self._bought()
-        self._power = power_of(
-            self._configuration.gpu, self._prices, self._owned, settings.grid
-        )
+        gpu, self._owned = self._configuration.gpu, None
+        if settings.owned is not None:
+            self._owned = owned_node(parse_owned(settings.owned), gpu, settings.wacc)
+        self._power = power_of(gpu, self._prices, self._owned, settings.grid)
 
     def _budgeted(self) -> Budget:
         """Return the budget on the nodes bought, without fleets on the trace."""
@@ -213,22 +213,19 @@ class _Work:
         rows = [
             min(rows, key=lambda row: row.usd) for rows in zip(*options, strict=True)
         ]
-        hourly = self._under == AS_ASKED and not self._prices.min_months
-        fleets = self._fleets() if hourly else ()
-        return replace(
-            found, fleets=fleets, alternatives=(*rows, *autoscaled(fleets, rows[0]))
-        )
-
-    def _fleets(self) -> tuple[FleetRow, ...]:
-        return fleet_rows(
-            self._settings,
-            self._trace,
-            self._curve,
-            self._by_rate.replicas(self._curve.peak_per_s),
-            self._configuration,
-            self._prices,
-            self._show,
-        )
+        fleets: tuple[FleetRow, ...] = ()
+        if self._under == AS_ASKED and not self._prices.min_months:
+            fleets = fleet_rows(
+                self._settings,
+                self._trace,
+                self._curve,
+                self._by_rate.replicas(self._curve.peak_per_s),
+                self._configuration,
+                self._prices,
+                self._show,
+            )
+        others = (*rows, *autoscaled(fleets, rows[0]))
+        return replace(found, fleets=fleets, alternatives=others)
 
     def _empty(self) -> Budget:
         """Return the budget without its months."""
@@ -359,13 +356,6 @@ class _Work:
             for month, (hours, usd) in enumerate(zip(wanted, beside, strict=True), 1)
         ]
         return held, bills, chosen
-
-    def _bought(self) -> Owned | None:
-        """Return the node that is bought, where that was asked for."""
-        if self._settings.owned is None:
-            return None
-        given = parse_owned(self._settings.owned)
-        return owned_node(given, self._configuration.gpu, self._settings.wacc)
 
     def _month(
         self, bill: MonthBill, nodes: np.ndarray, hours: Hours, held: Sequence[Held]

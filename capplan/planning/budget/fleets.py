@@ -58,8 +58,7 @@ def fleet_rows(
         check_deployment(one_pool(settings, configuration, 1), moves=True)
     except InputError as error:
         why = str(error).partition(";")[0]
-        text = f"fleets on the trace are not simulated: {why}"
-        warn(text)
+        warn(f"fleets on the trace are not simulated: {why}")
         return ()
     hours = schedule_of(replicas)
     asked = settings.of_fleets(
@@ -70,33 +69,29 @@ def fleet_rows(
     found = autoscale(asked, show)
     fleets = []
     for row in found.fleets:
-        mean, peak = nodes_over(row.outcome)
-        static = row.fixed
-        named = {FIXED: FIXED, hours: HOURS}
-        fleets.append(
-            FleetRow(
-                named.get(row.policy or FIXED, name_of(row.policy)),
-                row.policy,
-                row.outcome.slo_attainment,
-                row.outcome.worst_hour_attainment,
-                row.meets,
-                peak,
-                mean,
-                row.outcome.usd_per_month or 0.0,
-                None if static is None else nodes_over(static)[1],
-                None if static is None else static.usd_per_month,
+        outcome, static = row.outcome, row.fixed
+        mean, peak = nodes_over(outcome)
+        fleet = FleetRow(
+            {FIXED: FIXED, hours: HOURS}.get(row.policy or FIXED, name_of(row.policy)),
+            row.policy,
+            outcome.slo_attainment,
+            outcome.worst_hour_attainment,
+            row.meets,
+            peak,
+            mean,
+            outcome.usd_per_month or 0.0,
+            None if static is None else nodes_over(static)[1],
+            None if static is None else static.usd_per_month,
+        )
+        fleets.append(fleet)
+        if fleet.name == HOURS and not fleet.meets:
+            hour = fleet.worst_hour_attainment
+            worst = "" if hour is None else f" and {100 * hour:.2f} % in the worst hour"
+            warn(
+                f"the {HOURS}, simulated on the trace, serve only "
+                f"{100 * fleet.slo_attainment:.2f} % in time{worst}: bursts within an "
+                "hour need more replicas; the table of fleets shows which fleets hold"
             )
-        )
-    missing = [each for each in fleets if each.name == HOURS and not each.meets]
-    for each in missing:
-        hour = each.worst_hour_attainment
-        worst = "" if hour is None else f" and {100 * hour:.2f} % in the worst hour"
-        text = (
-            f"the {HOURS}, simulated on the trace, serve only "
-            f"{100 * each.slo_attainment:.2f} % in time{worst}: bursts within an hour "
-            "need more replicas; the table of fleets shows which fleets hold"
-        )
-        warn(text)
     return tuple(fleets)
 
 

@@ -56,6 +56,8 @@ def budget_page(budget: Budget) -> Page:
         "budget_assumption", value=lambda row: row.value + "*" * (row.how == "assumed")
     )
     rests = Table(stated, budget.assumptions, note="Starred: assumed, not known.")
+    first = budget_answer(budget)
+    sure = [("in all", first.sure.text), ("latency", budget.configuration.note)]
     return Page(
         "budget",
         budget_title(budget),
@@ -69,7 +71,7 @@ def budget_page(budget: Budget) -> Page:
             Section("Other ways to pay", tables=[others], topic="price"),
             Section("Fleets on the trace", tables=[fleets], topic="peak"),
             Section("A GPU-hour", tables=[ways], topic="price"),
-            Section("How sure it is", _sure_facts(budget), topic="sure"),
+            Section("How sure it is", sure, topic="sure"),
             Section("Over time", figures=partial(budget_figures, budget)),
             Section("What it rests on", tables=[rests], topic="assumptions"),
             Section("Hours", tables=[hours], only=FILES, topic="peak"),
@@ -88,17 +90,12 @@ def budget_page(budget: Budget) -> Page:
         },
         panel=budget_panel(budget),
         prices=prices_told(budget.configuration.price),
-        answer=budget_answer(budget),
+        answer=first,
         chart=finding(budget),
         lead=budget_lead(budget),
         warnings=budget.warnings,
         is_failure=bool(budget.infeasible_reason),
     )
-
-
-def _sure_facts(budget: Budget) -> list[Fact]:
-    answer, configuration = budget_answer(budget), budget.configuration
-    return [("in all", answer.sure.text), ("latency", configuration.note)]
 
 
 def _facts(budget: Budget) -> list[Fact]:
@@ -108,7 +105,6 @@ def _facts(budget: Budget) -> list[Fact]:
         size = "price per GPU: node size not known"
     return [
         ("within", budget.slo.describe(names)),
-        ("asked", f"{budget.slo.describe_targets(names)}, in each hour"),
         ("replicas of", str(budget.configuration)),
         ("node", " ".join(filter(None, (prices.provider, prices.node, f"({size})")))),
         (

@@ -31,16 +31,12 @@ def demand_page(demand: Demand) -> Page:
     return Page(
         "demand",
         f"Replicas against requests/s: {demand.configuration}",
-        f"scheduler {_scheduler(demand)}",
+        f"scheduler {at(demand, 'candidates.0.configuration.engine.scheduler')}",
         [Section("Simulated rates", facts, [table])],
         values=partial(demand_values, demand),
         csv={"demand.csv": table},
         warnings=demand.warnings,
     )
-
-
-def _scheduler(demand: Demand) -> str:
-    return str(at(demand.candidates[0], "configuration.engine.scheduler"))
 
 
 def _line(law: DemandLaw) -> str:
@@ -67,13 +63,13 @@ def _extrapolated(demand: Demand, law: DemandLaw, rate: float) -> str:
 
 def demand_values(demand: Demand) -> dict[str, Any]:
     """Return the counts, the line and its extrapolations by their keys."""
-    columns = fields("demand", points=_points, extrapolated=_extrapolations)
-    return {"schema": SCHEMA, **record(columns, demand)}
-
-
-def _points(demand: Demand) -> list[dict[str, Any]]:
     points = zip(demand.rates_per_s, demand.candidates, strict=True)
-    return [record(_POINT, point) for point in points]
+    columns = fields(
+        "demand",
+        points=lambda of: [record(_POINT, point) for point in points],
+        extrapolated=_extrapolations,
+    )
+    return {"schema": SCHEMA, **record(columns, demand)}
 
 
 def _extrapolations(demand: Demand) -> list[dict[str, Any]]:

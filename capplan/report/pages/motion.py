@@ -40,15 +40,9 @@ _COLUMNS = fields("run_pool", tp=attrgetter("pool.configuration.layout.degrees")
 
 def pool_rows(run: Run) -> list[PoolRow]:
     """Return the pools of a run."""
-    return [
-        PoolRow(role, pool, use, run.simulation.totals.makespan_s)
-        for role, pool, use in zip(
-            run.deployment.roles,
-            run.deployment.pools,
-            run.simulation.pools,
-            strict=True,
-        )
-    ]
+    deployment, simulation = run.deployment, run.simulation
+    of = zip(deployment.roles, deployment.pools, simulation.pools, strict=True)
+    return [PoolRow(*each, simulation.totals.makespan_s) for each in of]
 
 
 def motion_section(run: Run) -> Section:

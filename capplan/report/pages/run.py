@@ -122,9 +122,15 @@ def _figures(run: Run) -> Sequence[Figure]:
 
 
 def _facts(run: Run) -> list[Fact]:
+    totals = run.simulation.totals
     return [
         ("interrupted", sentences.interruption(run)),
-        ("serves", _traffic(run)),
+        (
+            "serves",
+            sentences.traffic(
+                totals.rate_per_s, totals.mean_prompt_tokens, totals.mean_output_tokens
+            ),
+        ),
         *_objective_facts(run),
         ("throughput", _throughput(run)),
         (
@@ -132,7 +138,7 @@ def _facts(run: Run) -> list[Fact]:
             f"{format_share(run.busy_share)} of the time, if only with one request",
         ),
         ("KV cache", kv_cache(run)),
-        ("preemptions", format_count(run.simulation.totals.preemptions)),
+        ("preemptions", format_count(totals.preemptions)),
         ("backlog", "" if run.judgement.stable else "keeps growing: too few replicas"),
         ("nodes", sentences.nodes(run)),
         ("costs", _cost(run)),
@@ -141,13 +147,6 @@ def _facts(run: Run) -> list[Fact]:
         ("simulated", _requests(run)),
         ("noted", "; ".join(run.trace_notes)),
     ]
-
-
-def _traffic(run: Run) -> str:
-    totals = run.simulation.totals
-    return sentences.traffic(
-        totals.rate_per_s, totals.mean_prompt_tokens, totals.mean_output_tokens
-    )
 
 
 def _objective_facts(run: Run) -> list[Fact]:
@@ -167,10 +166,9 @@ def _objective_facts(run: Run) -> list[Fact]:
 def _throughput(run: Run) -> str:
     goodput = run.goodput_per_s
     met = "" if goodput is None else f"; {format_count(goodput)} requests/s in time"
-    in_span = run.span_output_tokens_per_s
-    span = (
-        "" if in_span is None else f", {format_count(in_span)} until the last arrival"
-    )
+    span = ""
+    if run.span_output_tokens_per_s is not None:
+        span = f", {format_count(run.span_output_tokens_per_s)} until the last arrival"
     to_end = format_count(run.output_tokens_per_s)
     to = "" if run.simulation.totals.answers is not None else " to the last token"
     return f"{to_end} output tokens/s{to}{span}{met}"
