@@ -2,12 +2,11 @@
 
 from typing import NamedTuple
 
-from pydantic import ValidationError
-
 from capplan.errors import ProfileError
 from capplan.latency.fit import Fit
 from capplan.latency.measurements import Points
 from capplan.latency.profile import Profile, validity_of
+from capplan.latency.yaml_file import checked
 
 
 class Identity(NamedTuple):
@@ -30,12 +29,7 @@ class Identity(NamedTuple):
 
 def profile_of(fitted: Fit, points: Points, identity: Identity) -> Profile:
     """Return the profile of a fit."""
-    try:
-        content = identity._asdict() | fitted._asdict()
-        del content["scores"]
-        content["validity"] = validity_of(points)
-        return Profile.model_validate(content)
-    except ValidationError as error:
-        problem = error.errors()[0]
-        key = ".".join(str(part) for part in problem["loc"])
-        raise ProfileError(f"{key}: {problem['msg']}") from None
+    content = identity._asdict() | fitted._asdict()
+    del content["scores"]
+    content["validity"] = validity_of(points)
+    return checked("fitted profile", Profile, content, ProfileError)

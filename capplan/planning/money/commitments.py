@@ -20,19 +20,6 @@ class Term:
     is_assumed: bool = False  # nobody quotes this price
     source: str = ""
 
-    def __post_init__(self) -> None:
-        """Refuse a term that nobody sells."""
-        if self.months < 1:
-            raise InputError(f"{self.name}: {self.months} months; expected 1 or more")
-        if not 0 < self.usd_per_node_h < np.inf:
-            raise InputError(
-                f"{self.name}: {self.usd_per_node_h} $/h; expected more than 0"
-            )
-        if not 0 <= self.upfront_share <= 1:
-            raise InputError(
-                f"{self.name}: upfront share {self.upfront_share}; expected 0 to 1"
-            )
-
     def present_usd_per_node_h(self, wacc: float) -> float:
         """Return the price as if all of it were paid month by month. [$/h]
 
