@@ -10,7 +10,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
-from judge import Pool, Request
+from judge import Request
+from judge_kv import Pool
 from recorded_disaggregated import Iteration, Part, Recording
 
 

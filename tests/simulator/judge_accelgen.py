@@ -171,7 +171,6 @@ def accelgen(replica, settings):
         victim.preemptions += 1
         victim.prompt_left = True
         evicted = True
-    replica.pauses += sum(not turn.runs(request) for request in held)
     for request, computed, new in turn.parts:
         request.prompt_left = computed + new < len(request.tokens)
     return turn.parts, evicted

@@ -10,21 +10,11 @@ GAMMA = 0.5
 THETA = 0.5
 
 
-def tokens_in_flight(replica, request):
-    """Iterations in flight that give the request a token."""
-    return sum(
-        gives
-        for batch in replica.in_flight
-        for r, _, gives in batch.parts
-        if r is request
-    )
-
-
 def known(replica, request):
     """Prompt and generated tokens, those in flight included."""
-    if hasattr(replica, "known"):
-        return replica.known(request)
-    return len(request.tokens) + tokens_in_flight(replica, request)
+    parts = [part for batch in replica.in_flight for part in batch.parts]
+    flying = sum(part.gained for part in parts if part.request is request)
+    return min(len(request.tokens) + flying, request.last_count)
 
 
 def is_prefilling(replica, request):
@@ -53,8 +43,8 @@ def first_token_s(replica, request):
     return next(
         batch.end_s
         for batch in replica.in_flight
-        for r, _, gives in batch.parts
-        if r is request and (gives[2] if isinstance(gives, tuple) else gives)
+        for part in batch.parts
+        if part.request is request and part.gained
     )
 
 

@@ -7,8 +7,8 @@ flight; their requests reach the router again in order of their rows.
 import numpy as np
 from judge_fleet import Event
 from judge_fleet_replica import FleetRequest
-from judge_fleet_speculative import SpeculativeFleetRequest
 from judge_group import Group
+from judge_request import request_of
 
 
 class GroupFleet:
@@ -69,20 +69,13 @@ class GroupFleet:
 def judge_groups_in_motion(trace, tables, graphs, engine, count, events, seed=0):
     """Serve a trace step by step; return the requests, and how many began again."""
     fleet = GroupFleet(tables, graphs, engine, count, seed)
-    kind = FleetRequest if engine.speculation is None else SpeculativeFleetRequest
     requests = []
     known = [(event.time_s, 0, k, event) for k, event in enumerate(events)]
     for row in range(len(trace)):
-        arrival_s = float(trace.arrival_s[row])
-        prompt, own = int(trace.prompt_tokens[row]), int(trace.prefix_group[row])
-        shared = int(trace.prefix_tokens[row]) if own >= 0 else 0
-        tokens = [
-            ("group", own, k) if k < shared else ("prompt", row, k)
-            for k in range(prompt)
-        ]
-        request = kind(row, arrival_s, prompt, int(trace.output_tokens[row]), tokens)
+        request = request_of(trace, row, kind=FleetRequest)
         requests.append(request)
-        known.append((arrival_s + tables.rank.request_s, 1, row, request))
+        moment_s = request.arrival_s + tables.rank.request_s
+        known.append((moment_s, 1, row, request))
     known.sort(key=lambda each: each[:3])
     while known:
         now_s = known[0][0]

@@ -2,7 +2,6 @@
 
 from judge import ROUTERS as ROUTERS_AT_REST
 from judge_fleet_replica import FleetReplica, FleetRequest
-from judge_fleet_speculative import SpeculativeFleetReplica
 from judge_llumnix import Seen, llumnix_router, seen_of
 from judge_routers import REMEMBERING
 
@@ -34,10 +33,7 @@ class FleetPool:
         for _ in range(count):
             index = len(self.replicas)
             own = index, self.seed, self.slo
-            if self.engine.speculation is None:
-                replica = FleetReplica(self.tables, self.engine, self.scheduler, *own)
-            else:
-                replica = SpeculativeFleetReplica(self.tables, self.engine, *own)
+            replica = FleetReplica(self.tables, self.engine, self.scheduler, *own)
             replica.seen_by_llumnix = Seen()
             self.replicas.append(replica)
             self.open.append(replica)

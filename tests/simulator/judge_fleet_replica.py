@@ -10,9 +10,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from judge import Batch, Replica, Request
+from judge import Replica, Request
 from judge_best_fit import is_prefilling, known
-from judge_schedulers import SCHEDULERS
+from judge_request import Part
+from judge_v1 import Batch
 
 
 @dataclass(eq=False)
@@ -34,9 +35,10 @@ class FleetRequest(Request):
 
     def forget(self) -> None:
         """Lose the KV and the results in flight; delivered tokens stay."""
-        self.computed = self.placeholders = self.in_flight = self.stale = 0
-        self.findable = 0
-        self.blocks, self.bounded = [], []
+        self.begin_again()
+        self.drawn = self.given
+        self.in_flight = self.stale = self.findable = 0
+        self.blocks, self.bounded, self.states = [], [], []
 
 
 class FleetReplica(Replica):
@@ -44,7 +46,7 @@ class FleetReplica(Replica):
 
     def __init__(self, tables, engine, scheduler, index, seed, slo=None) -> None:
         super().__init__(tables, engine, scheduler, index, seed, slo)
-        self.schedule_next: Callable = SCHEDULERS[self.scheduler]
+        self.schedule_next: Callable | None = None  # of the decodes of a hand-off
         self.is_dead = False
         self.waits_until_s: float | None = None  # asleep
         self.is_moving = False  # a request is on its way to it or from it
@@ -114,13 +116,13 @@ class FleetReplica(Replica):
         self.calls += 1
         while self.read and self.read[0][1] <= self.calls:
             self.release(self.read.pop(0)[0], now_s)
-        parts, preempted = self.schedule_next(self, self.settings)
+        parts, preempted = self.choose()
         if self.scheduler.startswith("vllm-v1"):
             assert self.seats_left >= 0
-        self.fewest_free = min(self.fewest_free, len(self.pool.free))
         is_busy = any(batch.parts for batch in self.in_flight)
         if parts:
-            self.in_flight.append(Batch(self.started(parts), self.run(parts)))
+            parts = self.started(parts)
+            self.in_flight.append(Batch(parts, self.run(parts)))
         elif self.retry_s > self.now_s:
             self.waits_until_s = self.retry_s
         elif preempted or is_busy:
@@ -129,8 +131,20 @@ class FleetReplica(Replica):
             later = [r.ready_s for r in self.holding if r.ready_s > self.now_s]
             self.waits_until_s = min(later, default=math.inf)
 
+    def choose(self, throttled: bool = False) -> tuple[list, bool]:
+        if self.schedule_next is None:
+            return super().choose(throttled)
+        self.begin()
+        self.schedule_next(self)
+        return self.parts, self.made_way
+
     def touch(self, now_s: float) -> None:
-        """Wake up if asleep; the clock of a replica without work moves."""
+        """Wake up if asleep; the clock of a replica without work moves.
+
+        What it computes in vain is waited for.
+        """
+        while self.in_flight and not self.has_work:
+            self.collect(self.in_flight.popleft())
         if self.waits_until_s is not None or not self.has_work:
             self.now_s = max(self.now_s, now_s)
         self.waits_until_s = None
@@ -144,23 +158,17 @@ class FleetReplica(Replica):
         free = len(self.pool.free) / (self.engine.kv_blocks - 1)
         self.seen = len(self.waiting) + len(self.holding), 1.0 - free
 
-    def decodes(self, request: FleetRequest, before: int, new: int) -> bool:
+    def decodes(self, part: Part) -> bool:
         """Also the last prompt token of a copy, which is computed again."""
-        again = request.is_copied and before == request.prompt_count - 1 and new == 1
-        return again or super().decodes(request, before, new)
+        request, last = part.request, part.request.prompt_count - 1
+        again = request.is_copied and part.before == last and part.new == 1
+        return again or super().decodes(part)
 
     def run_before_prompts(self, request: FleetRequest) -> None:
         """Let one that decodes run behind all others, but for an unfinished prompt."""
         last = [each for each in self.running if is_prefilling(self, each)]
         at = self.running.index(last[0]) if last else len(self.running)
         self.running.insert(at, request)
-
-    def take_in(self, request: FleetRequest) -> None:
-        """Let a request run that has joined."""
-
-    def take_back_in(self, request: FleetRequest) -> None:
-        """Let a request begin again that had left for a replica that died."""
-        request.computed = request.placeholders = 0
 
     def preempt(self, request: FleetRequest) -> None:
         super().preempt(request)
@@ -196,6 +204,6 @@ def is_decoding(replica: FleetReplica, request: FleetRequest) -> bool:
     """
     tokens = known(replica, request)
     return (
-        request.known_at_admission <= request.computed == tokens - 1
+        request.known_at_admission <= request.held == tokens - 1
         and request.prompt_count < tokens < request.prompt_count + request.output_count
     )

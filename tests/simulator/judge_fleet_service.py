@@ -9,11 +9,11 @@ from judge_aladdin import Dispatcher
 from judge_fleet_clock import Clock, Order, Tick
 from judge_fleet_pool import FleetPool
 from judge_fleet_replica import FleetReplica, FleetRequest
-from judge_fleet_speculative import SpeculativeFleetRequest
 from judge_llumnix import Move, rebalance, source_dies, target_dies
+from judge_request import request_of
 from judge_routers import discharge
 
-from capplan.workload.slo import RequestSlo, Slo
+from capplan.workload.slo import RequestSlo
 
 
 class Fleet:
@@ -89,29 +89,8 @@ class Fleet:
 
     def request(self, asked_s: float) -> FleetRequest:
         """Return the next request of the trace."""
-        trace, row = self.trace, len(self.requests)
-        prompt, output = int(trace.prompt_tokens[row]), int(trace.output_tokens[row])
-        group = int(trace.prefix_group[row])
-        shared = int(trace.prefix_tokens[row]) if group >= 0 else 0
-        predicted = trace.predicted_output_tokens
-        drafts = self.pools[0].engine.speculation
-        kind = FleetRequest if drafts is None else SpeculativeFleetRequest
-        request = kind(
-            row,
-            asked_s,
-            prompt,
-            output,
-            [
-                ("group", group, k) if k < shared else ("prompt", row, k)
-                for k in range(prompt)
-            ],
-            predicted_count=output if predicted is None else int(predicted[row]),
-            most_output_count=int(trace.most_output_tokens[row]),
-            priority=int(trace.priority[row]),
-            session=int(trace.session[row]),
-            group=group,
-            slo=Slo(self.slo).of_class(trace.class_names[trace.request_class[row]]),
-        )
+        row = len(self.requests)
+        request = request_of(self.trace, row, self.slo, FleetRequest, asked_s)
         self.requests.append(request)
         return request
 

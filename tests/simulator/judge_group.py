@@ -7,139 +7,47 @@ of an arrival and lets idle ranks compute dummy tokens. It follows vLLM 0.32:
 
 from collections import deque
 
-import judge_speculative
-import numpy as np
-from judge import Batch, Replica, Request
-from judge_drafted_states import DraftedStateReplica
-from judge_schedulers import SCHEDULERS, admitted, from_queue, going_on
-from judge_states import StateReplica
+from judge import Replica, Request
+from judge_v1 import Batch, serve, shortest_queue
 
 from capplan.latency.rank_tables import RankTables, RankWork
-from capplan.workload.slo import RequestSlo, Slo
 
 REPORT_S = 0.1
 SYNC = 16
 
 
+NOTHING = None, 1, False
+
+
 class Rank(Replica):
     """One of the ranks; its work of an iteration is noted, not timed."""
 
-    own = RankWork()
+    def begin(self):
+        super().begin()
+        self.own = NOTHING if self.engine.speculation else RankWork()
 
     def run(self, parts):
-        contexts, chunks, attention = [], 0, 0.0
-        for request, before, new in parts:
-            if self.decodes(request, before, new):
-                contexts.append(before + 1)
-            else:
-                chunks += new
-                attention += new * (before + new / 2)
-        self.own = RankWork(len(contexts), sum(contexts), chunks, attention)
+        chunks = [part for part in parts if not self.decodes(part)]
+        if self.engine.speculation:
+            tokens = sum(part.new for part in parts)
+            self.own = self.took_s(parts), tokens, chunks != []
+            return 0.0
+        contexts = [part.before + 1 for part in parts if self.decodes(part)]
+        new = sum(part.new for part in chunks)
+        attention = sum(part.new * (part.before + part.new / 2) for part in chunks)
+        self.own = RankWork(len(contexts), sum(contexts), new, attention)
         return 0.0
 
     def put_together(self, throttled):
         """Return the batch of the next iteration, empty where none can be."""
-        self.own = RankWork()
         if not self.outstanding:
+            self.begin()
             return Batch([], 0.0), False
-        if self.engine.prefill_schedule_interval > 1:
-            parts, preempted = self.in_cadence(throttled)
-        else:
-            parts, preempted = SCHEDULERS[self.scheduler](self, self.settings)
-        self.fewest_free = min(self.fewest_free, len(self.pool.free))
-        if not parts:
-            return Batch([], 0.0), preempted
-        return Batch(self.started(parts), self.run(parts)), preempted
-
-    capacity_bound = False
-
-    def in_cadence(self, throttled):
-        """Schedule as V1, without prompts where they are put off."""
-        prompts = [
-            each for each in self.running if each.computed < each.known_at_admission
-        ]
-        if not throttled or self.capacity_bound or len(prompts) == len(self.running):
-            parts, preempted = SCHEDULERS["vllm-v1"](self, self.settings)
-            if not preempted:
-                self.capacity_bound = bool(self.waiting)
-            return parts, preempted
-        parts, budget, preempted = going_on(self, skips=prompts.__contains__)
-
-        def admit(rank, budget):
-            head = rank.waiting[0]
-            found = len(rank.pool.hits(head)) * rank.engine.block_size
-            return admitted(rank, budget) if len(head.tokens) - found <= 1 else None
-
-        if not preempted:
-            parts += from_queue(self, budget, admit)
-        return parts, preempted
-
-
-class VerifyingRank(judge_speculative.Replica):
-    """One of ranks that verify drafts; its part of the time and tokens are noted."""
-
-    def __init__(self, tables, engine, index, seed):
-        super().__init__(tables, engine, index, seed, line=True)
-        self.own = NOTHING
-        self.taken = 0
-
-    def run(self, parts):
-        before_s, self.gpu_s = self.gpu_s, 0.0
-        now_s, self.now_s = self.now_s, 0.0
-        took_s = super().run(parts)
-        self.gpu_s, self.now_s = before_s, now_s
-        tokens, prompt = 0, False
-        for request, new, kind in parts:
-            verifies = isinstance(kind, int)
-            decodes = new == 1 and not verifies and kind[1] >= request.prompt_count
-            tokens += new if verifies else new + kind[3]
-            prompt = prompt or not (verifies or kind[3] or decodes)
-        self.own = took_s, tokens, prompt
-        return 0.0
-
-    def preempt(self, request):
-        self.taken += 1
-        super().preempt(request)
-
-    def put_together(self, throttled):
-        """Return the batch of the next iteration, empty where none can be."""
-        self.own = NOTHING
-        if not self.outstanding:
-            return Batch([], 0.0), False
-        self.in_flight = deque([None])  # the group sees whether nothing ever runs
-        before = self.taken
-        return super().schedule(), self.taken > before
-
-
-class StateRank(StateReplica):
-    """One of ranks that keep states."""
-
-    own = RankWork()
-    taken = 0
-    run = Rank.run
-
-    def __init__(self, tables, engine, index):
-        super().__init__(tables, engine)
-        self.index = index
-
-    def preempt(self, request):
-        self.taken += 1
-        super().preempt(request)
-
-    def put_together(self, throttled):
-        """Return the batch of the next iteration, empty where none can be."""
-        self.own = RankWork()
-        if not self.outstanding:
-            return Batch([], 0.0), False
-        before = self.taken
-        return self.schedule(), self.taken > before
-
-
-class DraftedStateRank(VerifyingRank, DraftedStateReplica):
-    """One of ranks that keep states and verify drafts."""
-
-
-NOTHING = None, 1, False
+        parts, preempted = self.choose(throttled)
+        parts = self.started(parts)
+        if parts:
+            self.run(parts)
+        return Batch(parts, 0.0), preempted
 
 
 class Group:
@@ -147,19 +55,12 @@ class Group:
 
     def __init__(self, tables: RankTables, graphs, engine, scheduler, index=0, seed=0):
         self.tables, self.graphs, self.engine = tables, graphs, engine
+        self.request_s = tables.rank.request_s
         if engine.speculation is not None:
             self.tables = engine.speculation.rank_tables(tables)
-            kind = DraftedStateRank if engine.keeps_states else VerifyingRank
-            self.ranks = [
-                kind(tables.rank, engine, r, seed) for r in range(tables.ranks)
-            ]
-        elif engine.keeps_states:
-            every = range(tables.ranks)
-            self.ranks = [StateRank(tables.rank, engine, r) for r in every]
-        else:
-            self.ranks = [
-                Rank(tables.rank, engine, scheduler, r) for r in range(tables.ranks)
-            ]
+        self.ranks = [
+            Rank(tables.rank, engine, scheduler, r, seed) for r in range(tables.ranks)
+        ]
         self.index = index
         self.depth = 2 if engine.async_scheduling else 1
         self.in_flight: deque[list[Batch]] = deque()
@@ -314,35 +215,5 @@ def judge_groups(
 ):
     """Serve a trace step by step, by the group with the fewest requests."""
     groups = [Group(tables, graphs, engine, scheduler, g, seed) for g in range(count)]
-    slo = slo or RequestSlo(ttft_s=np.inf, tpot_s=np.inf)
-    requests, chosen = [], []
-    for row in range(len(trace)):
-        now_s = float(trace.arrival_s[row]) + tables.rank.request_s
-        for group in groups:
-            group.advance(now_s)
-        prompt = int(trace.prompt_tokens[row])
-        own = int(trace.prefix_group[row])
-        shared = int(trace.prefix_tokens[row]) if own >= 0 else 0
-        tokens = [
-            ("group", own, k) if k < shared else ("prompt", row, k)
-            for k in range(prompt)
-        ]
-        kind = Request if engine.speculation is None else judge_speculative.Request
-        request = kind(
-            row,
-            float(trace.arrival_s[row]),
-            prompt,
-            int(trace.output_tokens[row]),
-            tokens,
-            most_output_count=int(trace.most_output_tokens[row]),
-            priority=int(trace.priority[row]),
-            slo=Slo(slo).of_class(trace.class_names[trace.request_class[row]]),
-        )
-        counts = [group.outstanding for group in groups]
-        g = counts.index(min(counts))
-        groups[g].arrive(request, now_s)
-        requests.append(request)
-        chosen.append(g)
-    for group in groups:
-        group.advance(np.inf)
-    return requests, chosen, groups
+    verdict = serve(trace, groups, shortest_queue, slo, kind=Request)
+    return verdict.requests, verdict.replica, groups

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 from judge_fleet_replica import FleetReplica, FleetRequest
-from judge_schedulers import admitted, from_queue, going_on
 
 
 class HandOff(NamedTuple):
@@ -73,21 +72,18 @@ def hand_over(
 def nixl(settings: HandOff):
     """Return the scheduler of the decode replicas: one token is computed again."""
 
-    def schedule(replica: FleetReplica, own: dict) -> tuple[list, bool]:
-        parts, budget, preempted = going_on(replica, defers=True)
+    def schedule(replica: FleetReplica) -> None:
+        replica.go_on()
         found = [each for each in replica.holding if is_known(replica, each)]
-        if preempted:
-            return parts, True
-        going = len(parts)
-        parts += started(replica, found, budget)
-        budget -= len(parts) - going
-        parts += from_queue(replica, budget, admit)
-        if not parts and not any(each.parts for each in replica.in_flight):
+        if replica.made_way:
+            return
+        start(replica, found)
+        replica.take_from_queue(lambda request: admit(replica, request))
+        if not replica.parts and not any(each.parts for each in replica.in_flight):
             # It is idle and knows of each copy at once.
             here = [each for each in replica.holding if each.ready_s <= replica.now_s]
-            parts = started(replica, here, budget)
-            parts += from_queue(replica, budget - len(parts), admit)
-        return parts, False
+            start(replica, here)
+            replica.take_from_queue(lambda request: admit(replica, request))
 
     def is_known(replica: FleetReplica, request: FleetRequest) -> bool:
         if request.ready_s > replica.now_s:
@@ -97,23 +93,21 @@ def nixl(settings: HandOff):
             request.found_by = replica.calls + told
         return replica.calls >= request.found_by
 
-    def started(replica: FleetReplica, requests: list, budget: int) -> list:
-        parts = []
+    def start(replica: FleetReplica, requests: list) -> None:
         for request in requests:
-            if len(parts) < budget and replica.seats_left:
-                parts.append(joined(replica, request, request.prompt_count - 1))
-        return parts
+            if replica.budget and replica.seats_left:
+                join(replica, request)
+                replica.add(request, request.prompt_count - 1, 1, 0, [])
 
-    def admit(replica: FleetReplica, budget: int) -> list | None:
-        request = replica.waiting[0]
+    def admit(replica: FleetReplica, request: FleetRequest) -> bool | None:
         if not request.to_copy:
-            return admitted(replica, budget)
+            return replica.admitted(request)
         hits = replica.pool.hits(request)
         if not begin_copy(replica, settings, hits, reserved(replica)):
             return None
         if request.ready_s <= replica.now_s:  # a copy that takes no time
-            return [joined(replica, request, request.prompt_count - 1)]
-        return []
+            start(replica, [request])
+        return True
 
     return schedule
 
@@ -121,24 +115,22 @@ def nixl(settings: HandOff):
 def distserve(settings: HandOff):
     """Return the scheduler of the decode replicas: a copy joins as a decode."""
 
-    def schedule(replica: FleetReplica, own: dict) -> tuple[list, bool]:
+    def schedule(replica: FleetReplica) -> None:
         for request in list(replica.holding):
             if request.ready_s <= replica.now_s and replica.seats_left:
-                joined(replica, request, request.prompt_count)
+                join(replica, request)
                 request.computed = request.known_at_admission = request.prompt_count
                 replica.run_before_prompts(replica.running.pop())
-        parts, budget, preempted = going_on(replica, defers=True)
-        if preempted:
-            return parts, True
-        return parts + from_queue(replica, budget, admit), False
+        replica.go_on()
+        if not replica.made_way:
+            replica.take_from_queue(lambda request: admit(replica, request))
 
-    def admit(replica: FleetReplica, budget: int) -> list | None:
-        request = replica.waiting[0]
+    def admit(replica: FleetReplica, request: FleetRequest) -> bool | None:
         if not request.to_copy:
-            return admitted(replica, budget)
+            return replica.admitted(request)
         full = (request.prompt_count - 1) // replica.engine.block_size
         hits = replica.pool.hits(request)[:full]  # a block at least is copied
-        return [] if begin_copy(replica, settings, hits, reserved(replica)) else None
+        return begin_copy(replica, settings, hits, reserved(replica)) or None
 
     return schedule
 
@@ -150,6 +142,7 @@ def prepare(settings: HandOff, decodes: list[FleetReplica]) -> None:
     """Let decode replicas schedule so."""
     for replica in decodes:
         replica.schedule_next = SCHEDULERS[settings.kind](settings)
+        replica.defers = True
         replica.sent.pulls = True
 
 
@@ -183,14 +176,11 @@ def begin_copy(
     return True
 
 
-def joined(
-    replica: FleetReplica, request: FleetRequest, computed: int
-) -> tuple[FleetRequest, int, int]:
-    """Let a request run whose copy is there; return its part of the iteration."""
+def join(replica: FleetReplica, request: FleetRequest) -> None:
+    """Let a request run whose copy is there."""
     replica.holding.remove(request)
     request.is_copied = True
     request.scheduled_s = replica.now_s
     request.known_at_admission = len(request.tokens)
     replica.pool.enter(request, request.prompt_count)
     replica.running.append(request)
-    return request, computed, 1

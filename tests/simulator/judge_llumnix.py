@@ -7,10 +7,10 @@ import math
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from judge import Block
 from judge_best_fit import known
 from judge_fleet_clock import Order
 from judge_fleet_replica import FleetReplica, FleetRequest, is_decoding
+from judge_kv import Block
 from judge_routers import recharge
 
 
@@ -172,7 +172,7 @@ def victim(source: FleetReplica, settings: Llumnix) -> FleetRequest | None:
         request: place
         for place, request in enumerate(source.running)
         if is_decoding(source, request)
-        and request.computed > request.joined_with
+        and request.held > request.joined_with
         and not (settings.target and request.priority < settings.high)
     }
     if not places:
@@ -180,7 +180,7 @@ def victim(source: FleetReplica, settings: Llumnix) -> FleetRequest | None:
 
     def order(request: FleetRequest) -> tuple:
         newest = settings.victim == "newest"
-        own = -places[request] if newest else request.computed
+        own = -places[request] if newest else request.held
         return -request.priority, own, places[request]
 
     return min(places, key=order)
@@ -191,7 +191,7 @@ def begin_stage(fleet: Any, settings: Llumnix, move: Move, now_s: float) -> None
     source, target, request = move.source, move.target, move.request
     pool = target.pool
     move.stages += 1
-    new = pool.blocks_for(request.computed) - move.sent
+    new = pool.blocks_for(request.held) - move.sent
     if move.stages > settings.stages:
         abort(move, now_s, "stages")
         return
@@ -255,13 +255,12 @@ def join(move: Move, now_s: float) -> None:
     source.leaving.remove(request)
     source.pool.take_back(request)
     if target.is_dead:
-        source.take_back_in(request)
+        request.begin_again()
         request.preemptions += 1
         source.waiting.append(request)
         over(move, now_s, "target died")
         return
     request.blocks, request.bounded = move.blocks[: move.sent], move.blocks[move.sent :]
-    target.take_in(request)
     target.pool.enter(request, request.computed)
     target.coming.remove(request)
     target.touch(now_s)

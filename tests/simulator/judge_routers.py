@@ -87,7 +87,7 @@ def llm_d(
     if index == 0:
         blocks = request.prompt_count // engine.block_size
         hits = [
-            len(replica.pool.hits(request)) if engine.prefix_caching else 0
+            len(replica.pool.cached(request)) if engine.prefix_caching else 0
             for replica in replicas
         ]
     else:
@@ -134,7 +134,7 @@ def dynamo_kv(
     for replica in replicas:
         sent = replica.sent
         if events:
-            cached = len(replica.pool.hits(request)) if engine.prefix_caching else 0
+            cached = len(replica.pool.cached(request)) if engine.prefix_caching else 0
         else:
             cached = 0
             for block in [b for b, (_, _, at_s) in sent.expiry.items()]:

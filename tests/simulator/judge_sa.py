@@ -8,8 +8,6 @@ ROUNDING, ROUNDING_S = 1 + 1e-9, 1e-9
 
 def sa(replica, settings):
     """Serve as vLLM V1 does, the queue in planned order."""
-    from judge_schedulers import vllm_v1  # it imports this file
-
     waiting, static = replica.waiting, settings["batches"] == 1
 
     def before_admission(budget):
@@ -27,7 +25,14 @@ def sa(replica, settings):
         came_since = request.batch == 0 and waiting[-1].batch == 0
         return request.batch == 1 if static else not came_since
 
-    return vllm_v1(replica, settings, before_admission, may_admit)
+    def admit(request):
+        return replica.admitted(request) if may_admit(request) else None
+
+    replica.go_on()
+    if not replica.made_way:
+        before_admission(replica.budget)
+        replica.take_from_queue(admit)
+    return replica.parts, replica.made_way
 
 
 def plan(replica, settings):

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from judge_drafted_states import DraftedStateReplica
 from random_cases import random_drafted_states, random_states
 from recorded import as_recorded
 from test_speculative import accepting, assert_judged
@@ -77,8 +76,8 @@ def drafted(draw):
 @given(drafted(), st.integers(0, 2**20), st.integers(1, 9))
 @settings(max_examples=15, deadline=None)
 def test_every_request_is_served_as_the_judge_serves_it(case, seed, jump):
-    assert_judged(case, "jsq", seed, kind=DraftedStateReplica)
-    assert_judged(case, "jsq", seed, kind=DraftedStateReplica, longest_jump=jump)
+    assert_judged(case, "jsq", seed)
+    assert_judged(case, "jsq", seed, longest_jump=jump)
 
 
 @given(st.integers(0, 10**6))

@@ -8,7 +8,6 @@ from cases import EXAMPLES, TICK_S, cases
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from judge import judge
-from judge_pipeline import PipelineReplica
 from test_against_judge import assert_same
 
 from capplan.deployment.adapters import Adapters
@@ -136,7 +135,7 @@ def test_every_request_gets_the_times_of_the_step_by_step_judge(case, router, tb
 
     simulation = case.simulated(router, seed=5, slo=Slo(slo))
 
-    verdict = judge(*case, router, seed=5, slo=slo, kind=PipelineReplica)
+    verdict = judge(*case, router, seed=5, slo=slo)
     assert_same(simulation, verdict)
 
 

@@ -8,7 +8,9 @@ from cases import EXAMPLES, Case, cases
 from group_cases import apart
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from judge_speculative import Replica, accepted, judge_speculative
+from judge import judge
+from judge_drafts import accepted
+from judge_v1 import judge_v1
 from random_cases import random_cut_drafts
 from recorded import as_recorded
 
@@ -61,9 +63,9 @@ def speculative_cases(draw, requests=24, replicas=2):
     return Case(case.trace, tables, engine, case.replica_count)
 
 
-def assert_judged(case, router, seed, tbt_s=0.05, kind=Replica, **how):
+def assert_judged(case, router, seed, tbt_s=0.05, **how):
     slo = RequestSlo(tbt_s=tbt_s)
-    verdict = judge_speculative(*case, router, seed=seed, slo=slo, kind=kind)
+    verdict = judge(*case, router, seed=seed, slo=slo)
     times = case.simulated(router, seed=seed, slo=Slo(slo), **how).times
     found = verdict.requests
     ended_s = max(request.token_s[-1] for request in found)
@@ -155,7 +157,7 @@ def test_four_iterations_of_drafts_take_what_a_hand_reckons():
         engine_of(SHARES),
         1,
     )
-    drawn = judge_speculative(*case, "jsq", seed=seed, line=False).requests[0]
+    drawn = judge_v1(*case, seed=seed, line=False).requests[0]
 
     took_s = times.finish_s - times.first_token_s
     assert took_s * 1e6 == pytest.approx([28_089.00], abs=1e-6)
@@ -393,7 +395,7 @@ def test_contexts_on_a_line_change_no_mean_time_by_a_thousandth():
         np.mean(
             [
                 (each.token_s[-1] - each.token_s[0]) / (each.output_count - 1)
-                for each in judge_speculative(*case, "jsq", seed=4, line=line).requests
+                for each in judge_v1(*case, seed=4, line=line).requests
             ]
         )
         for line in (True, False)

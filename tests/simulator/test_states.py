@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from judge import judge_own
-from judge_states import StateReplica
+from judge_v1 import judge_v1
 from random_cases import random_states
 from recorded import as_recorded
 from test_against_judge import assert_same
@@ -147,7 +146,7 @@ def test_every_request_is_served_as_the_judge_serves_it(case):
 
     found = simulate(trace, fleet_of(tables, given, 1))
 
-    assert_same(found, judge_own([StateReplica(tables, given)], trace))
+    assert_same(found, judge_v1(trace, tables, given, 1))
 
 
 @given(recorded_like(), st.integers(1, 4))
