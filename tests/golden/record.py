@@ -430,9 +430,8 @@ class Recorder:
             + cq * attention
             + cd * len(contexts)
             + ce * sum(contexts)
-            + encode_s
         )
-        start_s = self.play(took_s, sum(new for _, _, new, _ in parts))
+        start_s = self.play(took_s, encode_s, sum(new for _, _, new, _ in parts))
         for name, before, _, _ in parts:
             row = self.rows[name]
             if row["first_sched_s"] is None:
@@ -457,8 +456,11 @@ class Recorder:
         )
         return self.gpu_s
 
-    def play(self, took_s: float, tokens: int) -> float:
-        """Run an iteration on the virtual GPUs, stage by stage; return its start."""
+    def play(self, took_s: float, encode_s: float, tokens: int) -> float:
+        """Run an iteration on the virtual GPUs, stage by stage; return its start.
+
+        The first encodes the images (v1/worker/gpu/model_runner.py).
+        """
         stages = len(self.stage_s)
         fixed_s, token_s = (
             float(ms) / 1e3 for ms in self.case.get("hop", "0,0").split(",")
@@ -468,7 +470,7 @@ class Recorder:
         if stages > 1:
             sampled = self.scheduler.current_step - stages
             start_s = max(start_s, self.sampled_s.get(sampled, 0.0))
-        self.gpu_s = start_s
+        self.gpu_s = start_s + encode_s
         for stage in range(stages):
             self.gpu_s = max(self.gpu_s, self.stage_s[stage]) + each_s
             self.stage_s[stage] = self.gpu_s

@@ -31,10 +31,11 @@ from capplan.workload.trace import Trace
 NO_DRAFTS = Speculation("ngram", ())
 
 REFUSED = {
-    ("states", "--disable-chunked-mm-input"): "config/vllm.py:3278",
+    ("states", "whole images"): "config/vllm.py:3278",
     ("drafts by ngram", "async scheduling"): "config/vllm.py:1562",
+    ("adapters", "stages"): "v1/core/sched/scheduler.py, AssertionError: max_loras",
 }
-"""Pairs that vLLM 0.32 itself refuses, and where; the judge serves them too."""
+"""What vLLM 0.32 refuses or ends with, and where; the judge serves it too."""
 
 
 @dataclass
