@@ -176,10 +176,14 @@ def _images(rng: np.random.Generator, case: dict[str, Any]) -> dict[str, Any]:
     of_group = [_layout(rng, largest) for _ in range(4)]
     held = [2, 4, 8] if "drafts" in case else [1, 2, 4]
     rows = []
-    for (_, prompt, _, group, *_), mine in zip(case["requests"], own, strict=True):
-        each, count, offset = of_group[group] if group >= 0 else mine
-        count = max(0, min(count, (prompt - offset) // each))
+    for row, mine in zip(case["requests"], own, strict=True):
+        _, prompt, _, group, shared, _, *_ = row
+        each, most, offset = of_group[group] if group >= 0 else mine
+        count = max(0, min(most, (prompt - offset) // each))
         rows.append([each * count, count, offset] if count else [0, 0, 0])
+        if count < most:  # the prefix ends before an image that has no room
+            row[4] = min(shared, offset + each * count)
+            row[3] = group if row[4] else -1
     return {
         "images": rows,
         "encoder_cache_size": int(largest * rng.choice(held)),

@@ -8,6 +8,7 @@ import gzip
 import importlib.util
 import os
 import sys
+from functools import partial
 
 import pytest
 import recorded_disaggregated
@@ -54,7 +55,14 @@ def test_the_installed_engine_schedules_as_the_recorded_one(tmp_path):
 
 @pytest.mark.vllm
 @pytest.mark.parametrize(
-    "draw", [random_states, random_drafted_states, random_cut_drafts]
+    "draw",
+    [
+        random_states,
+        random_drafted_states,
+        random_cut_drafts,
+        partial(random_set, features=("cached", "lora")),
+        partial(random_set, features=("cached", "images")),
+    ],
 )
 def test_random_cases_are_scheduled_as_the_installed_engine_does(draw, tmp_path):
     cases = {case["tag"]: case for case in map(draw, range(24))}
@@ -65,19 +73,41 @@ def test_random_cases_are_scheduled_as_the_installed_engine_does(draw, tmp_path)
     assert found == dict.fromkeys(cases, "")
 
 
+# Four decode with drafts: of the budget less is left than a block of r4's prompt.
+SHORT_OF_A_BLOCK = {
+    **random_set(0, {"drafts", "lora", "states"}),
+    "block_size": 16,
+    "blocks": 200,
+    "max_num_seqs": 6,
+    "max_num_batched_tokens": 24,
+    "drafts": 3,
+    "synthetic_length": 1,
+    "max_loras": 2,
+    "max_cpu_loras": 2,
+    "requests": [
+        *([0, 1, output, -1, 0, -1] for output in (60, 10, 15, 20)),
+        [0, 64, 5, -1, 0, -1],
+        [0.001, 5, 60, -1, 0, -1],
+    ],
+    "adapters": [0, 0, 0, 0, 1, 2],
+}
+
+
 @pytest.mark.vllm
 @pytest.mark.parametrize(
-    ("seed", "features"),
-    [(7, {"cached", "lora", "stages"}), (55, {"cached", "images", "lora"})],
+    "case",
+    [
+        random_set(7, {"cached", "lora", "stages"}),
+        random_set(55, {"cached", "images", "lora"}),
+        SHORT_OF_A_BLOCK,
+    ],
 )
-def test_the_installed_engine_ends_where_adapters_of_requests_sit_out(
-    seed, features, tmp_path
-):
+def test_the_installed_engine_ends_where_adapters_of_requests_sit_out(case, tmp_path):
     """Others take their place; where all run again, there are too many."""
-    case = {**random_set(seed, features), "async_sched": 1}
+    cases = {case["tag"]: {**case, "async_sched": 1}}
 
     with pytest.raises(RuntimeError, match=r"len\(scheduled_loras\) <= "):
-        run(python_with_vllm(), "record.py", {case["tag"]: case}, tmp_path)
+        run(python_with_vllm(), "record.py", cases, tmp_path)
 
 
 @pytest.mark.vllm
