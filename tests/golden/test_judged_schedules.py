@@ -3,103 +3,10 @@
 from pathlib import Path
 
 import pytest
-from judge_v1 import Replica, serve, shortest_queue
-from recorded import (
-    ITERATION_TIMES,
-    REQUEST_COUNTS,
-    REQUEST_TIMES,
-    TOLERANCE_S,
-    Recording,
-    read,
-    tags,
-)
+from judged import first_difference
+from recorded import read, tags
 
 OWN = Path(__file__).parent / "data"
-
-
-class Noting(Replica):
-    """An engine that notes its iterations as the recorder does."""
-
-    def __init__(self, recording: Recording) -> None:
-        super().__init__(recording.tables, recording.engine)
-        self.notes: list[dict[str, object]] = []
-        self.preemptions = 0
-
-    def preempt(self, request):
-        super().preempt(request)
-        self.preemptions += 1
-
-    # Of one priority and arrival: the queue by name, the first that runs is preempted.
-
-    def order(self, request):
-        return request.priority, request.arrival_s, f"r{request.row}"
-
-    def last_running(self):
-        if not self.by_priority:
-            return super().last_running()
-        return max(self.running, key=lambda each: self.order(each)[:2])
-
-    def schedule(self):
-        self.preemptions = 0
-        return super().schedule()
-
-    def run(self, parts):
-        decodes = [part for part in parts if self.decodes(part)]
-        prompts = [part for part in parts if not self.decodes(part)]
-        sampled_s = self.sampled_s.get(self.step - self.stages, 0.0)
-        start_s = max(self.now_s, self.stage_s[0], sampled_s)
-        end_s = super().run(parts)
-        self.notes.append(
-            {
-                "sched": ";".join(map(written, parts)),
-                "ctx_reqs": len(prompts),
-                "ctx_tokens": sum(part.new for part in prompts),
-                "gen_reqs": len(decodes),
-                "gen_ctx": int(sum(part.context for part in decodes)),
-                "running": len(self.running),
-                "waiting": len(self.waiting),
-                "free_blocks": len(self.pool.free),
-                "preempted": self.preemptions,
-                "sched_s": self.now_s,
-                "start_s": start_s,
-                "end_s": end_s,
-            }
-        )
-        return end_s
-
-
-def written(part) -> str:
-    before = int(part.context) - 1  # without drafts that will be rejected
-    return f"r{part.request.row}:{before}+{part.new}"
-
-
-def first_difference(recording: Recording) -> str:
-    """Return where the judge first departs from the engine; "" when nowhere."""
-    replica = Noting(recording)
-    verdict = serve(recording.trace, [replica], shortest_queue)
-    for k, (engine, ours) in enumerate(
-        zip(recording.iterations, replica.notes, strict=False)
-    ):
-        for name, found in ours.items():
-            if name in ITERATION_TIMES:
-                same = abs(float(engine[name]) - found) <= TOLERANCE_S
-            else:
-                same = engine[name] == str(found)
-            if not same:
-                return f"iteration {k}: {name} is {engine[name]}, not {found}"
-    if len(recording.iterations) != len(replica.notes):
-        return f"engine ran {len(recording.iterations)}, not {len(replica.notes)}"
-    for engine, ours in zip(recording.requests, verdict.requests, strict=True):
-        times_s = ours.scheduled_s, ours.token_s[0], ours.token_s[-1]
-        for name, found in zip(REQUEST_TIMES, times_s, strict=True):
-            if not abs(float(engine[name]) - found) <= TOLERANCE_S:
-                return f"request {ours.row}: {name} is {engine[name]}, not {found}"
-        for name in REQUEST_COUNTS:
-            if int(engine[name]) != getattr(ours, name):
-                return f"request {ours.row}: {name} is {engine[name]}"
-    return ""
-
-
 TAGS = [tag for tag in tags(OWN) if not read(OWN, tag).finds_answers]
 
 
