@@ -247,7 +247,8 @@ def test_every_topic_of_the_page_has_its_part():
     page = capacity_page(CASES["nothing elsewhere"]())
 
     topics = {part.topic for part in page.sections if part.has_text}
-    assert topics == {"count", "candidates", "price", "assumptions", "sure"}
+    of = {"count", "candidates", "price", "assumptions", "sure", "next"}
+    assert topics == of
 
 
 def test_the_chart_says_in_its_title_what_the_best_fleet_carries():
@@ -257,3 +258,12 @@ def test_the_chart_says_in_its_title_what_the_best_fleet_carries():
     assert page.chart.title == "2 H100-SXM GPUs carry 20 requests/s as TP 1"
     assert page.chart.svg.count("<rect") == 2
     assert capacity_page(none).chart is None
+
+
+def test_all_that_is_to_be_done_next_is_a_topic():
+    page = capacity_page(CASES["idle"]())
+
+    (part,) = [part for part in page.sections if part.topic == "next"]
+    first, *others = [text for _, text in part.known_facts]
+    assert first == page.answer.next.text
+    assert others[-1].startswith("size for your own peak")

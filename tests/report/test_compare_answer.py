@@ -190,6 +190,7 @@ def test_where_a_bill_differs_the_saving_is_that_of_the_dearest():
     saved = f"${usd[1] - usd[0]:,.0f}"
     told = f"run vllm-v1 · orca costs {saved} a month more"
     assert page.answer.next.text == told
+    assert [x.facts for x in page.sections if x.topic == "next"] == [[("1", told)]]
     assert f"{saved} more with orca" in page.answer.cost.text
     assert f"orca, costs {saved} a month more" in page.lead
     assert re.search(r"orca +7 .*carries 32.5/s, ttft 3.4 s, not 1 s", screen(page))

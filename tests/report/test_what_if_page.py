@@ -133,10 +133,11 @@ def test_a_choice_that_costs_less_is_what_to_do_next(cell):
     cells = (cell(3, 5.0, provider="A"), cell(2, 5.0, provider="B"))
     result = WhatIf(cells, {"provider": ("A", "B")}, "sharegpt", 0)
 
-    assert what_if_page(result).answer.next == (
-        "take provider B",
-        "saves $1,460 a month",
-    )
+    page = what_if_page(result)
+
+    assert page.answer.next == ("take provider B", "saves $1,460 a month")
+    told = [("1", page.answer.next.text)]
+    assert [x.facts for x in page.sections if x.topic == "next"] == [told]
 
 
 def test_plans_that_take_the_same_are_told_once(cell):

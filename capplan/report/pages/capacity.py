@@ -41,6 +41,7 @@ from capplan.report.page import (
     Said,
     Section,
     Table,
+    next_section,
     why_section,
 )
 from capplan.report.pages.cost import bill_section
@@ -86,6 +87,7 @@ def capacity_page(capacity: Capacity) -> Page:
             bill_section(best.cost, best.deployment.pools),
             Section("How sure it is", latency, topic="sure"),
             Section("What was asked", basis, topic="assumptions"),
+            next_section(_next_steps(capacity)),
         ],
         values=partial(capacity_values, capacity),
         csv={"capacity.csv": table},

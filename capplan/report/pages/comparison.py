@@ -21,7 +21,7 @@ from capplan.report.compare_answer import (
 from capplan.report.compare_why import compare_why
 from capplan.report.fields import fields
 from capplan.report.first_screen import prices_told
-from capplan.report.page import Fact, Page, Section, Table, why_section
+from capplan.report.page import Fact, Page, Section, Table, next_section, why_section
 from capplan.report.pages.system_columns import (
     AT_RATES,
     BINDING,
@@ -62,7 +62,7 @@ _USERS = (
 def comparison_page(comparison: Comparison) -> Page:
     """Return the page of compared systems."""
     rows, first = comparison.systems, winners(comparison)
-    best = first[0].candidate if first else None
+    best, answer = first[0].candidate if first else None, compare_answer(comparison)
     curves = [(row.name, served) for row in rows for served in row.curve]
     at_loads = {"rates.csv": Table(AT_RATES, curves)}
     if comparison.asked_by is not None:
@@ -87,11 +87,12 @@ def comparison_page(comparison: Comparison) -> Page:
                 "What is compared", facts=_assumed(comparison), topic="assumptions"
             ),
             Section("How sure it is", facts=_basis(comparison), topic="sure"),
+            next_section([answer.next]),
         ],
         values=partial(comparison_values, comparison),
         csv={"compare.csv": Table(_columns(comparison, COLUMNS), rows), **at_loads},
         prices=prices_told(None if best is None else best.price),
-        answer=compare_answer(comparison),
+        answer=answer,
         lead=compare_lead(comparison),
         chart=finding(comparison),
         warnings=comparison.warnings,

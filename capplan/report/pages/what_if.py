@@ -10,7 +10,7 @@ from capplan.report.columns import Column, record
 from capplan.report.fields import fields
 from capplan.report.first_screen import prices_told
 from capplan.report.money import in_its_currency
-from capplan.report.page import Fact, Page, Section, Table, why_section
+from capplan.report.page import Fact, Page, Section, Table, next_section, why_section
 from capplan.report.panels import what_if_panel
 from capplan.report.what_if_answer import (
     what_if_answer,
@@ -46,6 +46,7 @@ def what_if_page(result: WhatIf) -> Page:
     facts += [("requests", result.trace_source), ("seed", f"{result.seed}, of all")]
     if day := result.settings.get("price_date"):
         facts.append(("price date", f"{day}; newer offers are not used"))
+    answer = what_if_answer(result)
     return Page(
         "whatif",
         what_if_title(result),
@@ -55,13 +56,14 @@ def what_if_page(result: WhatIf) -> Page:
             Section("What each takes", tables=[table], topic="candidates"),
             Section("What was asked", facts, topic="assumptions"),
             Section("GPUs and cost", figures=partial(figures, result)),
+            next_section([answer.next]),
         ],
         values=partial(what_if_values, result),
         csv={"whatif.csv": table},
         panel=what_if_panel(result, _HEADINGS),
         chart=finding(result),
         prices=prices_told(next((x.best.price for x in result.cells if x.best), None)),
-        answer=what_if_answer(result),
+        answer=answer,
         lead=what_if_lead(result),
         warnings=result.warnings,
         is_failure=not any(cell.best for cell in result.cells),
