@@ -12,7 +12,6 @@ from capplan.planning.plan.purchase import CountCost
 from capplan.planning.plan.result import Plan
 from capplan.planning.plan.throughput import WITHIN_SLO
 from capplan.report import sentences, uncertain
-from capplan.report.alike import merged
 from capplan.report.columns import (
     format_count,
     format_fine_usd,
@@ -43,6 +42,7 @@ from capplan.report.first_screen import (
 )
 from capplan.report.page import Answer, Said
 from capplan.report.render.terminal import MOST_ROWS
+from capplan.report.window_sentences import window_length
 from capplan.units import format_duration
 
 _DOUBTED = {True: "estimated: test before you buy", False: "holds"}
@@ -97,7 +97,6 @@ def plan_answer(plan: Plan) -> Answer:
     best = plan.best
     if best is None or best.run is None:
         return _without(plan)
-    its_own = [text for text in merged(plan.warnings) if best.gpu in text]
     peak = _peak(plan, best.run)
     return Answer(
         rented(best),
@@ -106,8 +105,17 @@ def plan_answer(plan: Plan) -> Answer:
         sure(best),
         next(next_steps(plan), Said("")),
         ways(_rows(plan, best, peak.short)),
-        its_own[:1],
     )
+
+
+def plan_warnings(plan: Plan) -> list[str]:
+    """Return what to check, of the best first; a single candidate is not named."""
+    best, rows = plan.best, plan.candidates
+    texts = sorted(plan.warnings, key=lambda text: not best or best.gpu not in text)
+    for row in rows if len(rows) == 1 else ():
+        names = f"{plan.llm} on {row.gpu}, TP {row.tp}: ", f"{row}: "
+        texts = [text.removeprefix(names[0]).removeprefix(names[1]) for text in texts]
+    return texts
 
 
 def _cost(best: Candidate) -> Said:
@@ -171,6 +179,10 @@ def _told(plan: Plan, probe: Probe) -> str:
         return f"misses: {name} {seen}, not {limit}"
     if not (probe.missing or probe.stable):
         return f"misses: {sentences.growing(probe)}"
+    low = next((row for row in probe.windows if row.is_judged and not row.meets), None)
+    if low is not None:  # --explain peak says when
+        share, length = format_share(low.slo_attainment), low.joined * low.seconds
+        return f"misses: {share} in the worst {window_length(length)}"
     return f"misses: {sentences.missed(probe)}"
 
 

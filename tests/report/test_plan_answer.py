@@ -1,9 +1,11 @@
 """The first screen of a plan: short, in dollars, equal to the figures of the JSON."""
 
+import re
 from dataclasses import replace
 
 import pytest
 
+from capplan.planning.load.worst_windows import TimeWindow
 from capplan.report.page import LABELS
 from capplan.report.pages.plan import plan_page
 from capplan.report.plan_answer import _candidate_row, next_steps, plan_title
@@ -117,3 +119,31 @@ def test_a_gpu_in_doubt_that_is_not_simulated_promises_no_price(plan):
     assert "pays only below" in _candidate_row(plan.best, row).told
     told = _candidate_row(replace(plan.best, cost=dear), row).told
     assert told == "estimated, not simulated"
+
+
+def test_one_fewer_that_misses_in_a_window_leaves_room_for_its_bill(plan):
+    when = "2026-11-24T14:00", "2026-11-24T14:05"
+    low = TimeWindow(300.0, 0.0, 300.0, 75.0, 0.9725, 0.99, (), False, is_judged=True)
+    low = replace(low, starts_at=when[0], ends_at=when[1])
+    probes = [
+        replace(row, windows=(low,), meets=False) if row.replica_count == 2 else row
+        for row in plan.best.probes
+    ]
+    best = replace(plan.best, probes=tuple(probes))
+    plan = replace(plan, best=best, candidates=(best, *plan.candidates[1:]))
+
+    shown = "\n".join(lines_of(plan, 100))
+
+    told = "misses: 97.25 % in the worst 5 min"
+    assert re.search(rf"1 GPU fewer +2 +\$\S+ +−\$\S+ +{told}", shown)
+
+
+def test_the_note_of_a_single_candidate_does_not_name_it(plan):
+    text = "Llama-3.1-8B on H100-SXM, TP 1: your longest request is beyond"
+    others = "no price is known for a GPU", text
+    several = replace(plan, warnings=others)
+    single = replace(several, candidates=(plan.best,))
+
+    assert plan_page(several).to_check == [text, others[0]]  # of the best first
+    assert plan_page(single).to_check == ["your longest request is beyond", others[0]]
+    assert single.warnings == others  # plan.json has them whole

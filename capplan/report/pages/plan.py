@@ -53,6 +53,7 @@ from capplan.report.plan_answer import (
     plan_lead,
     plan_subject,
     plan_title,
+    plan_warnings,
 )
 from capplan.report.render.json_text import plain
 
@@ -109,7 +110,7 @@ def plan_page(plan: Plan) -> Page:
         lead=plan_lead(plan),
         chart=day_figure(plan),
         panel=plan_panel(plan),
-        warnings=plan.warnings,
+        warnings=plan_warnings(plan),
         is_failure=best is None,
         sections=[
             *(() if best is None or run is None else _of_best(plan, best, run)),
