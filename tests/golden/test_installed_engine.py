@@ -10,10 +10,12 @@ import os
 import sys
 from functools import partial
 
+import judged
 import pytest
 import recorded_disaggregated
 from compare import DATA, difference, record, run
 from random_cases import (
+    FEATURES,
     random_cut_drafts,
     random_drafted_states,
     random_set,
@@ -70,6 +72,17 @@ def test_random_cases_are_scheduled_as_the_installed_engine_does(draw, tmp_path)
     run(python_with_vllm(), "record.py", cases, tmp_path)
 
     found = {tag: first_difference(read(tmp_path, tag)) for tag in cases}
+    assert found == dict.fromkeys(cases, "")
+
+
+@pytest.mark.vllm
+def test_the_judge_schedules_all_features_together_as_the_installed_engine(tmp_path):
+    seeds = 0, 2, 3, 6, 9, 12, 13, 14  # vLLM ends with others, or stands still
+    cases = {each["tag"]: each for each in (random_set(s, FEATURES) for s in seeds)}
+
+    run(python_with_vllm(), "record.py", cases, tmp_path)
+
+    found = {tag: judged.first_difference(read(tmp_path, tag)) for tag in cases}
     assert found == dict.fromkeys(cases, "")
 
 
