@@ -1,12 +1,14 @@
 """Features of an engine that ``conflicts.csv`` knows, as a user names each."""
 
 from capplan.deployment.engine import EngineSettings
-from capplan.deployment.policy import VLLM_V1
 from capplan.engines.catalog import ENGINES
 
-WITH_RANKS = tuple(row.scheduler for row in ENGINES.values())
+PRIORITY = "vllm-v1-priority"
+V1 = ("vllm-v1", PRIORITY)
+"""vLLM V1's scheduler, by arrival and by priority."""
+WITH_RANKS = (*(row.scheduler for row in ENGINES.values()), PRIORITY)
 """Schedulers whose engines have ranks that step together."""
-WITH_MOVES = ("vllm-v1", "vllm-v1-priority")
+WITH_MOVES = V1
 """Schedulers whose running requests can be moved."""
 
 
@@ -20,7 +22,8 @@ def features_of_engine(engine: EngineSettings) -> dict[str, str]:
         "interval": "prefill_schedule_interval",
     }
     found = (
-        ("other scheduler", f"scheduler {name}", name != VLLM_V1.name),
+        ("other scheduler", f"scheduler {name}", name not in V1),
+        ("priority", f"scheduler {name}", name == PRIORITY),
         ("scheduler without ranks", f"scheduler {name}", name not in WITH_RANKS),
         ("scheduler without moves", f"scheduler {name}", name not in WITH_MOVES),
         ("drafts", "speculative decoding", engine.speculation is not None),

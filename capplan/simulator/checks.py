@@ -10,10 +10,10 @@ from capplan.deployment.features import features_of_engine
 from capplan.deployment.pools import Deployment
 from capplan.errors import InputError
 from capplan.simulator.engine.group_state import READ_SCHEDULERS, check_ranks
-from capplan.simulator.engine.images import unlike_images
 from capplan.simulator.hand_offs import MIXING, computes_last_again, parse_hand_off
 from capplan.simulator.routers import parse_router
 from capplan.simulator.schedulers import scheduler as find_scheduler
+from capplan.simulator.v1.images import unlike_images
 from capplan.workload.trace import Trace
 
 

@@ -10,7 +10,7 @@ import numpy as np
 
 def _record(names: str) -> np.dtype:
     """Return float64 of seconds and shares, int64 of all else, by names in order."""
-    reals = ("batch_attention", "seen_kv_use", "key")
+    reals = ("batch_attention", "seen_kv_use", "key", "stretch")
     return np.dtype(
         [
             (name, np.float64 if name.endswith("_s") or name in reals else np.int64)
@@ -36,11 +36,13 @@ REQUEST = _record(
     "most_output_tokens "  # that its client asked for
     "known_tokens "  # prompt and tokens generated before admission
     "computed_tokens "  # while prefilling: KV held
+    "chunk_step chunk_tokens "  # the last one with a chunk of its prompt, and that
     "room_tokens "  # whose blocks it took when admitted; 0: none
     "unhashed_tokens "  # its last, which are not found when it ends
     "prefix_tokens "
     "session "  # NONE: not known
     "adapter "  # NONE: the LLM itself
+    "adapter_entry "  # its row in host memory, while it runs
     # Of a router that keeps account of what it sent, see active_blocks.py:
     "charged_tokens "  # to prefill, as it knew when it chose
     "charged_blocks "
@@ -97,6 +99,11 @@ REPLICA = _record(
     "batch_attention "  # sum of new * (prefix + new / 2)
     "batch_extra_count "  # one-token prefills that cost as decodes
     "batch_extra_tokens "  # and their contexts
+    "left_tokens "  # of its budget, while it is put together
+    "stretch "  # its time is so many times what the tables say
+    "more_s "  # and so much longer
+    "wait_s "  # before which it does not start
+    "sitting "  # decodes that sit it out
     "admissions "
     "preempted "  # in this scheduling
     "heap_count gap_first gap_count "
@@ -157,7 +164,8 @@ ENGINE = _record(
     "largest_graph "  # tokens; 0: nothing is padded
     "balance "  # how a rank is chosen: see group_queue.py
     "sync_interval "  # steps after which ranks agree to pause
-    "prefill_interval"  # steps of which one may have prompts
+    "prefill_interval "  # steps of which one may have prompts
+    "asked"  # 1: ranks ask the scheduler also where they only decode
 )
 
 ORDER = _record(

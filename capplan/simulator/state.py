@@ -74,6 +74,8 @@ class State(NamedTuple):
     swaps: np.recarray  # SWAP, likewise
     request_memory: np.ndarray  # float64, (slots, columns): of the scheduler alone
     replica_memory: np.ndarray  # float64, (replicas, columns): likewise
+    adapters: np.ndarray  # float64, (replicas, columns): see v1/adapters.py
+    encoded: np.ndarray  # float64, (replicas, columns): see v1/images.py
     engine: np.recarray  # ENGINE, (1,)
     ends: np.ndarray  # int64, (replicas, 2 * max_num_seqs): slots, a heap by end_step,
     # and those ``resuming``, see gaps.py
@@ -135,7 +137,7 @@ class _Count(NamedTuple):
 
 Count = _Count()
 
-OWN_SETTINGS = 16
+OWN_SETTINGS = 32
 """Settings of its own that a scheduler may have."""
 
 
@@ -216,6 +218,8 @@ class Sizes(NamedTuple):
     swaps: int = 0
     request_columns: int = 0
     replica_columns: int = 0
+    adapters: int = 0
+    encoded: int = 0
     senders: int = 0  # prefill replicas that KV is copied from
     runs: int = 0
     ranks: int = 0  # of each replica; 0: they are no groups
@@ -237,6 +241,8 @@ def empty_state(sizes: Sizes, tables: tuple[np.ndarray, ...]) -> State:
         swaps=records(sizes.swaps, SWAP),
         request_memory=np.zeros((sizes.slots, sizes.request_columns)),
         replica_memory=np.zeros((sizes.rows, sizes.replica_columns)),
+        adapters=np.zeros((sizes.rows, sizes.adapters)),
+        encoded=np.zeros((sizes.rows, sizes.encoded)),
         engine=records(1, ENGINE),
         ends=np.zeros((sizes.rows, 2 * sizes.max_num_seqs), np.int64),
         residues=np.zeros((sizes.rows, sizes.block_size), np.int64),

@@ -18,6 +18,7 @@ from capplan.simulator.jit import compiled, direct, inlined
 from capplan.simulator.kv.kvcache import bounded_blocks, fill_free_blocks
 from capplan.simulator.memory.prefix_memory import runs_are_short
 from capplan.simulator.state import ADVANCE_FIRST, NONE, SIDE, STATE, Count, Needs, Side
+from capplan.simulator.v1.images import GIVEN_AT
 
 
 @by_pointer
@@ -36,7 +37,7 @@ class Arrivals(NamedTuple):
     priority: np.ndarray
     session: np.ndarray
     adapter: np.ndarray
-    memory: np.ndarray  # float64, (n, columns): first ones of ``request_memory``
+    images: np.ndarray  # float64, (n, columns): of ``request_memory`` from GIVEN_AT on
 
 
 def read_only(column: np.ndarray, dtype: type) -> np.ndarray:
@@ -103,8 +104,8 @@ def take_slot(state, arrivals, row, first_row):
         state.swaps[slot].swaps = 0
     for column in range(state.request_memory.shape[1]):
         state.request_memory[slot, column] = 0.0
-    for column in range(arrivals.memory.shape[1]):
-        state.request_memory[slot, column] = arrivals.memory[row, column]
+    for column in range(arrivals.images.shape[1]):
+        state.request_memory[slot, GIVEN_AT + column] = arrivals.images[row, column]
     request.prompt_tokens = arrivals.prompt_tokens[row]
     request.output_tokens = arrivals.output_tokens[row]
     request.run_tokens = arrivals.output_tokens[row]

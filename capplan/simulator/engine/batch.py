@@ -99,7 +99,7 @@ def preempt(state, r, slot, taken=0):
         if state.engine[0].prefix_caching == Caching.LATE:
             hashed = min(hashed, admitted_tokens)
     if state.engine[0].state_groups > 0:
-        return_states(state, r, slot, hashed)
+        return_states(state, r, slot, hashed + taken)
     return_blocks(state, r, slot, held + taken, hashed + taken, True)
     remove_running(state, r, slot)
     request.phase = phase
@@ -206,6 +206,8 @@ def add_chunk(state, r, slot, chunk):
     request = state.requests[slot]
     start = request.computed_tokens
     request.computed_tokens = start + chunk
+    request.chunk_step = replica.step + 1
+    request.chunk_tokens = chunk
     replica.prefill_tokens -= chunk
     log_entry(state, request.row, start, chunk)
     # One new token behind the prompt is computed like a decode, and costs as one.
@@ -224,6 +226,29 @@ def add_chunk(state, r, slot, chunk):
             replica.prefilling = NONE
     else:
         replica.prefilling = slot
+
+
+@compiled()
+def take_chunk_back(state, r, slot):
+    """Take a prompt's chunk out of the iteration, not its blocks; return its tokens."""
+    replica = state.replicas[r]
+    request = state.requests[slot]
+    chunk = request.chunk_tokens
+    start = request.computed_tokens - chunk
+    if chunk == 1 and start >= request.prompt_tokens:
+        replica.batch_extra_count -= 1
+        replica.batch_extra_tokens -= start + 1
+    else:
+        replica.batch_tokens -= chunk
+        replica.batch_attention -= chunk * (start + 0.5 * chunk)
+    if replica.joining == slot:
+        replica.joining = request.next_in_list
+    elif request.computed_tokens == request.known_tokens:
+        other = replica.joining
+        while state.requests[other].next_in_list != slot:
+            other = state.requests[other].next_in_list
+        state.requests[other].next_in_list = request.next_in_list
+    return chunk
 
 
 @inlined()

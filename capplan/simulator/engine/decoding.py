@@ -104,6 +104,7 @@ def decode_again(state, r, slot):
 def sit_out(state, r, slot):
     """Let a decode sit the next iteration out; return the KV tokens that it holds."""
     held = stop_decoding(state, r, slot)
+    state.replicas[r].sitting += 1
     state.requests[slot].phase = Phase.PAUSED
     return held
 

@@ -25,6 +25,7 @@ from capplan.simulator.engine.ranks import (
     wake_group,
 )
 from capplan.simulator.engine.replica import (
+    batch_line,
     batch_of,
     begin_iteration,
     collect_oldest,
@@ -75,6 +76,7 @@ def _decode_on(ranks, r):
     engine = ranks.engine[0]
     if (
         engine.keeps_batch == 0
+        or engine.asked != 0
         or engine.recording + engine.examined != 0
         or engine.prefill_interval > 1
         or not only_decodes(ranks, r)
@@ -99,7 +101,8 @@ def _note_line(state, ranks, r, k, horizon):
         tokens += ranks.replicas[r].batch_tokens
     else:
         b, context = batch_of(ranks, r)
-        first_s, slope_s = iteration_time_s(ranks, r, b, context)
+        _, first_s, slope_s = batch_line(ranks, r, b, context)
+        first_s += ranks.replicas[r].wait_s
         tokens = b + ranks.replicas[r].batch_tokens
     state.scratch[_FIRST, k] = first_s
     state.scratch[_SLOPE, k] = slope_s
@@ -125,8 +128,6 @@ def _run_rank(state, ranks, r, start_s, first_s, slope_s, n):
     else:
         b, context = batch_of(ranks, r)
         run_batch(ranks, r, b, context, start_s, first_s, slope_s, n)
-        if state.engine[0].state_groups > 0 and ranks.replicas[r].batch_tokens > 0:
-            end_sitting(ranks, r)
 
 
 @inlined()
@@ -157,6 +158,8 @@ def _schedule(state, ranks, g, until_s, schedule):
                 own = schedule(ranks, r)
             if engine.examined != 0 and has_fault(ranks, r, own):
                 return 0
+        if own == 0 and rank.sitting > 0:
+            end_sitting(ranks, r)
         if own > 0:
             runs = True
             horizon = min(horizon, own)
@@ -246,6 +249,8 @@ def _run(state, ranks, g, horizon, until_s):
         r = first + k
         if state.scratch[_HORIZON, k] > 0:
             _run_rank(state, ranks, r, start_s, first_s, slope_s, n)
+            if ranks.replicas[r].sitting > 0:
+                end_sitting(ranks, r)
         else:
             _run_dummy(ranks, r, start_s, first_s, slope_s, n)
     group.step += n

@@ -17,6 +17,23 @@ def log_entry(state, row, computed, scheduled):
 
 
 @compiled()
+def unlog_entry(state, row):
+    """Take what was last logged of a request out again, if iterations are recorded."""
+    if state.engine[0].recording == 0:
+        return
+    last = state.counts[Count.ENTRIES] - 1
+    state.counts[Count.ENTRIES] = last
+    k = last
+    while state.entries[k].row != row:
+        k -= 1
+    for j in range(k, last):
+        entry, following = state.entries[j], state.entries[j + 1]
+        entry.row = following.row
+        entry.computed = following.computed
+        entry.scheduled = following.scheduled
+
+
+@compiled()
 def log_iteration(state, r, start_s, end_s, b, context, tokens):
     """Log the iteration whose entries have just been logged."""
     replica = state.replicas[r]

@@ -11,7 +11,11 @@ n * (a[b] + s[b] * L) + s[b] * b * n * (n - 1) / 2.
 
 import math
 
-from capplan.simulator.engine.decoding import enter_decoding, leave_decoding
+from capplan.simulator.engine.decoding import (
+    end_sitting,
+    enter_decoding,
+    leave_decoding,
+)
 from capplan.simulator.engine.examine import has_fault
 from capplan.simulator.engine.gaps import (
     add_gap,
@@ -193,6 +197,19 @@ def iteration_time_s(state, r, b, context):
 
 
 @inlined()
+def batch_line(state, r, b, context):
+    """Return when the next iteration starts, its time, and how much each later grows.
+
+    With what its scheduler noted of it: adapters and images take their time. [s]
+    """
+    replica = state.replicas[r]
+    first_s, slope_s = iteration_time_s(state, r, b, context)
+    start_s = max(replica.now_s, replica.gpu_s) + replica.wait_s
+    stretch = replica.stretch
+    return start_s, first_s * stretch + replica.more_s, slope_s * stretch
+
+
+@inlined()
 def run_iterations(state, r, horizon, until_s):
     """Run the scheduled iteration and those after it, up to ``horizon`` in all.
 
@@ -201,8 +218,7 @@ def run_iterations(state, r, horizon, until_s):
     """
     replica = state.replicas[r]
     b, context = batch_of(state, r)
-    first_s, slope_s = iteration_time_s(state, r, b, context)
-    start_s = max(replica.now_s, replica.gpu_s)
+    start_s, first_s, slope_s = batch_line(state, r, b, context)
     n = 1
     if replica.batch_tokens == 0:
         span_s = until_s - start_s
@@ -370,22 +386,17 @@ def begin_iteration(replica, until_s):
     replica.batch_extra_tokens = 0
     replica.preempted = 0
     replica.prompts_only = 0
+    replica.stretch = 1.0
+    replica.more_s = 0.0
+    replica.wait_s = 0.0
+    replica.sitting = 0
     replica.until_s = until_s
 
 
 @inlined()
-def step(state, r, until_s, schedule):
-    """Collect one result, or schedule one iteration or jump before ``until_s``.
-
-    Where nothing will ever run, ``Count.STUCK`` says so. It returns nothing: with a
-    value to return, the compiled loop around it takes twice as long.
-    """
+def _run_scheduled(state, r, horizon, until_s):
+    """Run what was scheduled; where that is nothing, wait for what may change it."""
     replica = state.replicas[r]
-    if replica.in_flight == state.engine[0].depth or replica.stalled != 0:
-        collect_oldest(state, r)
-        return
-    begin_iteration(replica, until_s)
-    horizon = schedule(state, r)
     if state.engine[0].examined != 0 and has_fault(state, r, horizon):
         return
     if horizon > 0:
@@ -402,3 +413,21 @@ def step(state, r, until_s, schedule):
         replica.now_s = math.inf  # until what is awaited comes
     elif replica.preempted == 0:
         state.counts[Count.STUCK] = 1
+
+
+@inlined()
+def step(state, r, until_s, schedule):
+    """Collect one result, or schedule one iteration or jump before ``until_s``.
+
+    Where nothing will ever run, ``Count.STUCK`` says so. It returns nothing: with a
+    value to return, the compiled loop around it takes twice as long.
+    """
+    replica = state.replicas[r]
+    if replica.in_flight == state.engine[0].depth or replica.stalled != 0:
+        collect_oldest(state, r)
+        return
+    begin_iteration(replica, until_s)
+    horizon = schedule(state, r)
+    _run_scheduled(state, r, horizon, until_s)
+    if replica.sitting > 0:
+        end_sitting(state, r)

@@ -22,6 +22,12 @@ import math
 
 from capplan.deployment.policy import Knob, Policy, Rules, indices
 from capplan.deployment.speculation import MOST_DRAFTS, Speculation
+from capplan.simulator.columns import (
+    REPLICA_COLUMNS,
+    REQUEST_COLUMNS,
+    columns_up_to,
+    places,
+)
 from capplan.simulator.engine.gaps import end_gaps, leaves_resuming
 from capplan.simulator.engine.queues import remove_end
 from capplan.simulator.jit import compiled, inlined
@@ -45,38 +51,13 @@ RULES = Rules(
     async_scheduling=True,
     prefix_caching=True,
     in_order=True,
-    request_columns=(
-        *copies.REQUEST_COLUMNS,
-        "began",  # iteration of the replica before its first decode
-        "base",  # KV tokens then [tokens]
-        "iterations",  # that it takes: N
-        "gained",  # tokens before the last of them: S [tokens]
-        "total",  # and with it, also those beyond its output [tokens]
-        "growth",  # of its context in an iteration [parts]
-        "drawn",  # iterations before a preemption
-        "discarded",  # 1: it is computed once more when it has all its tokens
-        "sat_out",  # iteration that last had no budget for it, or went before it
-        "sat_since",  # the first that it sat out, up to that one; 0: all before
-        "sat_s",  # when it had its last token before them [s]
-        "padded",  # drafts beside the tokens before its first iteration, not accepted
-        "before",  # KV tokens before the iteration that put it on its line [tokens]
-        "earlier",  # and before the one before, where drafts were cut in that one
-    ),
-    replica_columns=(
-        *copies.REPLICA_COLUMNS,
-        "context",  # of the requests that decode, with the next token [parts]
-        "growth",  # of that in an iteration [parts]
-        "padded",  # drafts of the next iteration that are none [tokens]
-        "loose",  # by which slots grew since counted, at most; 0: they are [parts]
-        "more_count",  # of a group's rank: what ``verified_batch`` takes, and
-        "more_parts",  # who sits the next iteration out
-        "sitting",
-    ),
+    request_columns=columns_up_to(REQUEST_COLUMNS, ["drafts"]),
+    replica_columns=columns_up_to(REPLICA_COLUMNS, ["drafts"]),
     keeps_batch=False,  # the wake is its own: see run_speculative.py
 )
 SETTING = indices(RULES.settings)
-REQUEST = indices(RULES.request_columns)
-REPLICA = indices(RULES.replica_columns)
+REQUEST = places(REQUEST_COLUMNS, "drafts")
+REPLICA = places(REPLICA_COLUMNS, "drafts")
 PARTS = 2.0**20
 """Parts of a token in which contexts are added up: sums of whole numbers are exact."""
 

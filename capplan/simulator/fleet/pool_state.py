@@ -22,6 +22,8 @@ from capplan.simulator.state import (
     State,
     empty_state,
 )
+from capplan.simulator.v1.adapters import columns_of
+from capplan.simulator.v1.images import cache_columns
 from capplan.workload.slo import RequestSlo, Slo
 
 _SLOTS = 4096  # requests outstanding at once; doubled when full
@@ -107,6 +109,8 @@ def pool_state(
             swaps=_SLOTS if rules.swaps else 0,
             request_columns=len(rules.request_columns),
             replica_columns=len(rules.replica_columns),
+            adapters=0 if engine.adapters is None else columns_of(engine.adapters),
+            encoded=0 if engine.images is None else cache_columns(engine),
             senders=senders,
             runs=_runs(router.rules, replica_count),
             ranks=ranks,
@@ -139,6 +143,7 @@ def pool_state(
     if keeps_batch is None:
         keeps_batch = not (policy.does("orders") or rules.request_columns)
     row.keeps_batch = int(keeps_batch)
+    row.asked = int(engine.adapters is not None or engine.images is not None)
     row.verifies = int(engine.speculation is not None)
     if policy.does("swaps"):
         row.block_link_s = engine.block_link_s

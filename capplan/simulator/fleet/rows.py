@@ -21,7 +21,10 @@ from capplan.simulator.state import (
     unused_blocks,
 )
 
-_BY_ROW = ("replica_memory", "ends", "residues", "gaps", "blocks", "spare", "table")
+_BY_ROW = (
+    *("replica_memory", "adapters", "encoded", "ends", "residues", "gaps"),
+    *("blocks", "spare", "table"),
+)
 """Arrays of ``State`` with a row for each replica, or for each rank of groups."""
 
 
@@ -60,7 +63,8 @@ def renew(state: State, r: int, now_s: float) -> None:
     for row in rows_of(state, [r]).tolist():
         if is_group:
             _renewed(state.ranks, row, now_s, ())
-        state.replica_memory[row] = 0.0
+        for name in ("replica_memory", "adapters", "encoded"):
+            getattr(state, name)[row] = 0.0
         state.residues[row] = 0
         unused_blocks(state, row)
         _fill(state, row)

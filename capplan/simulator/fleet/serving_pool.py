@@ -7,26 +7,23 @@ from typing import Any
 
 import numpy as np
 
+from capplan.deployment.features import V1
 from capplan.deployment.policy import Policy
 from capplan.deployment.pools import Pool
 from capplan.errors import HostFullError, InputError, warn
 from capplan.simulator.drivers.open_loop import Arrivals, read_only, start
-from capplan.simulator.engine.adapters import adapters_policy, groups_by_adapter
 from capplan.simulator.engine.group_state import READ_SCHEDULERS, with_groups
-from capplan.simulator.engine.images import image_columns, images_policy
 from capplan.simulator.engine.pipeline import pipeline_policy
 from capplan.simulator.engine.speculation import speculative_policy
 from capplan.simulator.fleet.pool_state import Options, pool_state, scheduled_tables
 from capplan.simulator.fleet.serve import no_groups
 from capplan.simulator.kv.drafted_states import drafted_states_policy
-from capplan.simulator.kv.states import states_policy
 from capplan.simulator.memory.prefix_memory import with_enough_runs
 from capplan.simulator.records import ENTRY, ITERATION
 from capplan.simulator.results.bins import Bins
 from capplan.simulator.results.times import Iterations
 from capplan.simulator.routers import parse_router
 from capplan.simulator.routers import router as find_router
-from capplan.simulator.schedulers import CADENCE
 from capplan.simulator.schedulers import scheduler as find_scheduler
 from capplan.simulator.state import (
     LIMIT_COUNT,
@@ -41,6 +38,9 @@ from capplan.simulator.state import (
     no_limits,
     with_more_slots,
 )
+from capplan.simulator.v1.adapters import groups_by_adapter
+from capplan.simulator.v1.capabilities import v1_policy
+from capplan.simulator.v1.images import image_columns
 from capplan.workload.slo import require
 from capplan.workload.trace import Trace
 
@@ -86,17 +86,10 @@ class ServingPool:
             eager = reads or engine.prefix_caching or options.record_iterations
             policy = speculative_policy(engine.speculation, eager=eager)
             engine = replace(engine, scheduler=policy)
-        elif engine.prefill_schedule_interval > 1:
-            policy = Policy(CADENCE, find_scheduler(CADENCE).RULES)
-            engine = replace(engine, scheduler=policy)
-        elif engine.adapters is not None:
-            engine = replace(engine, scheduler=adapters_policy(engine.adapters))
-        elif engine.keeps_states:
-            engine = replace(engine, scheduler=states_policy(engine))
         elif engine.pipeline is not None:
             engine = replace(engine, scheduler=pipeline_policy(engine.pipeline))
-        elif engine.images is not None:
-            engine = replace(engine, scheduler=images_policy(engine))
+        elif engine.scheduler.name in V1:
+            engine = replace(engine, scheduler=v1_policy(engine))
         policy = engine.scheduler
         self.schedule = schedules_of(policy.name, has_ranks=of_ranks is not None)
         self._measured_tokens = len(tables.fused_s) - 1
@@ -190,13 +183,13 @@ class ServingPool:
             trace.session[rows],
             trace.adapter[rows],
         )
-        memory = np.zeros((len(groups), 0))
+        images = np.zeros((len(groups), 0))
         if self.engine.images is not None:
-            memory = image_columns(trace, rows)
+            images = image_columns(trace, rows)
         arrivals = Arrivals(
             *(read_only(column, np.float64) for column in (arrival_s, reaches_s)),
             *(read_only(column, np.int64) for column in columns),
-            *[read_only(memory, np.float64)],
+            *[read_only(images, np.float64)],
         )
         if self._class_names != trace.class_names:
             self._class_names = trace.class_names

@@ -13,6 +13,7 @@ A prefill replica sends one copy at a time, and a decode replica receives one.
 """
 
 from capplan.deployment.policy import Knob, indices
+from capplan.simulator.columns import REPLICA_COLUMNS, REQUEST_COLUMNS, places
 from capplan.simulator.engine.queues import join_running, remove_waiting, tell
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kv.kvcache import (
@@ -28,24 +29,9 @@ SETTINGS = {
     "recomputes": Knob(1, 0, 1),
     "launches": Knob(1, 0, 1),
 }
-REQUEST_COLUMNS = (
-    "source",  # prefill replica that has its KV, from 1; 0: it wants no copy
-    "slot",  # its slot there
-    "ready_s",  # when the copy is here; 0: it has not begun
-    "known",  # call of the scheduler from which it is known; 0: not yet looked for
-    "rested",  # call at which it sat the iteration out
-)
-REPLICA_COLUMNS = (
-    "wanting",  # requests that want a copy and have no blocks
-    "link_s",  # until when a copy is received
-    "calls",  # of the scheduler so far
-    "rested",  # the last one at which a request sat out
-    "reserved",  # blocks that requests with a copy will take when they run
-    "withheld",  # blocks of requests that the iteration in flight computes and discards
-)
 SETTING = indices(SETTINGS)
-REQUEST = indices(REQUEST_COLUMNS)
-REPLICA = indices(REPLICA_COLUMNS)
+REQUEST = places(REQUEST_COLUMNS, "copies")
+REPLICA = places(REPLICA_COLUMNS, "copies")
 SENDING = 5
 """Row of ``State.scratch``: until when each prefill engine sends. [s]"""
 

@@ -13,8 +13,8 @@ from capplan.deployment.engine import EngineSettings
 from capplan.deployment.policy import Policy
 from capplan.simulator.engine.run_speculative import is_discarded
 from capplan.simulator.engine.speculation import (
+    REPLICA,
     REQUEST,
-    RULES,
     SETTING,
     flies,
     has_decoded,
@@ -37,8 +37,7 @@ from capplan.simulator.kv.states import (
 from capplan.simulator.schedulers import SPECULATIVE_STATES
 from capplan.simulator.state import NONE, Phase
 
-EARLIEST = len(RULES.replica_columns)
-"""Column of a replica: the first iteration in which one that decodes is due."""
+EARLIEST = REPLICA.earliest
 _NEVER = 2**62
 
 
@@ -48,10 +47,7 @@ def drafted_states_policy(engine: EngineSettings) -> Policy:
     plain = speculative_policy(engine.speculation, eager=True)
     verified = engine.speculation.verified_tokens * (1 + int(engine.async_scheduling))
     states = 4 + verified // engine.block_size
-    rules = plain.rules._replace(
-        request_columns=request_columns(engine, states),
-        replica_columns=(*RULES.replica_columns, "earliest"),
-    )
+    rules = plain.rules._replace(request_columns=request_columns(engine, states))
     return Policy(SPECULATIVE_STATES, rules, plain.values)
 
 

@@ -6,7 +6,7 @@ KV, the state can be found by a request that begins alike, which goes on from th
 request holds the states of the chunks in flight and the one before them, of each
 group; older ones are free, but may still be found, as blocks of KV are.
 
-``request_memory`` has, after ``FIELDS``, of each state that a request holds, oldest
+``request_memory`` has, at its end, of each state that a request holds, oldest
 first, its block index and of each group the record + 1 where others can find it. A
 state that only its request can find has no record until it is free.
 
@@ -17,8 +17,12 @@ each group, which a request holds as long as it runs (``drafted_states.py``).
 from itertools import chain
 
 from capplan.deployment.engine import EngineSettings
-from capplan.deployment.policy import Policy, Rules
-from capplan.simulator.engine import speculation
+from capplan.simulator.columns import (
+    REQUEST_COLUMNS,
+    columns_up_to,
+    end_of,
+    places,
+)
 from capplan.simulator.engine.decoding import computed_tokens
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kv.block_table import add_hash, find, remove_hash
@@ -33,59 +37,26 @@ from capplan.simulator.kv.kvcache import (
     unlink,
 )
 from capplan.simulator.kv.worklist import (
-    FIRST_COLUMN,
-    REPLICA_FIELDS,
-    REQUEST_FIELDS,
     enter_no_more,
     first_listed,
     next_listed,
-    replica_columns,
     unlist,
 )
-from capplan.simulator.schedulers import STATES
 from capplan.simulator.state import NONE, Phase
 
-FIELDS = (
-    *REQUEST_FIELDS,
-    "held",  # states of each group
-    "step",  # the last iteration with a chunk of it, or that it sat out
-    "start_tokens",  # what it had computed before
-    "shared_tokens",  # where others have KV in common with it, but no state
-    "chunk",  # of its prompt that is planned
-    # With drafts:
-    "due",  # the next iteration in which its blocks may change
-    "known",  # tokens known when it last had a chunk or verified fewer drafts
-)
-HELD, STEP, START, SHARED, CHUNK, DUE, KNOWN = range(
-    FIRST_COLUMN + len(REQUEST_FIELDS), FIRST_COLUMN + len(FIELDS)
-)
-_PLACES = FIRST_COLUMN + len(FIELDS)
-
-RULES = Rules(
-    async_scheduling=True,
-    prefix_caching=True,
-    in_order=True,
-    request_columns=FIELDS,
-    replica_columns=REPLICA_FIELDS,
-)
-
-
-def states_policy(engine: EngineSettings) -> Policy:
-    """Return vLLM V1's scheduler as it keeps states, which no user names."""
-    rules = RULES._replace(
-        request_columns=request_columns(engine, 3 if engine.async_scheduling else 2),
-        replica_columns=replica_columns(engine.block_size),
-    )
-    return Policy(STATES, rules)
+_REQUEST = places(REQUEST_COLUMNS, "states")
+HELD, STEP, START, SHARED, CHUNK, DUE, KNOWN = _REQUEST
+_PLACES = end_of(REQUEST_COLUMNS, "states")
 
 
 def request_columns(engine: EngineSettings, states: int) -> tuple[str, ...]:
     """Return the columns of a request that holds up to so many states at once."""
-    places = (
+    held = (
         (f"index_{k}", *(f"record_{k}_{group}" for group in range(engine.state_groups)))
         for k in range(states)
     )
-    return (*speculation.RULES.request_columns, *FIELDS, *chain(*places))
+    columns = columns_up_to(REQUEST_COLUMNS, ["states"])
+    return (*columns, *chain(*held))
 
 
 @inlined()

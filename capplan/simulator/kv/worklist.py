@@ -6,42 +6,37 @@ may have to be freed, and unfinished prompts, stand in another list until an ite
 Both are in order of admission. Links are slots + 1; 0 is none.
 """
 
-from capplan.simulator.engine import speculation
+from capplan.simulator.columns import (
+    REPLICA_COLUMNS,
+    REQUEST_COLUMNS,
+    columns_up_to,
+    end_of,
+    places,
+)
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.state import NONE, Phase
 
-FIRST_COLUMN = len(speculation.RULES.request_columns)
-"""Of what is kept for states in ``request_memory``, behind what drafts need."""
-REQUEST_FIELDS = (
-    "until",  # the last iteration in which it is listed; 0: it is not
-    "next_listed",
-    "previous_listed",
-    "entering",  # its list of those that enter a block together, + 1; 0: none
-    "next_entering",
-    "previous_entering",
-)
-_UNTIL, _NEXT, _PREVIOUS, _ENTERING, _NEXT_ENTERING, _PREVIOUS_ENTERING = range(
-    FIRST_COLUMN, FIRST_COLUMN + len(REQUEST_FIELDS)
-)
-REPLICA_FIELDS = ("first_listed", "last_listed")
-_FIRST, _LAST, _LISTS = 0, 1, 2
+_REQUEST = places(REQUEST_COLUMNS, "worklist")
+_REPLICA = places(REPLICA_COLUMNS, "worklist")
+_LISTS = end_of(REPLICA_COLUMNS, "worklist")
 
 
-def replica_columns(block_size: int) -> tuple[str, ...]:
+def list_columns(block_size: int) -> tuple[str, ...]:
     """Return the columns of a replica: heads of the lists of those that enter."""
-    return (*REPLICA_FIELDS, *(f"entering_{k}" for k in range(block_size)))
+    columns = columns_up_to(REPLICA_COLUMNS, ["worklist"])
+    return (*columns, *(f"entering_{k}" for k in range(block_size)))
 
 
 @inlined()
 def first_listed(state, r):
     """Return the oldest request of the worklist, or NONE."""
-    return int(state.replica_memory[r, _FIRST]) - 1
+    return int(state.replica_memory[r, _REPLICA.first_listed]) - 1
 
 
 @inlined()
 def next_listed(state, slot):
     """Return the request of the worklist after another, or NONE."""
-    return int(state.request_memory[slot, _NEXT]) - 1
+    return int(state.request_memory[slot, _REQUEST.next_listed]) - 1
 
 
 @compiled()
@@ -49,38 +44,43 @@ def list_until(state, r, slot, step):
     """Keep a running request in the worklist up to an iteration."""
     memory = state.request_memory
     lists = state.replica_memory[r]
-    if memory[slot, _UNTIL] == 0:
-        before = int(lists[_LAST]) - 1
+    if memory[slot, _REQUEST.until] == 0:
+        before = int(lists[_REPLICA.last_listed]) - 1
         admission = state.requests[slot].admission
         while before != NONE and state.requests[before].admission > admission:
-            before = int(memory[before, _PREVIOUS]) - 1
-        after = int(lists[_FIRST]) - 1
+            before = int(memory[before, _REQUEST.previous_listed]) - 1
+        after = int(lists[_REPLICA.first_listed]) - 1
         if before != NONE:
-            after = int(memory[before, _NEXT]) - 1
+            after = int(memory[before, _REQUEST.next_listed]) - 1
         _link(state, r, before, slot)
         _link(state, r, slot, after)
-    memory[slot, _UNTIL] = step
+    memory[slot, _REQUEST.until] = step
 
 
 @inlined()
 def _link(state, r, before, after):
     if before == NONE:
-        state.replica_memory[r, _FIRST] = after + 1
+        state.replica_memory[r, _REPLICA.first_listed] = after + 1
     else:
-        state.request_memory[before, _NEXT] = after + 1
+        state.request_memory[before, _REQUEST.next_listed] = after + 1
     if after == NONE:
-        state.replica_memory[r, _LAST] = before + 1
+        state.replica_memory[r, _REPLICA.last_listed] = before + 1
     else:
-        state.request_memory[after, _PREVIOUS] = before + 1
+        state.request_memory[after, _REQUEST.previous_listed] = before + 1
 
 
 @compiled()
 def unlist(state, r, slot):
     """Take a request out of the worklist."""
     memory = state.request_memory[slot]
-    if memory[_UNTIL] != 0:
-        _link(state, r, int(memory[_PREVIOUS]) - 1, int(memory[_NEXT]) - 1)
-        memory[_UNTIL] = 0
+    if memory[_REQUEST.until] != 0:
+        _link(
+            state,
+            r,
+            int(memory[_REQUEST.previous_listed]) - 1,
+            int(memory[_REQUEST.next_listed]) - 1,
+        )
+        memory[_REQUEST.until] = 0
 
 
 @compiled()
@@ -97,7 +97,7 @@ def unlist_ended(state, r, step):
         if request.phase == Phase.PREFILLING:
             if request.computed_tokens < request.known_tokens:
                 unfinished = slot
-        elif state.request_memory[slot, _UNTIL] <= step:
+        elif state.request_memory[slot, _REQUEST.until] <= step:
             unlist(state, r, slot)
         slot = following
     return unfinished
@@ -107,8 +107,8 @@ def unlist_ended(state, r, step):
 def list_one_longer(state, slot):
     """Keep a request that sits out one iteration longer; it enters blocks later."""
     memory = state.request_memory[slot]
-    if memory[_UNTIL] != 0:
-        memory[_UNTIL] += 1
+    if memory[_REQUEST.until] != 0:
+        memory[_REQUEST.until] += 1
 
 
 @inlined()
@@ -121,7 +121,7 @@ def first_entering(state, r, step):
 @inlined()
 def next_entering(state, slot):
     """Return the next one that enters a block in the same iteration, or NONE."""
-    return int(state.request_memory[slot, _NEXT_ENTERING]) - 1
+    return int(state.request_memory[slot, _REQUEST.next_entering]) - 1
 
 
 @compiled()
@@ -140,13 +140,13 @@ def enter_with(state, r, slot, computed, step):
     while after != NONE and state.requests[after].admission < admission:
         before = after
         after = next_entering(state, after)
-    memory[slot, _ENTERING] = column + 1
-    memory[slot, _NEXT_ENTERING] = after + 1
-    memory[slot, _PREVIOUS_ENTERING] = before + 1
+    memory[slot, _REQUEST.entering] = column + 1
+    memory[slot, _REQUEST.next_entering] = after + 1
+    memory[slot, _REQUEST.previous_entering] = before + 1
     if after != NONE:
-        memory[after, _PREVIOUS_ENTERING] = slot + 1
+        memory[after, _REQUEST.previous_entering] = slot + 1
     if before != NONE:
-        memory[before, _NEXT_ENTERING] = slot + 1
+        memory[before, _REQUEST.next_entering] = slot + 1
     else:
         lists[_LISTS + column] = slot + 1
 
@@ -155,15 +155,15 @@ def enter_with(state, r, slot, computed, step):
 def enter_no_more(state, r, slot):
     """Take a request out of those that enter blocks."""
     memory = state.request_memory
-    column = int(memory[slot, _ENTERING]) - 1
+    column = int(memory[slot, _REQUEST.entering]) - 1
     if column == NONE:
         return
-    before = int(memory[slot, _PREVIOUS_ENTERING]) - 1
+    before = int(memory[slot, _REQUEST.previous_entering]) - 1
     after = next_entering(state, slot)
     if after != NONE:
-        memory[after, _PREVIOUS_ENTERING] = before + 1
+        memory[after, _REQUEST.previous_entering] = before + 1
     if before != NONE:
-        memory[before, _NEXT_ENTERING] = after + 1
+        memory[before, _REQUEST.next_entering] = after + 1
     else:
         state.replica_memory[r, _LISTS + column] = after + 1
-    memory[slot, _ENTERING] = 0
+    memory[slot, _REQUEST.entering] = 0

@@ -15,7 +15,7 @@ A user's own file is named by its path: see own_file.py.
 """
 
 from importlib import import_module
-from types import ModuleType
+from typing import Any
 
 from capplan.deployment.policy import Knob as Knob
 from capplan.deployment.policy import Policy, parse_policy
@@ -33,7 +33,7 @@ from capplan.simulator.schedulers.refusals import none
 
 SCHEDULERS = {
     "vllm-v1": "vllm_v1",
-    "vllm-v1-priority": "vllm_v1_priority",
+    "vllm-v1-priority": "vllm_v1",
     "orca": "orca",
     "static": "static",
     "sarathi": "sarathi",
@@ -57,30 +57,16 @@ SPECULATIVE = "vllm-v1-speculative"
 PULLING_SPECULATIVE = "vllm-v1-pulling-speculative"
 """Both: of a decode pool whose requests verify drafts."""
 
-CADENCE = "vllm-v1-cadence"
-"""V1's where ranks take prompts in the same steps."""
-
-LORA = "vllm-v1-lora"
-"""V1's where requests ask for adapters, which no user names either."""
-
-STATES = "vllm-v1-states"
-"""V1's where prefix caching keeps recurrent states."""
 SPECULATIVE_STATES = "vllm-v1-states-speculative"
 """Both: states are kept, and drafts verified."""
 PIPELINE = "vllm-v1-pipeline"
 """V1's for a pipeline of stages."""
-IMAGES = "vllm-v1-images"
-"""V1's where requests have images, which no user names either."""
 _UNNAMED = {
     PULLING: "vllm_v1_pulling",
     SPECULATIVE: "vllm_v1_speculative",
     PULLING_SPECULATIVE: "vllm_v1_pulling_speculative",
-    CADENCE: "vllm_v1_cadence",
-    LORA: "vllm_v1_lora",
-    STATES: "vllm_v1_states",
     SPECULATIVE_STATES: "vllm_v1_states_speculative",
     PIPELINE: "vllm_v1_pipeline",
-    IMAGES: "vllm_v1_images",
 }
 
 
@@ -109,10 +95,14 @@ def needs_compiling(given: str) -> bool:
     return is_cold(copy_of(name) if file_of(name) else SCHEDULERS[name])
 
 
-def scheduler(name: str) -> ModuleType:
-    """Return the module of the named policy, with ``schedule`` and ``RULES``."""
+def scheduler(name: str) -> Any:
+    """Return the named policy: its ``schedule``, ``RULES`` and ``refused``."""
     if file_of(name):
         module = load(name)
+    elif SCHEDULERS.get(name.partition("+")[0]) == "vllm_v1":
+        from capplan.simulator.v1.capabilities import Scheduler
+
+        return Scheduler(name)
     elif name in _UNNAMED:
         module = import_module(f"{__name__}.{_UNNAMED[name]}")
     else:

@@ -1,30 +1,390 @@
 """vLLM V1's scheduler: running requests first, then the queue in arrival order.
 
-vLLM 0.32, v1/core/sched/scheduler.py, ``Scheduler.schedule``, without
-speculative decoding, LoRA, images and KV connectors.
+vLLM 0.32, v1/core/sched/scheduler.py, ``Scheduler.schedule``. What an engine may have
+beside it are flags, whose rules stand in ``simulator/v1/``; a set of them is built by
+``with_capabilities``. Running requests that only decode are not looked at, unless one
+lacks a block or a flag asks for it.
 """
 
-from capplan.deployment.policy import VLLM_V1
-from capplan.simulator.engine.batch import admit, continue_running, same_batch
-from capplan.simulator.jit import compiled
-from capplan.simulator.state import NONE, SCHEDULE
+from capplan.simulator.capable import Capable
+from capplan.simulator.engine.batch import (
+    add_chunk,
+    log_decodes,
+    may_start,
+    preempt,
+    same_batch,
+    start_prefill,
+    take_free_decode_blocks,
+)
+from capplan.simulator.engine.decoding import computed_tokens, sit_out
+from capplan.simulator.engine.log import log_entry
+from capplan.simulator.engine.ordered import remove_ordered
+from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.kv.kvcache import (
+    adopt_hits,
+    blocks_in_iteration,
+    ceil_div,
+    count_hits,
+    take_blocks,
+)
+from capplan.simulator.kv.states import (
+    CHUNK,
+    HELD,
+    adopt_state,
+    chunk_to_boundary,
+    hold_state,
+    is_hashed_now,
+)
+from capplan.simulator.kv.worklist import first_listed, next_listed, unlist_ended
+from capplan.simulator.state import NONE, SCHEDULE, Phase
+from capplan.simulator.v1.adapters import (
+    join_adapter,
+    may_join,
+    note_adapters,
+    use_running,
+)
+from capplan.simulator.v1.cadence import (
+    defers_prompts,
+    last_token_is_left,
+    note_waiting,
+)
+from capplan.simulator.v1.images import (
+    REQUEST,
+    begin_images,
+    drop_images,
+    fit_images,
+    images_change,
+    leave_encoder,
+    look_from,
+    needs_walk,
+    note_images,
+    note_run,
+    refuse_images,
+    run_chunk,
+    run_first_chunk,
+)
+from capplan.simulator.v1.priority import (
+    last_of_all,
+    leave_iteration,
+    place_arrivals,
+    place_waiting,
+)
+from capplan.simulator.v1.states import (
+    count_free,
+    enter_block,
+    find_states,
+    free_states_behind,
+    horizon_with_states,
+    list_entering,
+    note_chunk,
+    plan_prompts,
+    wait_no_longer,
+    wait_with_states,
+)
 
-RULES = VLLM_V1.rules
+ADAPTERS = CADENCE = IMAGES = PRIORITY = STATES = False
+capable = Capable()
 
 
-@compiled(SCHEDULE)
+@capable(inlined())
+def _preempt_one(state, r, slot):
+    """Preempt a running request so that another gets its blocks; return which."""
+    taken = 0
+    if PRIORITY:
+        victim = last_of_all(state, r)
+        if state.requests[victim].admission < state.requests[slot].admission:
+            state.replicas[r].left_tokens += leave_iteration(state, r, victim)
+            if IMAGES:
+                leave_encoder(state, r, victim)
+            taken = int(state.requests[victim].phase == Phase.DECODING)
+    else:
+        victim = state.replicas[r].running_tail
+    if IMAGES:
+        drop_images(state, r, victim)
+    preempt(state, r, victim, taken)
+    if PRIORITY:
+        place_waiting(state, r, victim, NONE)
+    return victim
+
+
+@capable(compiled())
+def _make_room(state, r, slot, blocks):
+    """Take blocks for a request, preempting for them; return whether it still runs."""
+    while state.replicas[r].free_blocks < blocks:
+        if _preempt_one(state, r, slot) == slot:
+            return False
+    take_blocks(state, r, blocks)
+    return True
+
+
+@capable(inlined())
+def _continue_prompt(state, r, slot, budget):
+    """Schedule the next chunk of a prompt; return its tokens, NONE if preempted."""
+    request = state.requests[slot]
+    start = request.computed_tokens
+    chunk = min(request.known_tokens - start, budget)
+    if STATES:
+        chunk = chunk_to_boundary(state, slot, start, chunk)
+    if IMAGES and chunk > 0:
+        first = int(state.request_memory[slot, REQUEST.end])
+        chunk = fit_images(state, r, slot, start, chunk)
+    if chunk <= 0:
+        return 0
+    block_size = state.engine[0].block_size
+    blocks = ceil_div(start + chunk, block_size) - ceil_div(start, block_size)
+    if STATES:
+        free_states_behind(state, r, slot, start)
+        blocks += int(blocks > 0) * state.engine[0].state_groups
+    if not _make_room(state, r, slot, blocks):
+        return NONE
+    if STATES and blocks > 0:
+        hold_state(state, slot, start + chunk)
+    add_chunk(state, r, slot, chunk)
+    if STATES:
+        note_chunk(state, r, slot, start, chunk)
+    if IMAGES:
+        run_chunk(state, r, slot, first)
+    return chunk
+
+
+@capable(inlined())
+def _decode(state, r, slot):
+    """Give a decode its token and block; return 1, NONE if preempted."""
+    held = computed_tokens(state, slot, state.replicas[r].step + 1)
+    blocks = int(held % state.engine[0].block_size == 0)
+    if STATES:
+        free_states_behind(state, r, slot, held)
+        blocks *= 1 + state.engine[0].state_groups
+    if not _make_room(state, r, slot, blocks):
+        return NONE
+    if STATES and blocks > 0:
+        enter_block(state, r, slot, held + 1)
+    log_entry(state, state.requests[slot].row, held, 1)
+    if IMAGES:
+        note_run(state, r, slot)
+    return 1
+
+
+@capable(compiled())
+def _sit_out_behind(state, r, admission):
+    """Let the decodes behind some admission sit the iteration out."""
+    slot = state.replicas[r].running_tail
+    while slot != NONE and state.requests[slot].admission > admission:
+        if state.requests[slot].phase == Phase.DECODING:
+            held = sit_out(state, r, slot)
+            if STATES:
+                wait_with_states(state, r, slot, held)
+        slot = state.requests[slot].previous
+
+
+@capable(compiled())
+def _walk(state, r, defers):
+    """Give each running request its tokens, in order of admission.
+
+    Those behind the last for which there are blocks and budget sit the iteration out.
+    """
+    replica = state.replicas[r]
+    replica.left_tokens = state.engine[0].max_num_batched_tokens
+    slot = replica.running_head
+    admission = replica.admissions
+    while slot != NONE:
+        request = state.requests[slot]
+        tokens = 0
+        if replica.left_tokens == 0:
+            admission = request.admission - 1
+            break
+        if request.phase == Phase.DECODING:
+            tokens = _decode(state, r, slot)
+        elif request.phase == Phase.PREFILLING and not defers:
+            tokens = _continue_prompt(state, r, slot, replica.left_tokens)
+        if tokens == NONE:
+            admission = request.admission
+            break
+        replica.left_tokens -= tokens
+        slot = request.next
+    if IMAGES or PRIORITY or STATES:
+        _sit_out_behind(state, r, admission)
+
+
+@capable(inlined())
+def _plan(state, r, left, defers):
+    """Look at those running requests alone that need it for their states.
+
+    Return False where all are to be looked at: somebody may sit out, or be preempted.
+    """
+    replica = state.replicas[r]
+    entering = blocks_in_iteration(state, r, replica.step + 1)
+    replica.left_tokens = left
+    if first_listed(state, r) == NONE and entering == 0:
+        log_decodes(state, r)
+        return True
+    spent, blocks = plan_prompts(state, r, defers)
+    fits = spent <= left and blocks <= replica.free_blocks
+    if state.engine[0].recording != 0 or not fits:
+        return False
+    list_entering(state, r)
+    slot = first_listed(state, r)
+    while slot != NONE:
+        following = next_listed(state, slot)
+        phase = state.requests[slot].phase
+        if phase == Phase.DECODING:
+            _decode(state, r, slot)
+        elif phase == Phase.PREFILLING:
+            chunk = int(state.request_memory[slot, CHUNK])
+            _continue_prompt(state, r, slot, chunk)
+        slot = following
+    replica.left_tokens -= spent
+    return True
+
+
+@capable(inlined())
+def _continue_running(state, r, defers):
+    """Let all decode and unfinished prompts go on; the budget that is left is noted."""
+    replica = state.replicas[r]
+    left = state.engine[0].max_num_batched_tokens - replica.decode_count
+    walks = False
+    if IMAGES:
+        walks = needs_walk(state, r)
+    if STATES:
+        if not walks:
+            walks = not _plan(state, r, left, defers)
+        if walks:
+            _walk(state, r, defers)
+        return
+    if walks or not take_free_decode_blocks(state, r, 0):
+        _walk(state, r, defers)
+        return
+    log_decodes(state, r)
+    replica.left_tokens = left
+    if replica.prefilling != NONE and not defers:
+        chunk = _continue_prompt(state, r, replica.prefilling, left)
+        replica.left_tokens -= max(chunk, 0)
+
+
+@capable(inlined())
+def _admit(state, r, slot, budget):
+    """Admit a waiting request if it fits; return the tokens scheduled.
+
+    Its whole prompt, and the tokens generated before a preemption, must fit the free
+    blocks, although only those of its first chunk are taken, and of bounded groups.
+    """
+    if not may_start(state, r, slot):
+        return 0
+    engine = state.engine[0]
+    request = state.requests[slot]
+    size = engine.block_size
+    hits = 0
+    hits_free = 0
+    if engine.prefix_caching != 0:
+        hits, hits_free = count_hits(state, r, slot)
+    if STATES:
+        hits, hits_free = find_states(state, r, slot, hits)
+    start = hits * size
+    chunk = min(request.known_tokens - start, budget)
+    if STATES:
+        chunk = chunk_to_boundary(state, slot, start, chunk)
+    if IMAGES and chunk > 0:
+        first = look_from(state, slot, start)
+        chunk = fit_images(state, r, slot, start, chunk)
+    if chunk == 0:
+        return 0
+    more = request.bounded_blocks
+    waits = False
+    if STATES:
+        more += engine.state_groups
+        hits_free += count_free(state, r, hits)
+        if hits > 0:
+            waits = is_hashed_now(state, r, slot, start)
+    needed = ceil_div(request.known_tokens, size) - hits + hits_free + more
+    if waits or needed > state.replicas[r].free_blocks:
+        if IMAGES:
+            refuse_images(state, r, slot, hits_free)
+        return 0
+    if engine.prefix_caching != 0:
+        adopt_hits(state, r, slot, hits)
+    if STATES:
+        state.request_memory[slot, HELD] = 0.0
+        if hits > 0:
+            adopt_state(state, r, slot, hits)
+    take_blocks(state, r, ceil_div(start + chunk, size) - hits + more)
+    if STATES:
+        hold_state(state, slot, start + chunk)
+    start_prefill(state, r, slot, start, chunk)
+    if STATES:
+        note_chunk(state, r, slot, start, chunk)
+    if IMAGES:
+        run_first_chunk(state, r, slot, first)
+    return chunk
+
+
+@capable(inlined())
+def _admit_waiting(state, r, defers):
+    """Admit waiting requests in order, until one does not fit."""
+    budget = state.replicas[r].left_tokens
+    slot = state.replicas[r].waiting_head
+    while budget > 0 and slot != NONE:
+        following = state.requests[slot].next
+        if ADAPTERS and not may_join(state, r, slot):
+            slot = following
+            continue
+        if CADENCE and defers and not last_token_is_left(state, r, slot):
+            break
+        chunk = _admit(state, r, slot, budget)
+        if chunk == 0:
+            break
+        if PRIORITY:
+            remove_ordered(state, r, slot)
+        if ADAPTERS:
+            join_adapter(state, r, slot)
+        budget -= chunk
+        slot = following
+    if CADENCE and not defers:
+        note_waiting(state, r)
+
+
+@capable(inlined())
+def _horizon(state, r):
+    """Return for how many iterations the batch runs if nothing arrives.
+
+    Only decoding, and the queue's head waits for a request to finish: the same batch
+    runs until then, or until the KV blocks are used up.
+    """
+    replica = state.replicas[r]
+    changes = replica.waiting_count > 0 and replica.oldest_finishing != NONE
+    changes = changes or replica.preempted > 0
+    if IMAGES:
+        changes = changes or images_change(state, r)
+    if STATES:
+        alone = replica.batch_tokens + replica.batch_extra_count == 0
+        if alone and replica.decode_count > 0 and not changes:
+            return horizon_with_states(state, r)
+        changes = True
+    return same_batch(state, r, 0, changes)
+
+
+@capable(compiled(SCHEDULE))
 def schedule(state, r):
     """Give each running request its tokens, then admit while budget is left."""
-    replica = state.replicas[r]
-    budget = continue_running(state, r, 0)
-    if replica.preempted == 0:
-        while budget > 0:
-            chunk = admit(state, r, budget)
-            if chunk == 0:
-                break
-            budget -= chunk
-
-    # Only decoding, and the queue's head waits for a request to finish: the
-    # same batch runs until then, or until the KV blocks are used up.
-    ends = replica.waiting_count > 0 and replica.oldest_finishing != NONE
-    return same_batch(state, r, 0, replica.preempted > 0 or ends)
+    defers = False
+    if PRIORITY:
+        place_arrivals(state, r)
+    if IMAGES:
+        begin_images(state, r)
+    if CADENCE:
+        defers = defers_prompts(state, r)
+    _continue_running(state, r, defers)
+    if ADAPTERS:
+        use_running(state, r)
+    if state.replicas[r].preempted == 0:
+        _admit_waiting(state, r, defers)
+    if STATES:
+        replica = state.replicas[r]
+        replica.prefilling = unlist_ended(state, r, replica.step + 1)
+    horizon = _horizon(state, r)
+    if STATES and horizon == 0 and replica.sitting > 0:
+        wait_no_longer(state, r)
+    if ADAPTERS:
+        note_adapters(state, r)
+    if IMAGES:
+        note_images(state, r, horizon > 0)
+    return horizon

@@ -16,6 +16,11 @@ decodes at once, as in DistServe.
 
 import math
 
+from capplan.simulator.columns import (
+    REPLICA_COLUMNS,
+    REQUEST_COLUMNS,
+    columns_up_to,
+)
 from capplan.simulator.engine.batch import (
     add_chunk,
     admit_waiting,
@@ -32,9 +37,7 @@ from capplan.simulator.engine.log import log_entry
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kv.copies import (
     REPLICA,
-    REPLICA_COLUMNS,
     REQUEST,
-    REQUEST_COLUMNS,
     SETTING,
     SETTINGS,
     begin_copy,
@@ -50,8 +53,8 @@ RULES = Rules(
     async_scheduling=True,
     prefix_caching=True,
     keeps_batch=True,
-    request_columns=REQUEST_COLUMNS,
-    replica_columns=REPLICA_COLUMNS,
+    request_columns=columns_up_to(REQUEST_COLUMNS, ["copies"]),
+    replica_columns=columns_up_to(REPLICA_COLUMNS, ["copies"]),
 )
 
 

@@ -33,6 +33,8 @@ from capplan.simulator.engine.verifying import (
     verified_tokens,
 )
 from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.kv.copies import REPLICA as COPIES
+from capplan.simulator.kv.copies import REQUEST as COPY
 from capplan.simulator.kv.copies import begin_copy, is_known, join_copied
 from capplan.simulator.kv.kvcache import ceil_div, take_blocks
 from capplan.simulator.state import NONE, SCHEDULE, Phase
@@ -55,7 +57,7 @@ def _more_with_drafts(state, known_tokens, room_tokens):
 @inlined()
 def _begin_copy(state, r, slot, reserved):
     """Begin the copy of a prompt if it fits; return whether it does."""
-    reserved += int(state.replica_memory[r, REPLICA.reserved])
+    reserved += int(state.replica_memory[r, COPIES.reserved])
     reserved += _first_blocks(state, 0)
     hits = 0
     hits_free = 0
@@ -65,7 +67,7 @@ def _begin_copy(state, r, slot, reserved):
     if fits:
         tokens = state.requests[slot].prompt_tokens
         more = _more_with_drafts(state, tokens, tokens)
-        state.replica_memory[r, REPLICA.reserved] += more
+        state.replica_memory[r, COPIES.reserved] += more
     return fits
 
 
@@ -87,7 +89,7 @@ def _compute_last_again(state, r, slot, budget, pads):
         return 0
     take_blocks(state, r, blocks)
     more = _more_with_drafts(state, prompt, prompt)
-    state.replica_memory[r, REPLICA.reserved] -= more
+    state.replica_memory[r, COPIES.reserved] -= more
     join_copied(state, r, slot, NONE)
     request.room_tokens = room
     request.phase = Phase.PREFILLING
@@ -119,7 +121,7 @@ def _start_copied(state, r, budget, pads, idle):
         request = state.requests[slot]
         following = request.next
         memory = state.request_memory[slot]
-        ready_s = memory[REQUEST.ready_s]
+        ready_s = memory[COPY.ready_s]
         if ready_s == 0.0 and request.preemptions == 0:
             break  # all that have begun stand before
         if ready_s > replica.now_s:
@@ -150,15 +152,15 @@ def _admit_waiting(state, r, budget, pads, reserved):
     while slot != NONE and budget > 0 and replica.running_count < seats:
         following = state.requests[slot].next
         memory = state.request_memory[slot]
-        if memory[REQUEST.source] == 0.0:
+        if memory[COPY.source] == 0.0:
             tokens = admit(state, r, slot, budget, 0, pads)
             if tokens == 0:
                 break
             budget -= tokens
-        elif memory[REQUEST.ready_s] == 0.0:
+        elif memory[COPY.ready_s] == 0.0:
             if not _begin_copy(state, r, slot, reserved):
                 break
-            next_s = min(next_s, memory[REQUEST.ready_s])
+            next_s = min(next_s, memory[COPY.ready_s])
         slot = following
     return next_s
 
@@ -325,7 +327,7 @@ def _schedule(state, r, changes):
     if slow or state.engine[0].recording != 0:
         others, parts, sitting = others_in_batch(state, r, cut, tokens)
     if has_discarded:
-        state.replica_memory[r, REPLICA.withheld] = _blocks_of_discarded(state, r)
+        state.replica_memory[r, COPIES.withheld] = _blocks_of_discarded(state, r)
     horizon = 1
     if replica.batch_tokens + replica.batch_extra_count == 0:
         ends = replica.waiting_count > 0 and replica.oldest_finishing != NONE
@@ -340,12 +342,12 @@ def schedule(state, r):
     """Let all run that have their KV, then admit and pull in order of arrival."""
     replica = state.replicas[r]
     memory = state.replica_memory[r]
-    memory[REPLICA.calls] += 1.0
+    memory[COPIES.calls] += 1.0
     replica.idle_until_s = 0.0
     withheld = 0
     if replica.in_flight > 0:
-        withheld = int(memory[REPLICA.withheld])
-    memory[REPLICA.withheld] = 0.0
+        withheld = int(memory[COPIES.withheld])
+    memory[COPIES.withheld] = 0.0
     replica.free_blocks -= withheld
     n = _schedule(state, r, withheld > 0)
     replica.free_blocks += withheld

@@ -1,0 +1,43 @@
+"""Functions built once for each set of flags: what is off costs nothing.
+
+A file's flags are globals, all False. A function of it that tests one, or calls one
+that does, is marked ``capable``; all else is compiled once for all sets. For a set
+these functions are copied with its flags True: numba takes a global as a constant and
+drops the branch of ``if FLAG:`` before it looks at it. (Not that of ``if not FLAG or
+f():``, whose ``f`` it compiles whatever the flag is.)
+"""
+
+from collections.abc import Callable
+from functools import cache
+from types import FunctionType
+from typing import Any
+
+
+class Capable:
+    """The functions of a file that its flags change, callees before callers."""
+
+    def __init__(self) -> None:
+        self._functions: list[tuple[Any, Callable[[Any], Any]]] = []
+        self.built = cache(self._built)
+
+    def __call__(self, make: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """Mark a function; ``make`` compiles it, as ``compiled()`` or ``inlined()``."""
+
+        def marked(function: Any) -> Any:
+            self._functions.append((function, make))
+            return function
+
+        return marked
+
+    def _built(self, *on: str) -> dict[str, Any]:
+        """Return the functions by name where these flags are on, in order."""
+        made: dict[str, Any] = {}
+        for function, make in self._functions:
+            if not made:
+                space = {**function.__globals__, **dict.fromkeys(on, True)}
+            name = function.__name__
+            copy = FunctionType(function.__code__, space, name)
+            # numba keeps compiled code by this name, and does not look at globals.
+            copy.__qualname__ = "__".join((name, *on))
+            made[name] = space[name] = make(copy)
+        return made

@@ -1,0 +1,134 @@
+"""What V1's scheduler remembers of requests and replicas, beside their records.
+
+Columns of ``State.request_memory`` and ``replica_memory``, by what needs them. They
+stand at the same place in every set of capabilities: a set has all up to its last.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from capplan.deployment.policy import indices
+
+REQUEST_COLUMNS: dict[str, tuple[str, ...]] = {
+    "copies": (
+        "source",  # prefill replica that has its KV, from 1; 0: it wants no copy
+        "slot",  # its slot there
+        "ready_s",  # when the copy is here; 0: it has not begun
+        "known",  # call of the scheduler from which it is known; 0: not looked for yet
+        "rested",  # call at which it sat the iteration out
+    ),
+    "drafts": (
+        "began",  # iteration of the replica before its first decode
+        "base",  # KV tokens then [tokens]
+        "iterations",  # that it takes: N
+        "gained",  # tokens before the last of them: S [tokens]
+        "total",  # and with it, also those beyond its output [tokens]
+        "growth",  # of its context in an iteration [parts]
+        "drawn",  # iterations before a preemption
+        "discarded",  # 1: it is computed once more when it has all its tokens
+        "sat_out",  # iteration that last had no budget for it, or went before it
+        "sat_since",  # the first that it sat out, up to that one; 0: all before
+        "sat_s",  # when it had its last token before them [s]
+        "padded",  # drafts beside the tokens before its first iteration, not accepted
+        "before",  # KV tokens before the iteration that put it on its line [tokens]
+        "earlier",  # and before the one before, where drafts were cut in that one
+    ),
+    "images": (
+        "count",  # how many it has, as it is known when it arrives
+        "tokens",  # of each
+        "offset",  # tokens before the first
+        "shared",  # how many are those of its prefix group
+        "group",  # which is that, whatever its adapter
+        "first",  # images before it are computed
+        "end",  # images from it on are not looked at yet
+        "newest",  # iteration in which it last ran
+        "before",  # and the one before
+        "ended",  # iteration that ended its prompt
+        "encoded",  # images that the one in which it last ran encoded
+    ),
+    "worklist": (
+        "until",  # the last iteration in which it is listed; 0: it is not
+        "next_listed",
+        "previous_listed",
+        "entering",  # its list of those that enter a block together, + 1; 0: none
+        "next_entering",
+        "previous_entering",
+    ),
+    "states": (
+        "held",  # states of each group
+        "step",  # the last iteration with a chunk of it, or that it sat out
+        "start_tokens",  # what it had computed before
+        "shared_tokens",  # where others have KV in common with it, but no state
+        "chunk",  # of its prompt that is planned
+        # With drafts:
+        "due",  # the next iteration in which its blocks may change
+        "known",  # tokens known when it last had a chunk or verified fewer drafts
+    ),  # then for each state its block, and its record in each group: kv/states.py
+}
+REPLICA_COLUMNS: dict[str, tuple[str, ...]] = {
+    "copies": (
+        "wanting",  # requests that want a copy and have no blocks
+        "link_s",  # until when a copy is received
+        "calls",  # of the scheduler so far
+        "rested",  # the last one at which a request sat out
+        "reserved",  # blocks that requests with a copy will take when they run
+        "withheld",  # of requests that the iteration in flight computes and discards
+    ),
+    "drafts": (
+        "context",  # of the requests that decode, with the next token [parts]
+        "growth",  # of that in an iteration [parts]
+        "padded",  # drafts of the next iteration that are none [tokens]
+        "loose",  # by which slots grew since counted, at most; 0: they are [parts]
+        "more_count",  # of a group's rank: what ``verified_batch`` takes, and
+        "more_parts",  # who sits the next iteration out
+        "sitting",
+        "earliest",  # with states: the first iteration in which one that decodes is due
+    ),
+    "cadence": (
+        "capacity_bound",  # 1: prompts were left waiting, none is put off
+    ),
+    "images": (
+        "items",  # images in the cache
+        "cached_tokens",  # of them
+        "held_tokens",  # of those that requests refer to
+        "left",  # references dropped so far
+        "runs",  # iterations put together so far
+        "budget",  # tokens that may still be encoded in this one
+        "encode_s",  # of all images that it encodes [s]
+        "longest_s",  # of the longest of them [s]
+        "unfinished",  # running requests whose prompt is not done
+        "may_lose",  # 1: the head waits, and blocks that it finds may be taken
+    ),
+    "adapters": (
+        "used",  # schedulings so far
+        "distinct",  # adapters of the next iteration
+        "slots_used",
+    ),
+    "worklist": (
+        "first_listed",
+        "last_listed",
+    ),  # then the heads of the lists of those that enter a block together
+}
+
+
+def columns_up_to(
+    table: dict[str, tuple[str, ...]], needed: Iterable[str]
+) -> tuple[str, ...]:
+    """Return the columns of all up to the last that is needed, by their places."""
+    last = max(
+        (list(table).index(name) for name in needed if name in table), default=-1
+    )
+    return tuple(
+        f"{name}.{column}" for name in list(table)[: last + 1] for column in table[name]
+    )
+
+
+def places(table: dict[str, tuple[str, ...]], name: str) -> Any:
+    """Return the index of each column of one, as compiled functions read them."""
+    before = list(table)[: list(table).index(name)]
+    return indices(table[name], sum(len(table[other]) for other in before))
+
+
+def end_of(table: dict[str, tuple[str, ...]], name: str) -> int:
+    """Return the index behind the last column of one."""
+    return len(columns_up_to(table, [name]))

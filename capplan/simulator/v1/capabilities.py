@@ -1,0 +1,90 @@
+"""Which capabilities V1's scheduler needs, what it remembers and is told of them."""
+
+from functools import cached_property
+from typing import Any
+
+from capplan.deployment.engine import EngineSettings
+from capplan.deployment.features import PRIORITY
+from capplan.deployment.policy import Policy, Rules
+from capplan.simulator.columns import (
+    REPLICA_COLUMNS,
+    REQUEST_COLUMNS,
+    columns_up_to,
+)
+from capplan.simulator.kv.states import request_columns
+from capplan.simulator.kv.worklist import list_columns
+from capplan.simulator.schedulers.refusals import none
+from capplan.simulator.v1 import adapters, images
+
+_CAPABILITIES = ("CADENCE", "IMAGES", "ADAPTERS", "STATES", "PRIORITY")
+"""Flags of ``schedulers/vllm_v1.py``."""
+_SETTINGS = {"ADAPTERS": adapters.SETTINGS, "IMAGES": images.SETTINGS}
+"""Of those that have any, with all that stand before them."""
+
+
+class Scheduler:
+    """V1's scheduler with a set of capabilities, as the file of a policy is."""
+
+    refused = staticmethod(none)
+
+    def __init__(self, name: str) -> None:
+        """``name``: of a policy, as ``scheduler_name`` gives it."""
+        base, *on = name.split("+")
+        on += ["PRIORITY"] if base == PRIORITY else []
+        self._on = tuple(flag for flag in _CAPABILITIES if flag in on)
+
+    @cached_property
+    def schedule(self) -> Any:
+        """``schedule(state, replica) -> horizon``, compiled when first asked for."""
+        from capplan.simulator.schedulers.vllm_v1 import capable
+
+        return capable.built(*self._on)["schedule"]
+
+    @property
+    def RULES(self) -> Rules:
+        """What the door must know of it."""
+        on = {*self._on}
+        remembers = [flag.lower() for flag in self._on]
+        remembers += ["worklist"] if "STATES" in on else []
+        return Rules(
+            next((rows for flag, rows in _SETTINGS.items() if flag in on), {}),
+            async_scheduling=True,
+            prefix_caching=True,
+            request_columns=columns_up_to(REQUEST_COLUMNS, remembers),
+            replica_columns=columns_up_to(REPLICA_COLUMNS, remembers),
+            orders="PRIORITY" in on,
+            in_order=on <= {"CADENCE", "STATES"},
+            # Iterations are no shorter than without adapters or images.
+            keeps_batch=on <= {"CADENCE", "IMAGES", "ADAPTERS"},
+        )
+
+
+def scheduler_name(engine: EngineSettings) -> str:
+    """Return the name of V1's scheduler for an engine; users name no capability."""
+    on = {
+        "CADENCE": engine.prefill_schedule_interval > 1,
+        "IMAGES": engine.images is not None,
+        "ADAPTERS": engine.adapters is not None,
+        "STATES": engine.keeps_states,
+    }
+    return "+".join((engine.scheduler.name, *(flag for flag in on if on[flag])))
+
+
+def v1_policy(engine: EngineSettings) -> Policy:
+    """Return V1's scheduler as an engine needs it."""
+    name = scheduler_name(engine)
+    rules = Scheduler(name).RULES
+    if engine.keeps_states:
+        rules = rules._replace(
+            request_columns=request_columns(
+                engine, 3 if engine.async_scheduling else 2
+            ),
+            replica_columns=list_columns(engine.block_size),
+        )
+    given: dict[str, float] = {}
+    if engine.images is not None:
+        given |= images.images_values(engine)
+    if engine.adapters is not None:
+        given |= adapters.adapters_values(engine.adapters)
+    values = (given.get(key, knob.default) for key, knob in rules.settings.items())
+    return Policy(name, rules, tuple(values))

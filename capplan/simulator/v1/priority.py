@@ -1,0 +1,73 @@
+"""vLLM V1's ``--scheduling-policy priority``.
+
+vLLM 0.32, v1/core/sched/scheduler.py and request_queue.py. The queue stands in order
+of the requests' ``priority``, lower first, then of arrival. Where KV is short, the
+running request that would stand last in that order is preempted, also one that has
+its place in the iteration already. When that is the request that lacks a block, those
+behind it in the order of admission sit the iteration out.
+"""
+
+from capplan.simulator.engine.batch import take_chunk_back
+from capplan.simulator.engine.log import unlog_entry
+from capplan.simulator.engine.ordered import next_ordered, place
+from capplan.simulator.engine.queues import insert_waiting_before, remove_waiting
+from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.state import NONE, Phase
+
+
+@compiled()
+def place_waiting(state, r, slot, unplaced):
+    """Let a waiting request stand where its priority puts it, before ``unplaced``."""
+    request = state.requests[slot]
+    remove_waiting(state, r, slot)
+    place(state, r, slot, request.priority, request.row)
+    following = next_ordered(state, slot)
+    insert_waiting_before(state, r, slot, unplaced if following == NONE else following)
+
+
+@inlined()
+def place_arrivals(state, r):
+    """Place the arrivals, which stand last; none is in the order yet."""
+    first = NONE
+    slot = state.replicas[r].waiting_tail
+    while slot != NONE and state.orders[slot].ordered == 0:
+        first = slot
+        slot = state.requests[slot].previous
+    while first != NONE:
+        following = state.requests[first].next
+        place_waiting(state, r, first, following)
+        first = following
+
+
+@compiled()
+def last_of_all(state, r):
+    """Return the running request of the lowest priority, the latest of equals."""
+    last = state.replicas[r].running_head
+    slot = state.requests[last].next
+    while slot != NONE:
+        request = state.requests[slot]
+        other = state.requests[last]
+        if request.priority > other.priority or (
+            request.priority == other.priority and request.row > other.row
+        ):
+            last = slot
+        slot = request.next
+    return last
+
+
+@compiled()
+def leave_iteration(state, r, slot):
+    """Take a request that is to be preempted out of the iteration, if it has a place.
+
+    Return the tokens of the budget that this gives back.
+    """
+    replica = state.replicas[r]
+    request = state.requests[slot]
+    tokens = 0
+    if request.phase == Phase.DECODING:
+        tokens = 1
+    elif request.phase == Phase.PREFILLING and request.chunk_step == replica.step + 1:
+        tokens = take_chunk_back(state, r, slot)
+    if tokens > 0:
+        unlog_entry(state, request.row)
+    return tokens
