@@ -136,7 +136,8 @@ def random_set(seed: int, features: Iterable[str]) -> dict[str, Any]:
     if "priority" in has:
         case["policy"] = "priority"
         levels = int(rng.choice([2, 3, 10]))
-        for row in case["requests"]:
+        for index, row in enumerate(case["requests"]):
+            row[0] += 1e-6 * index  # vLLM orders ties by name
             row.append(int(rng.integers(levels)))
     if "lora" in has:
         case["max_loras"] = int(rng.choice([1, 1, 2, 3]))

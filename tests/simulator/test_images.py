@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 from judge_v1 import judge_v1
 from test_against_judge import assert_same
 
-from capplan.deployment.adapters import Adapters
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.images import Images
+from capplan.deployment.pipeline import Pipeline
 from capplan.deployment.speculation import Speculation
 from capplan.errors import InputError
 from capplan.simulator.simulate import simulate
@@ -320,9 +320,8 @@ def test_other_schedulers_with_images_are_refused():
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ({"adapters": Adapters()}, "--enable-lora with images is not modelled"),
         ({"speculation": Speculation("ngram", (0.5,))}, "images with speculative dec"),
-        ({"data_parallel_size": 2}, "images with data_parallel_size 2 is not mod"),
+        ({"pipeline": Pipeline(2)}, "images with pipeline_parallel_size 2 is not mod"),
         (
             {"images": images(disable_chunked_mm_input=True)},
             "max_num_batched_tokens is 60; expected at least 64, the tokens of",

@@ -189,16 +189,9 @@ def test_requests_of_one_block_hold_one_state_as_without_caching(seed):
     np.testing.assert_allclose(kept.finish_s, without.finish_s, rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"prefill_schedule_interval": 2, "data_parallel_size": 2},
-        {"block_size": 1056, "decode_context_parallel_size": 2},
-    ],
-)
-def test_what_is_not_modelled_with_states_is_refused(changes):
+def test_context_parallelism_is_not_modelled_with_states():
     with pytest.raises(InputError, match="recurrent states"):
-        served([(0, 10, 1, 0)], engine(**changes))
+        served([(0, 10, 1, 0)], engine(block_size=1056, decode_context_parallel_size=2))
 
 
 def test_states_are_not_modelled_where_requests_move():

@@ -105,8 +105,8 @@ EDITS = {
     "default": ("Knob(2)", "Knob(0)", "the default of weight is 0; expected a number"),
     "settings": (
         '{"weight": Knob(2)}',
-        '{f"w{n}": Knob(2) for n in range(17)}',
-        "RULES has 17 settings; expected at most 16",
+        '{f"w{n}": Knob(2) for n in range(33)}',
+        "RULES has 33 settings; expected at most 32",
     ),
     "exit": ("RULES =", "raise SystemExit(3)\nRULES =", r"mine\.py:13: SystemExit: 3"),
     "encoding": ('"""', '"""\udcff', r"mine\.py: not UTF-8 text at byte 3"),

@@ -1,0 +1,94 @@
+"""V1's schedule with random sets of capabilities: as the judge, and by its laws."""
+
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+from cases import Case
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from judge_v1 import judge_v1
+from random_cases import random_set
+from recorded import as_recorded
+from test_against_judge import assert_same
+
+from capplan.simulator.simulate import simulate
+from capplan.simulator.v1.capabilities import v1_policy
+from tests.deployments import fleet_of
+
+FEATURES = ("cached", "images", "lora", "priority", "states")
+SETS = [
+    names
+    for size in range(2, 1 + len(FEATURES))
+    for names in combinations(FEATURES, size)
+]
+
+
+def random_case(seed: int, names: tuple[str, ...]) -> Case:
+    """Return a case of a set; loading and slower iterations have a cost."""
+    trace, tables, engine = as_recorded(random_set(seed, names))
+    rng = np.random.default_rng(seed)
+    if engine.adapters is not None:
+        costs = {
+            "slowdown": float(rng.choice([0.0, 0.5])),
+            "read_s": float(rng.choice([0.0, 1e-3])),
+            "load_s": float(rng.choice([0.0, 4e-3])),
+            "fetch_s": float(rng.choice([0.0, 9e-3])),
+        }
+        engine = replace(engine, adapters=replace(engine.adapters, **costs))
+    return Case(trace, tables, engine, int(rng.integers(1, 3)))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("names", SETS, ids="-".join)
+@settings(deadline=None, max_examples=8)
+@given(seed=st.integers(0, 10**6))
+def test_every_request_is_served_as_the_judge_serves_it(names, seed):
+    case = random_case(seed, names)
+
+    assert_same(case.simulated("jsq"), judge_v1(*case))
+
+
+@pytest.mark.thorough
+@settings(deadline=None, max_examples=25)
+@given(seed=st.integers(0, 10**6), names=st.sampled_from(SETS), jump=st.integers(1, 4))
+def test_the_length_of_a_jump_changes_nothing(seed, names, jump):
+    case = random_case(seed, names)
+
+    whole, cut = (
+        case.simulated("jsq", longest_jump=most).table for most in (10**6, jump)
+    )
+
+    np.testing.assert_allclose(cut.finish_s, whole.finish_s, rtol=1e-9)
+
+
+@pytest.mark.thorough
+@settings(deadline=None, max_examples=10)
+@given(seed=st.integers(0, 10**6))
+def test_capabilities_that_nobody_asks_for_change_nothing(seed):
+    """Requests without images, of one priority and of no adapter are served as V1's."""
+    trace, tables, engine = as_recorded(random_set(seed, FEATURES))
+    count = len(trace)
+    trace = replace(
+        trace,
+        images=np.zeros(count, int),
+        image_tokens=np.zeros(count, int),
+        adapter=np.full(count, -1),
+        priority=np.zeros(count, int),
+        # No request is hashed with an adapter, and none has a place in the queue again.
+        arrival_s=trace.arrival_s + 1e-6 * np.arange(count),
+    )
+    plain = replace(
+        engine,
+        adapters=None,
+        images=None,
+        scheduler=as_recorded(random_set(seed, ["states"]))[2].scheduler,
+    )
+
+    every, alone = (
+        simulate(trace, fleet_of(tables, each, 1)).table for each in (engine, plain)
+    )
+
+    np.testing.assert_array_equal(every.finish_s, alone.finish_s)
+    assert v1_policy(plain).name == "vllm-v1+STATES"
