@@ -14,7 +14,7 @@ from judge_best_fit import best_fit
 from judge_routers import REMEMBERING, Sent
 from judge_schedulers import SCHEDULERS
 from judge_sglang import enter
-from judge_v1 import Verdict, serve
+from judge_v1 import Verdict, serve, shortest_queue
 
 from capplan.deployment.engine import EngineSettings
 from capplan.latency.contract import LatencyTables
@@ -121,8 +121,7 @@ def _round_robin(replicas, index, draw, request, now_s, slo):
 
 
 def _shortest_queue(replicas, index, draw, request, now_s, slo):
-    counts = [replica.outstanding for replica in replicas]
-    return counts.index(min(counts))
+    return shortest_queue(replicas, request, now_s)
 
 
 def _power_of_two(replicas, index, draw, request, now_s, slo):

@@ -23,7 +23,6 @@ class FleetRequest(Request):
     migrations: int = 0
     joined_with: int = -1  # tokens of KV when it joined its replica by a migration
     prefill: "FleetRequest | None" = None  # the same request on its prefill replica
-    is_prefill: bool = False  # it is the one on the prefill replica
     is_handed_over: bool = False  # it is, and will be read: its blocks stay held
     to_copy: bool = False  # its KV has to be copied to the decode replica
     is_copied: bool = False  # its KV was copied here, nothing is computed again

@@ -44,7 +44,6 @@ def arrive(fleet: Any, settings: HandOff, request: FleetRequest, now_s: float) -
         token_s=[],
         output_count=1,
         predicted_count=1,
-        is_prefill=True,
         is_handed_over=leaves,
         home=None,
         to_copy=False,
