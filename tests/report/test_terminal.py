@@ -14,6 +14,7 @@ from capplan.report.page import Page, Section, Table
 from capplan.report.pages.candidates import COLUMNS as PLAN
 from capplan.report.pages.plan import plan_page
 from capplan.report.render.terminal import print_page
+from tests.report.answered import PAGE, screen
 
 
 def shown(page, width=120):
@@ -151,3 +152,19 @@ def test_a_scheduler_that_no_engine_has_says_so_in_place_of_a_command(plan, best
 
     assert f"{why}." in text
     assert "start each replica with" not in text
+
+
+@pytest.mark.parametrize(
+    ("warning", "told"),
+    [
+        ("no subject; but two parts", "no subject; but two parts"),
+        ("A, TP 1; B, TP 2: too long", "too long"),
+        ("A, TP 1: too long; cut it", "A, TP 1: too long; cut it"),
+    ],
+)
+def test_a_note_is_never_empty_and_leaves_out_several_subjects(warning, told):
+    answer = PAGE.answer._replace(notes=[warning])
+    lines = screen(replace(PAGE, answer=answer, warnings=())).splitlines()
+
+    (note,) = [line for line in lines if line.startswith("  note")]
+    assert note.split(maxsplit=1)[1].strip() == told

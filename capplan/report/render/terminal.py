@@ -84,7 +84,7 @@ def print_answer(page: Page, answer: Answer, out: Console) -> None:
         grid = Grid.grid(padding=(0, 3, 0, 0))
         room = 2 * (width - _INDENT - 3) - len(more)  # --explain has all of it
         subject, _, rest = notes[0].partition(": ")
-        first = rest if "; " in subject else notes[0]  # of several things alike
+        first = notes[0] if "; " not in subject else rest or subject  # of several alike
         first = shorten(first, room, placeholder=" …")
         grid.add_row(Text("note", style="dim"), Text(f"{first}{more}"))
         _print_indented(grid, out)
