@@ -22,16 +22,6 @@ class Noting(Replica):
         super().preempt(request)
         self.preemptions += 1
 
-    # Of one priority and arrival: the queue by name, the first that runs is preempted.
-
-    def order(self, request):
-        return request.priority, request.arrival_s, f"r{request.row}"
-
-    def last_running(self):
-        if not self.by_priority:
-            return super().last_running()
-        return max(self.running, key=lambda each: self.order(each)[:2])
-
     def schedule(self):
         self.preemptions = 0
         return super().schedule()
