@@ -92,7 +92,6 @@ REPLICA_COLUMNS: dict[str, tuple[str, ...]] = {
         "cached_tokens",  # of them
         "held_tokens",  # of those that requests refer to
         "left",  # references dropped so far
-        "runs",  # iterations put together so far
         "budget",  # tokens that may still be encoded in this one
         "encode_s",  # of all images that it encodes [s]
         "longest_s",  # of the longest of them [s]
@@ -103,6 +102,7 @@ REPLICA_COLUMNS: dict[str, tuple[str, ...]] = {
         "used",  # schedulings so far
         "distinct",  # adapters of the next iteration
         "slots_used",
+        "skipped",  # waiting requests that others passed
     ),
     "worklist": (
         "first_listed",

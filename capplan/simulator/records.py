@@ -43,6 +43,7 @@ REQUEST = _record(
     "session "  # NONE: not known
     "adapter "  # NONE: the LLM itself
     "adapter_entry "  # its row in host memory, while it runs
+    "skipped "  # 1: it waits, and others passed it for its adapter
     # Of a router that keeps account of what it sent, see active_blocks.py:
     "charged_tokens "  # to prefill, as it knew when it chose
     "charged_blocks "
@@ -80,6 +81,8 @@ REPLICA = _record(
     "prompts_only "  # 1: the next iteration is of prompts alone
     "resuming "  # requests whose last token is not from the last step
     "in_flight "  # iterations scheduled, result not collected
+    "iterations "  # that were put in flight so far, a rank's dummies too
+    "ran "  # the last of these with its requests
     "stalled "  # 1: nothing to schedule before the next result
     "oldest_finishing "  # requests whose last token is in it
     "newest_finishing "

@@ -19,18 +19,25 @@ SYNC = 16
 NOTHING = None, 1, False
 
 
+def is_timed(engine) -> bool:
+    """Return whether a rank's own time is not of its work alone."""
+    return bool(engine.speculation or engine.adapters or engine.images)
+
+
 class Rank(Replica):
     """One of the ranks; its work of an iteration is noted, not timed."""
 
     def begin(self):
         super().begin()
-        self.own = NOTHING if self.engine.speculation else RankWork()
+        self.own = NOTHING if is_timed(self.engine) else RankWork()
 
     def run(self, parts):
         chunks = [part for part in parts if not self.decodes(part)]
-        if self.engine.speculation:
+        if is_timed(self.engine):
+            self.now_s = self.gpu_s = 0.0
+            self.sampled_s.clear()
             tokens = sum(part.new for part in parts)
-            self.own = self.took_s(parts), tokens, chunks != []
+            self.own = super().run(parts), tokens, chunks != []
             return 0.0
         contexts = [part.before + 1 for part in parts if self.decodes(part)]
         new = sum(part.new for part in chunks)
@@ -117,7 +124,7 @@ class Group:
 
     def time_s(self, work=None):
         """Return the time of an iteration, without work of a dummy."""
-        if self.engine.speculation is None:
+        if not is_timed(self.engine):
             work = work or [RankWork()] * len(self.ranks)
             return self.tables.iteration_time_s(work, self.graphs)
         own = work or [NOTHING] * len(self.ranks)

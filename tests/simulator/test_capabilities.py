@@ -6,9 +6,11 @@ from itertools import combinations
 import numpy as np
 import pytest
 from cases import Case
+from group_cases import GroupCase, random_rank_tables
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from judge_v1 import judge_v1
+from judge_group import judge_groups
+from judge_v1 import Verdict, judge_v1
 from random_cases import random_set
 from recorded import as_recorded
 from test_against_judge import assert_same
@@ -48,6 +50,27 @@ def test_every_request_is_served_as_the_judge_serves_it(names, seed):
     case = random_case(seed, names)
 
     assert_same(case.simulated("jsq"), judge_v1(*case))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("names", [*SETS, *zip(FEATURES)], ids="-".join)
+@settings(deadline=None, max_examples=5)
+@given(seed=st.integers(0, 10**6))
+def test_ranks_meet_their_judge(names, seed):
+    case = random_case(seed, names)
+    rng = np.random.default_rng(seed)
+    count = int(rng.integers(2, 5))
+    engine = replace(case.engine, data_parallel_size=count)
+    case = case._replace(engine=engine)
+    tables = random_rank_tables(seed, count, case, exact=False)
+    scheduler = engine.scheduler.name
+
+    found = GroupCase(case, tables, ()).simulated(scheduler)
+
+    requests, chosen, _ = judge_groups(
+        case.trace, tables, (), engine, case.replica_count, scheduler
+    )
+    assert_same(found, Verdict(requests, chosen, []))
 
 
 @pytest.mark.thorough

@@ -321,7 +321,10 @@ def test_other_schedulers_with_images_are_refused():
     ("given", "reason"),
     [
         ({"speculation": Speculation("ngram", (0.5,))}, "images with speculative dec"),
-        ({"pipeline": Pipeline(2)}, "images with pipeline_parallel_size 2 is not mod"),
+        (
+            {"pipeline": Pipeline(2), "async_scheduling": True},
+            "images with pipeline_parallel_size 2 is not mod",
+        ),
         (
             {"images": images(disable_chunked_mm_input=True)},
             "max_num_batched_tokens is 60; expected at least 64, the tokens of",

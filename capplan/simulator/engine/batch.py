@@ -11,6 +11,7 @@ import math
 from capplan.simulator.engine.decoding import (
     computed_tokens,
     decode_line,
+    is_flying,
     stop_decoding,
 )
 from capplan.simulator.engine.jump import iterations_before
@@ -94,7 +95,7 @@ def preempt(state, r, slot, taken=0):
         # The engine hashes a token when it collects it; while the iteration of
         # the newest is in flight, the block that it fills cannot be found.
         hashed = held
-        if replica.in_flight > 0 and held > admitted_tokens:
+        if is_flying(replica) and held > admitted_tokens:
             hashed -= 1
         if state.engine[0].prefix_caching == Caching.LATE:
             hashed = min(hashed, admitted_tokens)

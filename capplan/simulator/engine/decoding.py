@@ -16,6 +16,14 @@ from capplan.simulator.state import NONE, Phase
 
 
 @inlined()
+def is_flying(replica):
+    """Return whether its last iteration with requests is in flight, no rank's dummy."""
+    return (
+        replica.in_flight > 0 and replica.ran > replica.iterations - replica.in_flight
+    )
+
+
+@inlined()
 def residue(state, slot):
     """Return the column of ``residues`` that counts a decoding request.
 

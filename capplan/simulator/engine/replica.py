@@ -269,6 +269,8 @@ def put_in_flight(state, r, start_s, first_s, slope_s, n, more_blocks):
     """
     replica = state.replicas[r]
     depth = state.engine[0].depth
+    replica.iterations += n
+    replica.ran = replica.iterations
     if n == 1:
         if replica.in_flight == 0:
             replica.oldest_end_s = replica.gpu_s

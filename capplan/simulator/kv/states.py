@@ -23,7 +23,7 @@ from capplan.simulator.columns import (
     end_of,
     places,
 )
-from capplan.simulator.engine.decoding import computed_tokens
+from capplan.simulator.engine.decoding import computed_tokens, is_flying
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kv.block_table import add_hash, find, remove_hash
 from capplan.simulator.kv.kvcache import (
@@ -120,7 +120,7 @@ def _hashes_now(state, r, slot, tokens):
     elif request.phase == Phase.DECODING:
         # The newest token is not known yet where it is in flight.
         hashed = computed_tokens(state, slot, step) + 1
-        hashed -= int(state.replicas[r].in_flight > 0)
+        hashed -= int(is_flying(state.replicas[r]))
     else:
         return False
     return hashes_again(state, slot, hashed, tokens, False)
@@ -275,7 +275,7 @@ def collected_tokens(state, r, slot, computed):
     Without drafts.
     """
     replica = state.replicas[r]
-    if replica.in_flight > 0:
+    if is_flying(replica):
         if int(state.request_memory[slot, STEP]) == replica.step:
             return int(state.request_memory[slot, START])
         if state.requests[slot].phase == Phase.DECODING:

@@ -39,8 +39,11 @@ from capplan.simulator.kv.worklist import first_listed, next_listed, unlist_ende
 from capplan.simulator.state import NONE, SCHEDULE, Phase
 from capplan.simulator.v1.adapters import (
     join_adapter,
+    leaves_waiting,
     may_join,
     note_adapters,
+    skip,
+    skip_no_more,
     use_running,
 )
 from capplan.simulator.v1.cadence import (
@@ -321,10 +324,14 @@ def _admit(state, r, slot, budget):
 def _admit_waiting(state, r, defers):
     """Admit waiting requests in order, until one does not fit."""
     budget = state.replicas[r].left_tokens
+    seats = state.engine[0].max_num_seqs
     slot = state.replicas[r].waiting_head
     while budget > 0 and slot != NONE:
         following = state.requests[slot].next
+        if ADAPTERS and state.replicas[r].running_count == seats:
+            break
         if ADAPTERS and not may_join(state, r, slot):
+            skip(state, r, slot)
             slot = following
             continue
         if CADENCE and defers and not last_token_is_left(state, r, slot):
@@ -335,11 +342,15 @@ def _admit_waiting(state, r, defers):
         if PRIORITY:
             remove_ordered(state, r, slot)
         if ADAPTERS:
+            skip_no_more(state, r, slot)
             join_adapter(state, r, slot)
         budget -= chunk
         slot = following
     if CADENCE and not defers:
-        note_waiting(state, r)
+        waits = state.replicas[r].waiting_count > 0
+        if ADAPTERS:
+            waits = leaves_waiting(state, r)
+        note_waiting(state, r, waits)
 
 
 @capable(inlined())

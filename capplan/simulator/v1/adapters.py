@@ -89,6 +89,26 @@ def may_join(state, r, slot):
     return state.adapters[r, WIDTH * entry + _USED] == memory[MEMORY.used]
 
 
+@inlined()
+def skip(state, r, slot):
+    """Note that later requests may pass one that waits for its adapter."""
+    state.replica_memory[r, MEMORY.skipped] += 1 - state.requests[slot].skipped
+    state.requests[slot].skipped = 1
+
+
+@inlined()
+def skip_no_more(state, r, slot):
+    """Note that a request no longer waits."""
+    state.replica_memory[r, MEMORY.skipped] -= state.requests[slot].skipped
+    state.requests[slot].skipped = 0
+
+
+@inlined()
+def leaves_waiting(state, r):
+    """Return whether requests wait that were not skipped for their adapter."""
+    return state.replicas[r].waiting_count > state.replica_memory[r, MEMORY.skipped]
+
+
 @compiled()
 def _least_recent(state, r, in_slot):
     """Return the row that was used least recently, of all or of those ``in_slot``."""

@@ -261,12 +261,12 @@ def note_run(state, r, slot):
     """Note that a request is in the next iteration."""
     images = state.request_memory[slot]
     images[REQUEST.before] = images[REQUEST.newest]
-    images[REQUEST.newest] = state.replica_memory[r, MEMORY.runs] + 1.0
+    images[REQUEST.newest] = state.replicas[r].iterations + 1
     images[REQUEST.encoded] = 0.0
 
 
 @compiled()
-def _leave_collected(state, r, in_flight):
+def _leave_collected(state, r, newest, in_flight):
     """Do what the engine does when it collects the oldest iteration, beforehand.
 
     Nothing is scheduled before. With async scheduling the newest token is in flight,
@@ -276,13 +276,13 @@ def _leave_collected(state, r, in_flight):
     memory = state.replica_memory[r]
     if memory[MEMORY.held_tokens] == 0.0:
         return
-    oldest = memory[MEMORY.runs] - (in_flight - 1)
+    oldest = newest - (in_flight - 1)
     slot = state.replicas[r].running_head
     while slot != NONE:
         request = state.requests[slot]
         images = state.request_memory[slot]
-        newest = images[REQUEST.newest]
-        runs = newest == oldest or images[REQUEST.before] == oldest
+        last = images[REQUEST.newest]
+        runs = last == oldest or images[REQUEST.before] == oldest
         if images[REQUEST.first] < images[REQUEST.end] and runs:
             computed = request.prompt_tokens
             if request.phase == Phase.PREFILLING:
@@ -290,7 +290,7 @@ def _leave_collected(state, r, in_flight):
             if computed == request.prompt_tokens and (
                 state.engine[0].depth == 2 and images[REQUEST.ended] >= oldest
             ):
-                finishes = request.phase == Phase.DRAINING and newest == oldest
+                finishes = request.phase == Phase.DRAINING and last == oldest
                 computed -= int(not finishes)
             leave_images(state, r, slot, computed)
         slot = request.next
@@ -335,7 +335,7 @@ def leave_encoder(state, r, slot):
     """
     images = state.request_memory[slot]
     memory = state.replica_memory[r]
-    this = memory[MEMORY.runs] + 1.0
+    this = state.replicas[r].iterations + 1
     if images[REQUEST.newest] != this or images[REQUEST.encoded] == 0.0:
         return
     tokens = images[REQUEST.tokens]
@@ -392,14 +392,15 @@ def note_images(state, r, runs):
     """Note the time of encoding, and what the engine does next if this ``runs``."""
     replica = state.replicas[r]
     memory = state.replica_memory[r]
+    newest = replica.iterations
     in_flight = replica.in_flight
     if runs:
+        newest += 1
         in_flight += 1
-        memory[MEMORY.runs] += 1.0
         if memory[MEMORY.budget] < state.settings[SETTING.cache_tokens]:
             shared_s = memory[MEMORY.encode_s] / state.settings[SETTING.encoders]
             shared_s = max(shared_s, memory[MEMORY.longest_s])
             shared_s += state.settings[SETTING.call_s]
             replica.more_s += max(shared_s, state.settings[SETTING.least_s])
     if in_flight == state.engine[0].depth or (in_flight > 0 and not runs):
-        _leave_collected(state, r, in_flight)
+        _leave_collected(state, r, newest, in_flight)
