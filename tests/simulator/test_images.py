@@ -323,7 +323,7 @@ def test_other_schedulers_with_images_are_refused():
         ({"speculation": Speculation("ngram", (0.5,))}, "images with speculative dec"),
         (
             {"pipeline": Pipeline(2), "async_scheduling": True},
-            "images with pipeline_parallel_size 2 is not mod",
+            "pipeline_parallel_size 2 with images is not mo",
         ),
         (
             {"images": images(disable_chunked_mm_input=True)},
