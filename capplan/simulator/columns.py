@@ -102,7 +102,6 @@ REPLICA_COLUMNS: dict[str, tuple[str, ...]] = {
         "used",  # schedulings so far
         "distinct",  # adapters of the next iteration
         "slots_used",
-        "skipped",  # waiting requests that others passed
     ),
     "worklist": (
         "first_listed",

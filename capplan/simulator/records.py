@@ -43,7 +43,6 @@ REQUEST = _record(
     "session "  # NONE: not known
     "adapter "  # NONE: the LLM itself
     "adapter_entry "  # its row in host memory, while it runs
-    "skipped "  # 1: it waits, and others passed it for its adapter
     # Of a router that keeps account of what it sent, see active_blocks.py:
     "charged_tokens "  # to prefill, as it knew when it chose
     "charged_blocks "

@@ -75,7 +75,7 @@ class State(NamedTuple):
     request_memory: np.ndarray  # float64, (slots, columns): of the scheduler alone
     replica_memory: np.ndarray  # float64, (replicas, columns): likewise
     adapters: np.ndarray  # float64, (replicas, columns): see v1/adapters.py
-    encoded: np.ndarray  # float64, (replicas, columns): see v1/images.py
+    encoded: np.ndarray  # float64, (replicas, columns): see v1/encoder_cache.py
     engine: np.recarray  # ENGINE, (1,)
     ends: np.ndarray  # int64, (replicas, 2 * max_num_seqs): slots, a heap by end_step,
     # and those ``resuming``, see gaps.py

@@ -323,34 +323,20 @@ def admit_waiting(state, r, slot, budget_tokens):
     engine = state.engine[0]
     request = state.requests[slot]
     hits = 0
-    hits_free = 0
+    hits_free = 0  # that nobody holds: free blocks too, which cannot serve twice
     if engine.prefix_caching != 0:
         hits, hits_free = count_hits(state, r, slot)
+    needed = ceil_div(request.known_tokens, engine.block_size) - hits + hits_free
+    if needed + request.bounded_blocks > state.replicas[r].free_blocks:
+        return 0
     start = hits * engine.block_size
     chunk = min(request.known_tokens - start, budget_tokens)
-    return chunk if start_waiting(state, r, slot, hits, hits_free, chunk) else 0
-
-
-@inlined()
-def start_waiting(state, r, slot, hits, hits_free, chunk):
-    """Start a waiting request with a chunk behind its ``hits``, if all of it fits.
-
-    Return whether it does. ``hits_free`` are hits that nobody else holds.
-    """
-    replica = state.replicas[r]
-    engine = state.engine[0]
-    request = state.requests[slot]
-    # Those are free blocks too: they cannot serve twice.
-    needed = ceil_div(request.known_tokens, engine.block_size) - hits + hits_free
-    if needed + request.bounded_blocks > replica.free_blocks:
-        return False
-    start = hits * engine.block_size
     if engine.prefix_caching != 0:
         adopt_hits(state, r, slot, hits)
     blocks = ceil_div(start + chunk, engine.block_size) - hits
     take_blocks(state, r, blocks + request.bounded_blocks)
     start_prefill(state, r, slot, start, chunk)
-    return True
+    return chunk
 
 
 @inlined()

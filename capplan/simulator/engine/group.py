@@ -263,9 +263,7 @@ def _run_dummy(ranks, r, start_s, first_s, slope_s, n):
     rank = ranks.replicas[r]
     rank.gpu_s = start_s + decode_time_s(first_s, slope_s, n)
     rank.dummy_s = rank.gpu_s
-    ran = rank.ran
     put_in_flight(ranks, r, start_s, first_s, slope_s, n, 0)
-    rank.ran = ran
 
 
 @inlined()

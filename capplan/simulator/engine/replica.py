@@ -256,6 +256,7 @@ def run_batch(state, r, b, context, start_s, first_s, slope_s, n):
     else:
         replica.prompt_steps += 1
     put_in_flight(state, r, start_s, first_s, slope_s, n, more)
+    replica.ran = replica.iterations
     start_decoding(state, r, end_s)
     _pop_finishing(state, r)
 
@@ -270,7 +271,6 @@ def put_in_flight(state, r, start_s, first_s, slope_s, n, more_blocks):
     replica = state.replicas[r]
     depth = state.engine[0].depth
     replica.iterations += n
-    replica.ran = replica.iterations
     if n == 1:
         if replica.in_flight == 0:
             replica.oldest_end_s = replica.gpu_s

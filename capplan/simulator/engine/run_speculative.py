@@ -240,6 +240,7 @@ def run_verified(state, r, b, context, start_s, first_s, slope_s, n, sitting, ea
     if sitting != 0:
         _resume_later(state, r)
     put_in_flight(state, r, start_s, first_s, slope_s, n, more)
+    replica.ran = replica.iterations
     _start_speculating(state, r, end_s)
     _pop_finishing(state, r)
     _set_quiet(state, r)

@@ -23,7 +23,7 @@ from capplan.simulator.state import (
     empty_state,
 )
 from capplan.simulator.v1.adapters import columns_of
-from capplan.simulator.v1.images import cache_columns
+from capplan.simulator.v1.encoder_cache import cache_columns
 from capplan.workload.slo import RequestSlo, Slo
 
 _SLOTS = 4096  # requests outstanding at once; doubled when full

@@ -39,11 +39,8 @@ from capplan.simulator.kv.worklist import first_listed, next_listed, unlist_ende
 from capplan.simulator.state import NONE, SCHEDULE, Phase
 from capplan.simulator.v1.adapters import (
     join_adapter,
-    leaves_waiting,
     may_join,
     note_adapters,
-    skip,
-    skip_no_more,
     use_running,
 )
 from capplan.simulator.v1.cadence import (
@@ -51,11 +48,10 @@ from capplan.simulator.v1.cadence import (
     last_token_is_left,
     note_waiting,
 )
+from capplan.simulator.v1.encoder_cache import REQUEST, fit_images
 from capplan.simulator.v1.images import (
-    REQUEST,
     begin_images,
     drop_images,
-    fit_images,
     images_change,
     leave_encoder,
     look_from,
@@ -210,7 +206,7 @@ def _walk(state, r, defers):
 
 
 @capable(inlined())
-def _plan(state, r, left, defers):
+def _plan(state, r, left):
     """Look at those running requests alone that need it for their states.
 
     Return False where all are to be looked at: somebody may sit out, or be preempted.
@@ -221,7 +217,7 @@ def _plan(state, r, left, defers):
     if first_listed(state, r) == NONE and entering == 0:
         log_decodes(state, r)
         return True
-    spent, blocks = plan_prompts(state, r, defers)
+    spent, blocks = plan_prompts(state, r)
     fits = spent <= left and blocks <= replica.free_blocks
     if state.engine[0].recording != 0 or not fits:
         return False
@@ -250,7 +246,7 @@ def _continue_running(state, r, defers):
         walks = needs_walk(state, r)
     if STATES:
         if not walks:
-            walks = not _plan(state, r, left, defers)
+            walks = not _plan(state, r, left)
         if walks:
             _walk(state, r, defers)
         return
@@ -324,14 +320,10 @@ def _admit(state, r, slot, budget):
 def _admit_waiting(state, r, defers):
     """Admit waiting requests in order, until one does not fit."""
     budget = state.replicas[r].left_tokens
-    seats = state.engine[0].max_num_seqs
     slot = state.replicas[r].waiting_head
     while budget > 0 and slot != NONE:
         following = state.requests[slot].next
-        if ADAPTERS and state.replicas[r].running_count == seats:
-            break
         if ADAPTERS and not may_join(state, r, slot):
-            skip(state, r, slot)
             slot = following
             continue
         if CADENCE and defers and not last_token_is_left(state, r, slot):
@@ -342,15 +334,11 @@ def _admit_waiting(state, r, defers):
         if PRIORITY:
             remove_ordered(state, r, slot)
         if ADAPTERS:
-            skip_no_more(state, r, slot)
             join_adapter(state, r, slot)
         budget -= chunk
         slot = following
     if CADENCE and not defers:
-        waits = state.replicas[r].waiting_count > 0
-        if ADAPTERS:
-            waits = leaves_waiting(state, r)
-        note_waiting(state, r, waits)
+        note_waiting(state, r)
 
 
 @capable(inlined())

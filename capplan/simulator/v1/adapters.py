@@ -17,11 +17,11 @@ from capplan.deployment.policy import Knob, indices
 from capplan.simulator.columns import REPLICA_COLUMNS, places
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.state import NONE, Phase
-from capplan.simulator.v1 import images
+from capplan.simulator.v1 import encoder_cache
 from capplan.workload.trace import MOST_ADAPTERS
 
 SETTINGS = {
-    **images.SETTINGS,
+    **encoder_cache.SETTINGS,
     "max_loras": Knob(1),
     "max_cpu_loras": Knob(1),
     "slowdown": Knob(0.0, least=0.0),
@@ -38,7 +38,7 @@ _NUMBER, _USED, _IN_SLOT = range(WIDTH)
 
 def adapters_values(adapters: Adapters) -> dict[str, float]:
     """Return the settings of an engine's adapters by name."""
-    names = list(SETTINGS)[len(images.SETTINGS) :]
+    names = list(SETTINGS)[len(encoder_cache.SETTINGS) :]
     return {name: float(getattr(adapters, name)) for name in names}
 
 
@@ -87,26 +87,6 @@ def may_join(state, r, slot):
     if entry == NONE:
         return False
     return state.adapters[r, WIDTH * entry + _USED] == memory[MEMORY.used]
-
-
-@inlined()
-def skip(state, r, slot):
-    """Note that later requests may pass one that waits for its adapter."""
-    state.replica_memory[r, MEMORY.skipped] += 1 - state.requests[slot].skipped
-    state.requests[slot].skipped = 1
-
-
-@inlined()
-def skip_no_more(state, r, slot):
-    """Note that a request no longer waits."""
-    state.replica_memory[r, MEMORY.skipped] -= state.requests[slot].skipped
-    state.requests[slot].skipped = 0
-
-
-@inlined()
-def leaves_waiting(state, r):
-    """Return whether requests wait that were not skipped for their adapter."""
-    return state.replicas[r].waiting_count > state.replica_memory[r, MEMORY.skipped]
 
 
 @compiled()

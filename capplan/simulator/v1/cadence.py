@@ -9,7 +9,7 @@ goes on nor is one admitted but a last token behind what the prefix cache has.
 from capplan.simulator.columns import REPLICA_COLUMNS, places
 from capplan.simulator.jit import inlined
 from capplan.simulator.kv.kvcache import count_hits
-from capplan.simulator.state import NONE, Phase
+from capplan.simulator.state import NONE
 
 MEMORY = places(REPLICA_COLUMNS, "cadence")
 
@@ -17,14 +17,10 @@ MEMORY = places(REPLICA_COLUMNS, "cadence")
 @inlined()
 def defers_prompts(state, r):
     """Return whether the iteration is to have no prompts."""
-    if state.replicas[r].throttled == 0:
-        return False
-    if state.replica_memory[r, MEMORY.capacity_bound] != 0.0:
-        return False
-    slot = state.replicas[r].running_head
-    while slot != NONE and state.requests[slot].phase == Phase.PREFILLING:
-        slot = state.requests[slot].next
-    return slot != NONE
+    replica = state.replicas[r]
+    done = replica.running_count - int(replica.prefilling != NONE)
+    bound = state.replica_memory[r, MEMORY.capacity_bound] != 0.0
+    return replica.throttled != 0 and not bound and done > 0
 
 
 @inlined()
@@ -38,6 +34,7 @@ def last_token_is_left(state, r, slot):
 
 
 @inlined()
-def note_waiting(state, r, waits):
+def note_waiting(state, r):
     """Note whether an iteration with prompts left some waiting."""
-    state.replica_memory[r, MEMORY.capacity_bound] = 1.0 if waits else 0.0
+    bound = 1.0 if state.replicas[r].waiting_count > 0 else 0.0
+    state.replica_memory[r, MEMORY.capacity_bound] = bound

@@ -14,11 +14,11 @@ from capplan.simulator.columns import (
 from capplan.simulator.kv.states import request_columns
 from capplan.simulator.kv.worklist import list_columns
 from capplan.simulator.schedulers.refusals import none
-from capplan.simulator.v1 import adapters, images
+from capplan.simulator.v1 import adapters, encoder_cache
 
 _CAPABILITIES = ("CADENCE", "IMAGES", "ADAPTERS", "STATES", "PRIORITY")
 """Flags of ``schedulers/vllm_v1.py``."""
-_SETTINGS = {"ADAPTERS": adapters.SETTINGS, "IMAGES": images.SETTINGS}
+_SETTINGS = {"ADAPTERS": adapters.SETTINGS, "IMAGES": encoder_cache.SETTINGS}
 """Of those that have any, with all that stand before them."""
 
 
@@ -45,7 +45,6 @@ class Scheduler:
         """What the door must know of it."""
         on = {*self._on}
         remembers = [flag.lower() for flag in self._on]
-        remembers += ["worklist"] if "STATES" in on else []
         return Rules(
             next((rows for flag, rows in _SETTINGS.items() if flag in on), {}),
             async_scheduling=True,
@@ -83,7 +82,7 @@ def v1_policy(engine: EngineSettings) -> Policy:
         )
     given: dict[str, float] = {}
     if engine.images is not None:
-        given |= images.images_values(engine)
+        given |= encoder_cache.images_values(engine)
     if engine.adapters is not None:
         given |= adapters.adapters_values(engine.adapters)
     values = (given.get(key, knob.default) for key, knob in rules.settings.items())

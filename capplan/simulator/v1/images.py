@@ -1,65 +1,30 @@
-"""Images of requests: which are encoded when, and which stay in the encoder cache.
+"""Images of requests: in which iteration each is encoded, and until when it is held.
 
-vLLM 0.32, ``Scheduler._try_schedule_encoder_inputs`` (v1/core/sched/scheduler.py) and
-``EncoderCacheManager`` (v1/core/encoder_cache_manager.py). An image is encoded in the
-iteration that computes the first of its tokens, whole. The tokens encoded in an
-iteration are bounded, and those of the images in the cache: a chunk ends before an
-image for which there is no room. A request refers to its images until their tokens are
-computed, when the engine collects the result; others may go, the first left first.
+vLLM 0.32, ``Scheduler._try_schedule_encoder_inputs`` (v1/core/sched/scheduler.py). An
+image is encoded in the iteration that computes the first of its tokens, whole. A chunk
+ends before an image for which there is no room. A request refers to its images until
+their tokens are computed, when the engine collects the result.
 
-``State.encoded`` has five columns for each image in the cache. What is known of a
-request when it arrives (``image_columns``) stands in ``request_memory`` from
-``GIVEN_AT`` on. An image that begins within the request's shared prefix is that of its
-prefix group; others are the request's own.
+What is known of a request when it arrives (``image_columns``) stands in
+``request_memory`` from ``GIVEN_AT`` on.
 """
 
 import numpy as np
 
-from capplan.deployment.engine import EngineSettings
-from capplan.deployment.images import MOST_ITEMS
-from capplan.deployment.policy import Knob, indices
-from capplan.simulator.columns import REPLICA_COLUMNS, REQUEST_COLUMNS, places
-from capplan.simulator.engine import speculation
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.state import NONE, Phase
+from capplan.simulator.v1.encoder_cache import (
+    MEMORY,
+    REQUEST,
+    SETTING,
+    encode_images,
+    encode_s,
+    leave_images,
+)
 from capplan.workload.trace import Trace
 
-SETTINGS = {
-    **speculation.RULES.settings,
-    "cache_tokens": Knob(1),
-    "disable_chunked_mm_input": Knob(0, least=0),
-    "encoders": Knob(1),
-    "least_s": Knob(0.0, least=0.0),
-    "call_s": Knob(0.0, least=0.0),
-    "image_s": Knob(0.0, least=0.0),
-    "token_s": Knob(0.0, least=0.0),
-    "token_pair_s": Knob(0.0, least=0.0),
-}
-SETTING = indices(SETTINGS)
-REQUEST = places(REQUEST_COLUMNS, "images")
-MEMORY = places(REPLICA_COLUMNS, "images")
 GIVEN_AT = REQUEST.count
 """The first of the columns that ``image_columns`` gives."""
-_WIDTH = 5  # columns of an image in the cache: these
-_OWNER, _INDEX, _TOKENS, _REFERENCES, _LEFT = range(_WIDTH)
-
-
-def images_values(engine: EngineSettings) -> dict[str, float]:
-    """Return the settings of an engine's images by name."""
-    assert engine.images is not None
-    first, *names = list(SETTINGS)[len(speculation.RULES.settings) :]
-    tokens = engine.images.cache_tokens(engine.max_num_batched_tokens)
-    return {
-        first: tokens,
-        **{name: float(getattr(engine.images, name)) for name in names},
-    }
-
-
-def cache_columns(engine: EngineSettings) -> int:
-    """Return the columns of ``State.encoded``."""
-    assert engine.images is not None
-    tokens = engine.images.cache_tokens(engine.max_num_batched_tokens)
-    return _WIDTH * min(tokens, MOST_ITEMS)
 
 
 def image_columns(trace: Trace, rows: slice) -> np.ndarray:
@@ -87,160 +52,6 @@ def unlike_images(trace: Trace) -> np.ndarray:
     within = (known[place] == group) & (trace.prefix_tokens > offset[one])
     alike = (shared > 0) & (offset == offset[one]) & (tokens == tokens[one])
     return np.asarray(within & ~alike)
-
-
-@inlined()
-def _owner(state, slot, index):
-    """Return whose an image of a request is: its prefix group's, or its own."""
-    images = state.request_memory[slot]
-    if index < images[REQUEST.shared]:
-        return int(images[REQUEST.group])
-    return -2 - state.requests[slot].row
-
-
-@compiled()
-def _find(state, r, slot, index):
-    """Return the column at which an image of a request is in the cache, or NONE."""
-    memory = state.replica_memory[r]
-    cache = state.encoded[r]
-    owner = _owner(state, slot, index)
-    tokens = state.request_memory[slot, REQUEST.tokens]
-    for item in range(int(memory[MEMORY.items])):
-        at = _WIDTH * item
-        if (
-            cache[at + _OWNER] == owner
-            and cache[at + _INDEX] == index
-            and cache[at + _TOKENS] == tokens
-        ):
-            return at
-    return NONE
-
-
-@compiled()
-def _evict_oldest(state, r):
-    """Let the image go that has been without references for longest."""
-    memory = state.replica_memory[r]
-    cache = state.encoded[r]
-    best = NONE
-    for item in range(int(memory[MEMORY.items])):
-        at = _WIDTH * item
-        if cache[at + _REFERENCES] == 0.0 and (
-            best == NONE or cache[at + _LEFT] < cache[best + _LEFT]
-        ):
-            best = at
-    memory[MEMORY.cached_tokens] -= cache[best + _TOKENS]
-    memory[MEMORY.items] -= 1.0
-    last = _WIDTH * int(memory[MEMORY.items])
-    for column in range(_WIDTH):
-        cache[best + column] = cache[last + column]
-
-
-@compiled()
-def _make_room(state, r, tokens, wanted):
-    """Return whether an image can be encoded beside ``wanted`` tokens of others.
-
-    Images without references are evicted for it.
-    """
-    memory = state.replica_memory[r]
-    size = state.settings[SETTING.cache_tokens]
-    if wanted + tokens > memory[MEMORY.budget]:
-        return False
-    if wanted + tokens > size - memory[MEMORY.held_tokens]:
-        return False
-    while wanted + tokens > size - memory[MEMORY.cached_tokens]:
-        _evict_oldest(state, r)
-    return True
-
-
-@compiled()
-def fit_images(state, r, slot, start, chunk):
-    """Return the tokens of a chunk before the first image for which there is no room.
-
-    The request refers to images of the chunk that are in the cache. Those that are not
-    are encoded by ``_encode_images``, if the chunk is scheduled.
-    """
-    images = state.request_memory[slot]
-    memory = state.replica_memory[r]
-    cache = state.encoded[r]
-    tokens = images[REQUEST.tokens]
-    wanted = 0.0
-    while images[REQUEST.end] < images[REQUEST.count]:
-        index = images[REQUEST.end]
-        begin = int(images[REQUEST.offset] + index * tokens)
-        if begin >= start + chunk:
-            break
-        if (
-            state.settings[SETTING.disable_chunked_mm_input] != 0.0
-            and start < begin
-            and start + chunk < begin + tokens
-        ):
-            return begin - start
-        at = _find(state, r, slot, index)
-        if at != NONE:
-            if cache[at + _REFERENCES] == 0.0:
-                memory[MEMORY.held_tokens] += tokens
-            cache[at + _REFERENCES] += 1.0
-        elif _make_room(state, r, tokens, wanted):
-            wanted += tokens
-        else:
-            return max(0, begin - start)
-        images[REQUEST.end] += 1.0
-    return chunk
-
-
-@inlined()
-def _encode_s(state, tokens):
-    """Return the time to encode an image. [s]"""
-    took_s = state.settings[SETTING.token_s]
-    took_s += tokens * state.settings[SETTING.token_pair_s]
-    return state.settings[SETTING.image_s] + tokens * took_s
-
-
-@compiled()
-def _encode_images(state, r, slot, first):
-    """Encode the images of a scheduled chunk from ``first`` on that are not cached."""
-    images = state.request_memory[slot]
-    memory = state.replica_memory[r]
-    cache = state.encoded[r]
-    tokens = images[REQUEST.tokens]
-    took_s = _encode_s(state, tokens)
-    for index in range(first, int(images[REQUEST.end])):
-        if _find(state, r, slot, index) != NONE:
-            continue
-        at = _WIDTH * int(memory[MEMORY.items])
-        images[REQUEST.encoded] += 1.0
-        cache[at + _OWNER] = _owner(state, slot, index)
-        cache[at + _INDEX] = index
-        cache[at + _TOKENS] = tokens
-        cache[at + _REFERENCES] = 1.0
-        memory[MEMORY.items] += 1.0
-        memory[MEMORY.cached_tokens] += tokens
-        memory[MEMORY.held_tokens] += tokens
-        memory[MEMORY.budget] -= tokens
-        memory[MEMORY.encode_s] += took_s
-        memory[MEMORY.longest_s] = max(memory[MEMORY.longest_s], took_s)
-
-
-@compiled()
-def leave_images(state, r, slot, computed):
-    """Let a request no longer refer to images that end within ``computed`` tokens."""
-    images = state.request_memory[slot]
-    memory = state.replica_memory[r]
-    cache = state.encoded[r]
-    tokens = images[REQUEST.tokens]
-    while images[REQUEST.first] < images[REQUEST.end]:
-        index = images[REQUEST.first]
-        if images[REQUEST.offset] + (index + 1.0) * tokens > computed:
-            return
-        images[REQUEST.first] += 1.0
-        at = _find(state, r, slot, index)
-        if at == NONE:
-            continue
-        cache[at + _REFERENCES] -= 1.0
-        if cache[at + _REFERENCES] == 0.0:
-            memory[MEMORY.held_tokens] -= tokens
-            cache[at + _LEFT] = memory[MEMORY.left]
-            memory[MEMORY.left] += 1.0
 
 
 @inlined()
@@ -317,7 +128,7 @@ def needs_walk(state, r):
 def run_chunk(state, r, slot, first):
     """Note a chunk of the iteration, and encode its images from ``first`` on."""
     note_run(state, r, slot)
-    _encode_images(state, r, slot, first)
+    encode_images(state, r, slot, first)
     request = state.requests[slot]
     if request.computed_tokens < request.known_tokens:
         return
@@ -340,14 +151,14 @@ def leave_encoder(state, r, slot):
         return
     tokens = images[REQUEST.tokens]
     memory[MEMORY.budget] += images[REQUEST.encoded] * tokens
-    memory[MEMORY.encode_s] -= images[REQUEST.encoded] * _encode_s(state, tokens)
+    memory[MEMORY.encode_s] -= images[REQUEST.encoded] * encode_s(state, tokens)
     images[REQUEST.encoded] = 0.0
     memory[MEMORY.longest_s] = 0.0
     other = state.replicas[r].running_head
     while other != NONE:
         images = state.request_memory[other]
         if images[REQUEST.newest] == this and images[REQUEST.encoded] > 0.0:
-            took_s = _encode_s(state, images[REQUEST.tokens])
+            took_s = encode_s(state, images[REQUEST.tokens])
             memory[MEMORY.longest_s] = max(memory[MEMORY.longest_s], took_s)
         other = state.requests[other].next
 

@@ -92,7 +92,7 @@ def wait_no_longer(state, r):
 
 
 @compiled()
-def plan_prompts(state, r, defers):
+def plan_prompts(state, r):
     """Plan the chunks of unfinished prompts; return their tokens and all new blocks.
 
     As long as nobody has to sit out or to be preempted.
@@ -116,7 +116,6 @@ def plan_prompts(state, r, defers):
             left -= replica.decode_count - behind
             chunk = min(request.known_tokens - start, left)
             chunk = max(chunk_to_boundary(state, slot, start, chunk), 0)
-            chunk = 0 if defers else chunk
             state.request_memory[slot, CHUNK] = chunk
             size = engine.block_size
             blocks = ceil_div(start + chunk, size) - ceil_div(start, size)
