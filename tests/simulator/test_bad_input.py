@@ -119,11 +119,6 @@ def test_a_scalar_cost_that_is_no_time_is_refused(name, value):
         )
 
 
-def test_coefficients_below_zero_are_refused():
-    with pytest.raises(ProfileError, match="expected each >= 0"):
-        linear_tables(7e-3, -1e-5, 0, 0, 0, max_batch=1, max_tokens=1)
-
-
 def test_tables_that_end_before_the_limits_are_refused():
     engine = EngineSettings(max_num_batched_tokens=64, max_num_seqs=9, kv_blocks=5)
 

@@ -198,7 +198,8 @@ def test_the_file_names_the_layout_and_is_verified(monkeypatch, tmp_path):
 
     assert (document["layout"], document["gpus_per_replica"]) == ("dp8", 8)
     page = budget_page(found)
-    assert ("replicas of", "B200-SXM × DP 8 × TP 1") in page.sections[0].facts
+    facts = [fact for section in page.sections for fact in section.facts]
+    assert ("replicas of", "B200-SXM × DP 8 × TP 1") in facts
     assert "replicas of 8 GPUs for 20 requests/s" in page.answer.peak.text
     path.write_text(json.dumps(document))
     assert verify_budget(path, simulate=True) == []
