@@ -46,6 +46,10 @@ REQUEST_COLUMNS: dict[str, tuple[str, ...]] = {
         "ended",  # iteration that ended its prompt
         "encoded",  # images that the one in which it last ran encoded
     ),
+    "stages": (
+        "micro_batch",  # with which it decodes, a row of ``State.ranks``
+        "last_step",  # in which it was
+    ),
     "worklist": (
         "until",  # the last iteration in which it is listed; 0: it is not
         "next_listed",
@@ -103,6 +107,11 @@ REPLICA_COLUMNS: dict[str, tuple[str, ...]] = {
         "distinct",  # adapters of the next iteration
         "slots_used",
     ),
+    "stages": (
+        "step",  # newest scheduled one, also without requests
+        "settled",  # newest steps of decodes alone, to which no request could be added
+        "refused",  # 1: the newest one had no room for the head of the queue
+    ),  # then, behind all others, each stage and each step in flight: v1/stages.py
     "worklist": (
         "first_listed",
         "last_listed",

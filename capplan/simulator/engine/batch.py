@@ -99,14 +99,24 @@ def preempt(state, r, slot, taken=0):
             hashed -= 1
         if state.engine[0].prefix_caching == Caching.LATE:
             hashed = min(hashed, admitted_tokens)
+    return_to_queue(state, r, slot, held + taken, hashed + taken, phase)
+
+
+@inlined()
+def return_to_queue(state, r, slot, held, hashed, phase):
+    """Free the KV of a running request, ``held`` tokens, and put it first in the queue.
+
+    Those ``hashed`` can be found.
+    """
+    request = state.requests[slot]
     if state.engine[0].state_groups > 0:
-        return_states(state, r, slot, hashed + taken)
-    return_blocks(state, r, slot, held + taken, hashed + taken, True)
+        return_states(state, r, slot, hashed)
+    return_blocks(state, r, slot, held, hashed, True)
     remove_running(state, r, slot)
     request.phase = phase
     request.preemptions += 1
     request.computed_tokens = 0
-    replica.preempted += 1
+    state.replicas[r].preempted += 1
     push_waiting_front(state, r, slot)
 
 

@@ -13,7 +13,6 @@ from capplan.deployment.pools import Pool
 from capplan.errors import HostFullError, InputError, warn
 from capplan.simulator.drivers.open_loop import Arrivals, read_only, start
 from capplan.simulator.engine.group_state import READ_SCHEDULERS, with_groups
-from capplan.simulator.engine.pipeline import pipeline_policy
 from capplan.simulator.engine.speculation import speculative_policy
 from capplan.simulator.fleet.pool_state import Options, pool_state, scheduled_tables
 from capplan.simulator.fleet.serve import no_groups
@@ -86,8 +85,6 @@ class ServingPool:
             eager = reads or engine.prefix_caching or options.record_iterations
             policy = speculative_policy(engine.speculation, eager=eager)
             engine = replace(engine, scheduler=policy)
-        elif engine.pipeline is not None:
-            engine = replace(engine, scheduler=pipeline_policy(engine.pipeline))
         elif engine.scheduler.name in V1:
             engine = replace(engine, scheduler=v1_policy(engine))
         policy = engine.scheduler

@@ -59,14 +59,11 @@ PULLING_SPECULATIVE = "vllm-v1-pulling-speculative"
 
 SPECULATIVE_STATES = "vllm-v1-states-speculative"
 """Both: states are kept, and drafts verified."""
-PIPELINE = "vllm-v1-pipeline"
-"""V1's for a pipeline of stages."""
 _UNNAMED = {
     PULLING: "vllm_v1_pulling",
     SPECULATIVE: "vllm_v1_speculative",
     PULLING_SPECULATIVE: "vllm_v1_pulling_speculative",
     SPECULATIVE_STATES: "vllm_v1_states_speculative",
-    PIPELINE: "vllm_v1_pipeline",
 }
 
 

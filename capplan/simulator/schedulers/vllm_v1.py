@@ -14,7 +14,6 @@ from capplan.simulator.engine.batch import (
     preempt,
     same_batch,
     start_prefill,
-    take_free_decode_blocks,
 )
 from capplan.simulator.engine.decoding import computed_tokens, sit_out
 from capplan.simulator.engine.log import log_entry
@@ -68,6 +67,15 @@ from capplan.simulator.v1.priority import (
     place_arrivals,
     place_waiting,
 )
+from capplan.simulator.v1.run_stages import jump_stages, run_step
+from capplan.simulator.v1.stages import (
+    is_elsewhere,
+    is_stale,
+    next_micro_batch,
+    note_refused,
+    note_step,
+    preempt_staged,
+)
 from capplan.simulator.v1.states import (
     count_free,
     enter_block,
@@ -81,8 +89,16 @@ from capplan.simulator.v1.states import (
     wait_with_states,
 )
 
-ADAPTERS = CADENCE = IMAGES = PRIORITY = STATES = False
+ADAPTERS = CADENCE = IMAGES = PRIORITY = STAGES = STATES = False
 capable = Capable()
+
+
+@capable(inlined())
+def _decoding(state, r):
+    """Return whose record has those that decode in the next iteration."""
+    if STAGES:
+        return state.by_rank, next_micro_batch(state, r)
+    return state, r
 
 
 @capable(inlined())
@@ -100,7 +116,10 @@ def _preempt_one(state, r, slot):
         victim = state.replicas[r].running_tail
     if IMAGES:
         drop_images(state, r, victim)
-    preempt(state, r, victim, taken)
+    if STAGES:
+        preempt_staged(state, r, victim)
+    else:
+        preempt(state, r, victim, taken)
     if PRIORITY:
         place_waiting(state, r, victim, NONE)
     return victim
@@ -139,6 +158,8 @@ def _continue_prompt(state, r, slot, budget):
     if STATES and blocks > 0:
         hold_state(state, slot, start + chunk)
     add_chunk(state, r, slot, chunk)
+    if STAGES:
+        note_step(state, r, slot)
     if STATES:
         note_chunk(state, r, slot, start, chunk)
     if IMAGES:
@@ -149,7 +170,8 @@ def _continue_prompt(state, r, slot, budget):
 @capable(inlined())
 def _decode(state, r, slot):
     """Give a decode its token and block; return 1, NONE if preempted."""
-    held = computed_tokens(state, slot, state.replicas[r].step + 1)
+    rows, m = _decoding(state, r)
+    held = computed_tokens(state, slot, rows.replicas[m].step + 1)
     blocks = int(held % state.engine[0].block_size == 0)
     if STATES:
         free_states_behind(state, r, slot, held)
@@ -188,6 +210,9 @@ def _walk(state, r, defers):
     admission = replica.admissions
     while slot != NONE:
         request = state.requests[slot]
+        if STAGES and is_elsewhere(state, r, slot):
+            slot = request.next
+            continue
         tokens = 0
         if replica.left_tokens == 0:
             admission = request.admission - 1
@@ -240,19 +265,24 @@ def _plan(state, r, left):
 def _continue_running(state, r, defers):
     """Let all decode and unfinished prompts go on; the budget that is left is noted."""
     replica = state.replicas[r]
-    left = state.engine[0].max_num_batched_tokens - replica.decode_count
+    rows, m = _decoding(state, r)
+    left = state.engine[0].max_num_batched_tokens - rows.replicas[m].decode_count
     walks = False
     if IMAGES:
         walks = needs_walk(state, r)
+    if STAGES:
+        walks = walks or state.engine[0].recording != 0
     if STATES:
         if not walks:
             walks = not _plan(state, r, left)
         if walks:
             _walk(state, r, defers)
         return
-    if walks or not take_free_decode_blocks(state, r, 0):
+    needed = blocks_in_iteration(rows, m, rows.replicas[m].step + 1)
+    if walks or needed > replica.free_blocks:
         _walk(state, r, defers)
         return
+    take_blocks(state, r, needed)
     log_decodes(state, r)
     replica.left_tokens = left
     if replica.prefilling != NONE and not defers:
@@ -309,6 +339,8 @@ def _admit(state, r, slot, budget):
     if STATES:
         hold_state(state, slot, start + chunk)
     start_prefill(state, r, slot, start, chunk)
+    if STAGES:
+        note_step(state, r, slot)
     if STATES:
         note_chunk(state, r, slot, start, chunk)
     if IMAGES:
@@ -323,6 +355,9 @@ def _admit_waiting(state, r, defers):
     slot = state.replicas[r].waiting_head
     while budget > 0 and slot != NONE:
         following = state.requests[slot].next
+        if STAGES and is_stale(state, r, slot):
+            slot = following
+            continue
         if ADAPTERS and not may_join(state, r, slot):
             slot = following
             continue
@@ -330,6 +365,8 @@ def _admit_waiting(state, r, defers):
             break
         chunk = _admit(state, r, slot, budget)
         if chunk == 0:
+            if STAGES:
+                note_refused(state, r, 1.0)
             break
         if PRIORITY:
             remove_ordered(state, r, slot)
@@ -365,6 +402,10 @@ def _horizon(state, r):
 def schedule(state, r):
     """Give each running request its tokens, then admit while budget is left."""
     defers = False
+    if STAGES:
+        if jump_stages(state, r) > 0:
+            return -1
+        note_refused(state, r, 0.0)
     if PRIORITY:
         place_arrivals(state, r)
     if IMAGES:
@@ -379,6 +420,9 @@ def schedule(state, r):
     if STATES:
         replica = state.replicas[r]
         replica.prefilling = unlist_ended(state, r, replica.step + 1)
+    if STAGES:
+        run_step(state, r)
+        return -1
     horizon = _horizon(state, r)
     if STATES and horizon == 0 and replica.sitting > 0:
         wait_no_longer(state, r)

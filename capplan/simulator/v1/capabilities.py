@@ -15,8 +15,9 @@ from capplan.simulator.kv.states import request_columns
 from capplan.simulator.kv.worklist import list_columns
 from capplan.simulator.schedulers.refusals import none
 from capplan.simulator.v1 import adapters, encoder_cache
+from capplan.simulator.v1.stages import stage_columns
 
-_CAPABILITIES = ("CADENCE", "IMAGES", "ADAPTERS", "STATES", "PRIORITY")
+_CAPABILITIES = ("CADENCE", "IMAGES", "ADAPTERS", "STAGES", "STATES", "PRIORITY")
 """Flags of ``schedulers/vllm_v1.py``."""
 _SETTINGS = {"ADAPTERS": adapters.SETTINGS, "IMAGES": encoder_cache.SETTINGS}
 """Of those that have any, with all that stand before them."""
@@ -64,6 +65,7 @@ def scheduler_name(engine: EngineSettings) -> str:
         "CADENCE": engine.prefill_schedule_interval > 1,
         "IMAGES": engine.images is not None,
         "ADAPTERS": engine.adapters is not None,
+        "STAGES": engine.pipeline is not None,
         "STATES": engine.keeps_states,
     }
     return "+".join((engine.scheduler.name, *(flag for flag in on if on[flag])))
@@ -79,6 +81,13 @@ def v1_policy(engine: EngineSettings) -> Policy:
                 engine, 3 if engine.async_scheduling else 2
             ),
             replica_columns=list_columns(engine.block_size),
+        )
+    if engine.pipeline is not None:
+        rules = rules._replace(
+            replica_columns=(
+                *rules.replica_columns,
+                *stage_columns(engine.pipeline.stages),
+            )
         )
     given: dict[str, float] = {}
     if engine.images is not None:

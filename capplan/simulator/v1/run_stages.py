@@ -18,18 +18,6 @@ from capplan.simulator.engine.decoding import (
 from capplan.simulator.engine.gaps import end_gaps, note_gaps, start_gaps
 from capplan.simulator.engine.jump import decode_time_s, iterations_before
 from capplan.simulator.engine.log import add_to_bins, log_iteration
-from capplan.simulator.engine.pipeline import (
-    MEMORY,
-    PLACE,
-    REQUEST,
-    STAGE,
-    collected_step,
-    micro_batch_of,
-    place_of,
-    put_in_place,
-    stage_count,
-    tokens_s,
-)
 from capplan.simulator.engine.queues import remove_end
 from capplan.simulator.engine.replica import (
     give_first_token,
@@ -40,14 +28,47 @@ from capplan.simulator.engine.wake import before_end_s
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kv.kvcache import blocks_in_iterations, take_blocks
 from capplan.simulator.state import NONE, Count, Phase
+from capplan.simulator.v1.stages import (
+    MEMORY,
+    PLACE,
+    REQUEST,
+    collected_step,
+    first_stage,
+    micro_batch_of,
+    next_step,
+    place_of,
+    put_in_place,
+    stage_count,
+    tokens_s,
+)
 
 _ROUNDING = 1e-13
 """Times that differ by less, of themselves, are the same."""
 
 
+@compiled()
+def run_step(state, r):
+    """Run the step that was put together; note whether the next ones may be as it."""
+    batches = state.by_rank
+    replica = state.replicas[r]
+    memory = state.replica_memory[r]
+    step = next_step(state, r)
+    m = micro_batch_of(state, r, step)
+    batch = batches.replicas[m]
+    decodes = batch.decode_count
+    alone = replica.batch_tokens + replica.batch_extra_count + replica.preempted == 0
+    _run(state, batches, r, step, m)
+    full = memory[MEMORY.refused] != 0.0 or replica.waiting_count == 0
+    if alone and batch.decode_count == decodes and full:
+        memory[MEMORY.settled] += 1
+    else:
+        memory[MEMORY.settled] = 0
+    _show(state, batches, r)
+
+
 @inlined()
-def run_step(state, batches, r, step, m):
-    """Run the step that was put together; ``m`` is its micro-batch."""
+def _run(state, batches, r, step, m):
+    """Run a step; ``m`` is its micro-batch."""
     replica = state.replicas[r]
     batch = batches.replicas[m]
     b = replica.batch_extra_count + batch.decode_count
@@ -60,9 +81,10 @@ def run_step(state, batches, r, step, m):
     context = replica.batch_extra_tokens + batch.context_tokens
     stage_s, _ = iteration_time_s(state, r, b, context)
     memory = state.replica_memory[r]
-    start_s = max(replica.now_s, memory[STAGE], tokens_s(state, r, step))
+    first = first_stage(state)
+    start_s = max(replica.now_s, memory[first], tokens_s(state, r, step))
     end_s = start_s
-    for stage in range(STAGE, STAGE + stage_count(state)):
+    for stage in range(first, first + stage_count(state)):
         end_s = max(end_s, memory[stage]) + stage_s
         memory[stage] = end_s
     used = state.engine[0].kv_blocks - replica.free_blocks
@@ -189,10 +211,11 @@ def _follow(state, batches, r, step, start_s):
     """Return whether the others follow the next micro-batch, if that starts then."""
     memory = state.replica_memory[r]
     stages = stage_count(state)
+    first = first_stage(state)
     lead_s, _ = decode_line(batches, micro_batch_of(state, r, step))
     most = 1.0 + _ROUNDING
     for i in range(stages):
-        if memory[STAGE + i] > (start_s + i * lead_s) * most:
+        if memory[first + i] > (start_s + i * lead_s) * most:
             return False
     begun_s = start_s + lead_s
     for other in range(step + 1, step + stages):
@@ -233,8 +256,10 @@ def _cycles_that_fit(state, batches, r, n):
 
 
 @compiled()
-def jump_pipeline(state, batches, r, step):
+def jump_stages(state, r):
     """Run as many steps of each micro-batch as may run at once; return how many."""
+    batches = state.by_rank
+    step = next_step(state, r)
     replica = state.replicas[r]
     memory = state.replica_memory[r]
     stages = stage_count(state)
@@ -246,7 +271,7 @@ def jump_pipeline(state, batches, r, step):
     most = _cycles_of_lead(state, batches, r, step, most)
     if most == 0:
         return 0
-    start_s = max(replica.now_s, memory[STAGE], tokens_s(state, r, step))
+    start_s = max(replica.now_s, memory[first_stage(state)], tokens_s(state, r, step))
     if not _follow(state, batches, r, step, start_s):
         return 0
     lead_s, slope_s = decode_line(batches, micro_batch_of(state, r, step))
@@ -255,6 +280,7 @@ def jump_pipeline(state, batches, r, step):
     n = _cycles_that_fit(state, batches, r, n)
     if n > 0:
         _run_cycles(state, batches, r, step, start_s, lead_s, slope_s, n)
+        _show(state, batches, r)
     return n
 
 
@@ -294,8 +320,9 @@ def _run_cycles(state, batches, r, step, start_s, lead_s, slope_s, n):
         batch.step += n
         batch.context_tokens += n * batch.decode_count
         replica.step += n
+    first = first_stage(state)
     for i in range(stages):
-        memory[STAGE + i] = start_s + span_s + (i + 1) * last_lead_s + behind_s
+        memory[first + i] = start_s + span_s + (i + 1) * last_lead_s + behind_s
     take_blocks(state, r, blocks)
     add_to_bins(
         state,
@@ -315,7 +342,7 @@ def _run_cycles(state, batches, r, step, start_s, lead_s, slope_s, n):
 
 
 @inlined()
-def show(state, batches, r):
+def _show(state, batches, r):
     """Let the replica's record have its two oldest steps, and all that decode."""
     replica = state.replicas[r]
     memory = state.replica_memory[r]

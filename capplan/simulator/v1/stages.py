@@ -1,0 +1,155 @@
+"""Pipeline parallelism: micro-batches, and the steps that are in flight.
+
+vLLM 0.32 with model runner V2 and async scheduling, its default: up to stages + 1 steps
+are in flight (config/vllm.py, ``max_concurrent_batches``), and a request decodes again
+``stages`` steps after its last (v1/core/sched/async_scheduler.py). So it stays among
+those whose steps have the same number modulo the stages: a micro-batch, which is a
+record of ``State.ranks`` with its decodes, their order of completion and gaps. Queue,
+seats and KV are the replica's. The unfinished prompt goes on in every step, and a
+preempted request whose result is in flight is skipped, not blocking.
+
+A step without requests takes no time, but counts and has its place in flight.
+
+``replica_memory`` has at its end a column for each stage, the end of its newest step
+[s], and three for each step in flight: see ``IN_FLIGHT``.
+"""
+
+from capplan.deployment.policy import indices
+from capplan.simulator.columns import REPLICA_COLUMNS, REQUEST_COLUMNS, places
+from capplan.simulator.engine.batch import preempt, return_to_queue
+from capplan.simulator.engine.decoding import stop_decoding
+from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.state import NONE, Phase
+
+IN_FLIGHT = (
+    "end_s",  # on the last stage
+    "finishing",  # requests whose last token is in it, a list
+    "gives",  # 1: it computes tokens, for which the step of its micro-batch waits
+)
+MEMORY = places(REPLICA_COLUMNS, "stages")
+PLACE = indices(IN_FLIGHT)
+REQUEST = places(REQUEST_COLUMNS, "stages")
+
+
+def stage_columns(stages: int) -> tuple[str, ...]:
+    """Return the columns of a replica for its stages and the steps in flight."""
+    ends = tuple(f"stage_{i}" for i in range(stages))
+    steps = (f"{name}_{k}" for k in range(stages + 1) for name in IN_FLIGHT)
+    return (*ends, *steps)
+
+
+@inlined()
+def stage_count(state):
+    """Return the stages: one step more may be in flight."""
+    return state.engine[0].depth - 1
+
+
+@inlined()
+def first_stage(state):
+    """Return the column of the first stage."""
+    depth = state.engine[0].depth
+    return state.replica_memory.shape[1] - (depth - 1) - len(IN_FLIGHT) * depth
+
+
+@inlined()
+def micro_batch_of(state, r, step):
+    """Return the row in ``State.ranks`` of the micro-batch that decodes in a step."""
+    stages = stage_count(state)
+    return r * stages + step % stages
+
+
+@inlined()
+def next_step(state, r):
+    """Return the step that is put together."""
+    return int(state.replica_memory[r, MEMORY.step]) + 1
+
+
+@inlined()
+def next_micro_batch(state, r):
+    """Return the micro-batch that decodes in it."""
+    return micro_batch_of(state, r, next_step(state, r))
+
+
+@inlined()
+def place_of(state, step):
+    """Return the first column of a step in flight."""
+    depth = state.engine[0].depth
+    return state.replica_memory.shape[1] - len(IN_FLIGHT) * (depth - step % depth)
+
+
+@inlined()
+def put_in_place(state, r, step, end_s, gives):
+    """Note the newest step."""
+    memory = state.replica_memory[r]
+    place = place_of(state, step)
+    memory[place + PLACE.end_s] = end_s
+    memory[place + PLACE.finishing] = NONE
+    memory[place + PLACE.gives] = gives
+    memory[MEMORY.step] = step
+
+
+@inlined()
+def tokens_s(state, r, step):
+    """Return when the tokens that a step's micro-batch had last are there. [s]"""
+    memory = state.replica_memory[r]
+    place = place_of(state, step - stage_count(state))
+    return memory[place + PLACE.gives] * memory[place + PLACE.end_s]
+
+
+@inlined()
+def collected_step(state, r):
+    """Return the newest step whose result was collected."""
+    return int(state.replica_memory[r, MEMORY.step]) - state.replicas[r].in_flight
+
+
+@inlined()
+def is_stale(state, r, slot):
+    """Return whether what a waiting request computed before is still in flight."""
+    if state.requests[slot].phase != Phase.WAITING:
+        return True
+    last_step = state.request_memory[slot, REQUEST.last_step]
+    return last_step > collected_step(state, r)
+
+
+@inlined()
+def is_elsewhere(state, r, slot):
+    """Return whether a running request decodes with another micro-batch."""
+    if state.requests[slot].phase != Phase.DECODING:
+        return False
+    m = int(state.request_memory[slot, REQUEST.micro_batch])
+    return m != next_micro_batch(state, r)
+
+
+@inlined()
+def note_step(state, r, slot):
+    """Note that the step computes a chunk of a request's prompt."""
+    state.request_memory[slot, REQUEST.last_step] = next_step(state, r)
+
+
+@inlined()
+def note_refused(state, r, refused):
+    """Note whether the step has no room for the head of the queue."""
+    state.replica_memory[r, MEMORY.refused] = refused
+
+
+@compiled()
+def preempt_staged(state, r, slot):
+    """Free a running request's KV and put it first in the queue, as ``preempt``."""
+    request = state.requests[slot]
+    if request.phase != Phase.DECODING:
+        preempt(state, r, slot)
+        return
+    stages = stage_count(state)
+    step = next_step(state, r)
+    m = int(state.request_memory[slot, REQUEST.micro_batch])
+    since = (step - (m - r * stages)) % stages
+    last_step = step - (stages if since == 0 else since)
+    state.request_memory[slot, REQUEST.last_step] = last_step
+    admitted_tokens = request.known_tokens
+    held = stop_decoding(state.by_rank, m, slot)
+    state.replicas[r].prefill_tokens += held + 1
+    request.token_step = NONE
+    hashed = held
+    if last_step > collected_step(state, r) and held > admitted_tokens:
+        hashed -= 1
+    return_to_queue(state, r, slot, held, hashed, Phase.WAITING)
