@@ -48,7 +48,9 @@ REQUEST_COLUMNS: dict[str, tuple[str, ...]] = {
     ),
     "stages": (
         "micro_batch",  # with which it decodes, a row of ``State.ranks``
-        "last_step",  # in which it was
+        "last_step",  # in which it was, before it decoded or missed its turn
+        "step_before",  # and the one before
+        "resumes",  # step from which it decodes again, having missed its turn
     ),
     "worklist": (
         "until",  # the last iteration in which it is listed; 0: it is not

@@ -26,6 +26,8 @@ SETS = [
     for size in range(2, 1 + len(FEATURES))
     for names in combinations(FEATURES, size)
 ]
+STAGED = [("stages", "priority")]
+"""Sets that run on pipeline stages, which have no ranks."""
 
 
 def random_case(seed: int, names: tuple[str, ...]) -> Case:
@@ -45,7 +47,7 @@ def random_case(seed: int, names: tuple[str, ...]) -> Case:
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("names", SETS, ids="-".join)
+@pytest.mark.parametrize("names", SETS + STAGED, ids="-".join)
 @settings(deadline=None, max_examples=8)
 @given(seed=st.integers(0, 10**6))
 def test_every_request_is_served_as_the_judge_serves_it(names, seed):
@@ -77,7 +79,11 @@ def test_ranks_meet_their_judge(names, seed):
 
 @pytest.mark.thorough
 @settings(deadline=None, max_examples=25)
-@given(seed=st.integers(0, 10**6), names=st.sampled_from(SETS), jump=st.integers(1, 4))
+@given(
+    seed=st.integers(0, 10**6),
+    names=st.sampled_from(SETS + STAGED),
+    jump=st.integers(1, 4),
+)
 def test_the_length_of_a_jump_changes_nothing(seed, names, jump):
     case = random_case(seed, names)
 

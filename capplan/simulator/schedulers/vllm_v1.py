@@ -69,8 +69,10 @@ from capplan.simulator.v1.priority import (
 )
 from capplan.simulator.v1.run_stages import jump_stages, run_step
 from capplan.simulator.v1.stages import (
+    decodes_next,
     is_elsewhere,
     is_stale,
+    miss_step,
     next_micro_batch,
     note_refused,
     note_step,
@@ -102,12 +104,20 @@ def _decoding(state, r):
 
 
 @capable(inlined())
+def _is_passed(state, r, slot, other):
+    """Return whether a request stands before another and had its turn already."""
+    if STAGES and is_elsewhere(state, r, slot):
+        return False
+    return state.requests[slot].admission < state.requests[other].admission
+
+
+@capable(inlined())
 def _preempt_one(state, r, slot):
     """Preempt a running request so that another gets its blocks; return which."""
     taken = 0
     if PRIORITY:
         victim = last_of_all(state, r)
-        if state.requests[victim].admission < state.requests[slot].admission:
+        if _is_passed(state, r, victim, slot):
             state.replicas[r].left_tokens += leave_iteration(state, r, victim)
             if IMAGES:
                 leave_encoder(state, r, victim)
@@ -117,7 +127,7 @@ def _preempt_one(state, r, slot):
     if IMAGES:
         drop_images(state, r, victim)
     if STAGES:
-        preempt_staged(state, r, victim)
+        preempt_staged(state, r, victim, taken)
     else:
         preempt(state, r, victim, taken)
     if PRIORITY:
@@ -191,7 +201,10 @@ def _sit_out_behind(state, r, admission):
     """Let the decodes behind some admission sit the iteration out."""
     slot = state.replicas[r].running_tail
     while slot != NONE and state.requests[slot].admission > admission:
-        if state.requests[slot].phase == Phase.DECODING:
+        if STAGES:
+            if decodes_next(state, r, slot):
+                miss_step(state, r, slot)
+        elif state.requests[slot].phase == Phase.DECODING:
             held = sit_out(state, r, slot)
             if STATES:
                 wait_with_states(state, r, slot, held)
@@ -402,12 +415,14 @@ def _horizon(state, r):
 def schedule(state, r):
     """Give each running request its tokens, then admit while budget is left."""
     defers = False
+    if PRIORITY:
+        new = place_arrivals(state, r)
+        if STAGES and new:
+            note_refused(state, r, 0.0)
     if STAGES:
         if jump_stages(state, r) > 0:
             return -1
         note_refused(state, r, 0.0)
-    if PRIORITY:
-        place_arrivals(state, r)
     if IMAGES:
         begin_images(state, r)
     if CADENCE:

@@ -27,16 +27,21 @@ def place_waiting(state, r, slot, unplaced):
 
 @inlined()
 def place_arrivals(state, r):
-    """Place the arrivals, which stand last; none is in the order yet."""
+    """Place the arrivals, which stand last; return whether there are any.
+
+    None is in the order yet.
+    """
     first = NONE
     slot = state.replicas[r].waiting_tail
     while slot != NONE and state.orders[slot].ordered == 0:
         first = slot
         slot = state.requests[slot].previous
+    new = first != NONE
     while first != NONE:
         following = state.requests[first].next
         place_waiting(state, r, first, following)
         first = following
+    return new
 
 
 @compiled()

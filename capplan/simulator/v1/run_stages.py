@@ -33,6 +33,7 @@ from capplan.simulator.v1.stages import (
     PLACE,
     REQUEST,
     collected_step,
+    end_missing,
     first_stage,
     micro_batch_of,
     next_step,
@@ -58,6 +59,8 @@ def run_step(state, r):
     decodes = batch.decode_count
     alone = replica.batch_tokens + replica.batch_extra_count + replica.preempted == 0
     _run(state, batches, r, step, m)
+    if replica.sitting > 0:
+        end_missing(state, r, step + 1)
     full = memory[MEMORY.refused] != 0.0 or replica.waiting_count == 0
     if alone and batch.decode_count == decodes and full:
         memory[MEMORY.settled] += 1
@@ -161,6 +164,7 @@ def _start_decoding(state, batches, r, step, m, end_s):
         start_gaps(batches, m, slot)
         state.request_memory[slot, REQUEST.micro_batch] = m
         generated = request.known_tokens - request.prompt_tokens + 1
+        state.request_memory[slot, REQUEST.resumes] = 0
         request.end_step = batch.step + request.run_tokens - generated
         if request.end_step == batch.step:
             _finish_with(state, batches, r, step, m, slot)

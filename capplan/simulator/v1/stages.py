@@ -17,7 +17,7 @@ A step without requests takes no time, but counts and has its place in flight.
 from capplan.deployment.policy import indices
 from capplan.simulator.columns import REPLICA_COLUMNS, REQUEST_COLUMNS, places
 from capplan.simulator.engine.batch import preempt, return_to_queue
-from capplan.simulator.engine.decoding import stop_decoding
+from capplan.simulator.engine.decoding import decode_again, stop_decoding
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.state import NONE, Phase
 
@@ -121,9 +121,20 @@ def is_elsewhere(state, r, slot):
 
 
 @inlined()
+def decodes_next(state, r, slot):
+    """Return whether a running request decodes with the step's micro-batch."""
+    if state.requests[slot].phase != Phase.DECODING:
+        return False
+    m = int(state.request_memory[slot, REQUEST.micro_batch])
+    return m == next_micro_batch(state, r)
+
+
+@inlined()
 def note_step(state, r, slot):
     """Note that the step computes a chunk of a request's prompt."""
-    state.request_memory[slot, REQUEST.last_step] = next_step(state, r)
+    memory = state.request_memory[slot]
+    memory[REQUEST.step_before] = memory[REQUEST.last_step]
+    memory[REQUEST.last_step] = next_step(state, r)
 
 
 @inlined()
@@ -132,24 +143,59 @@ def note_refused(state, r, refused):
     state.replica_memory[r, MEMORY.refused] = refused
 
 
+@inlined()
+def _last_decode(state, r, slot):
+    """Return the newest step before this one in which a decoding request was."""
+    stages = stage_count(state)
+    memory = state.request_memory[slot]
+    step = next_step(state, r)
+    since = (step - (int(memory[REQUEST.micro_batch]) - r * stages)) % stages
+    turn = step - (stages if since == 0 else since)
+    return int(memory[REQUEST.last_step]) if turn < memory[REQUEST.resumes] else turn
+
+
 @compiled()
-def preempt_staged(state, r, slot):
+def miss_step(state, r, slot):
+    """Let a decode sit the step out: from the next one on it may decode."""
+    memory = state.request_memory[slot]
+    memory[REQUEST.last_step] = _last_decode(state, r, slot)
+    memory[REQUEST.resumes] = next_step(state, r) + 1
+    stop_decoding(state.by_rank, next_micro_batch(state, r), slot)
+    state.requests[slot].phase = Phase.PAUSED
+    state.replicas[r].sitting += 1
+
+
+@compiled()
+def end_missing(state, r, step):
+    """Let those that missed a step join the micro-batch of the next, ``step``."""
+    m = micro_batch_of(state, r, step)
+    slot = state.replicas[r].running_head
+    while slot != NONE:
+        if state.requests[slot].phase == Phase.PAUSED:
+            decode_again(state.by_rank, m, slot)
+            state.request_memory[slot, REQUEST.micro_batch] = m
+        slot = state.requests[slot].next
+    state.replicas[r].sitting = 0
+
+
+@compiled()
+def preempt_staged(state, r, slot, taken):
     """Free a running request's KV and put it first in the queue, as ``preempt``."""
     request = state.requests[slot]
+    memory = state.request_memory[slot]
     if request.phase != Phase.DECODING:
-        preempt(state, r, slot)
+        if request.chunk_step == state.replicas[r].step + 1:
+            memory[REQUEST.last_step] = memory[REQUEST.step_before]
+        preempt(state, r, slot, taken)
         return
-    stages = stage_count(state)
-    step = next_step(state, r)
-    m = int(state.request_memory[slot, REQUEST.micro_batch])
-    since = (step - (m - r * stages)) % stages
-    last_step = step - (stages if since == 0 else since)
-    state.request_memory[slot, REQUEST.last_step] = last_step
+    last_step = _last_decode(state, r, slot)
+    memory[REQUEST.last_step] = last_step
     admitted_tokens = request.known_tokens
+    m = int(memory[REQUEST.micro_batch])
     held = stop_decoding(state.by_rank, m, slot)
     state.replicas[r].prefill_tokens += held + 1
     request.token_step = NONE
     hashed = held
     if last_step > collected_step(state, r) and held > admitted_tokens:
         hashed -= 1
-    return_to_queue(state, r, slot, held, hashed, Phase.WAITING)
+    return_to_queue(state, r, slot, held + taken, hashed + taken, Phase.WAITING)
