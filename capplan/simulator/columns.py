@@ -85,9 +85,10 @@ REPLICA_COLUMNS: dict[str, tuple[str, ...]] = {
         "growth",  # of that in an iteration [parts]
         "padded",  # drafts of the next iteration that are none [tokens]
         "loose",  # by which slots grew since counted, at most; 0: they are [parts]
-        "more_count",  # of a group's rank: what ``verified_batch`` takes, and
-        "more_parts",  # who sits the next iteration out
-        "sitting",
+        "more_count",  # requests of it that do not decode, less those that sit out
+        "more_parts",  # and their contexts [parts]
+        "spare",  # blocks left for decodes while these are not counted; -1: looked at
+        "pads",  # beside which last tokens it has drafts that are none
         "earliest",  # with states: the first iteration in which one that decodes is due
     ),
     "cadence": (

@@ -36,9 +36,8 @@ from capplan.simulator.engine.replica import (
 from capplan.simulator.engine.run_speculative import (
     run_verified,
     verified_batch,
-    verified_time_s,
+    verified_line,
 )
-from capplan.simulator.engine.speculation import REPLICA
 from capplan.simulator.engine.wake import next_s, only_decodes
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.state import NONE, RUN_GROUP, Count
@@ -96,8 +95,9 @@ def _note_line(state, ranks, r, k, horizon):
     if horizon == 0:
         first_s, slope_s = iteration_time_s(ranks, r, 0, 0)
     elif state.engine[0].tokens_per_request > 1:
-        b, context, tokens = _verified_batch(ranks, r)
-        first_s, slope_s = verified_time_s(ranks, r, b, context, tokens)
+        b, context, tokens = verified_batch(ranks, r)
+        _, first_s, slope_s = verified_line(ranks, r, b, context, tokens)
+        first_s += ranks.replicas[r].wait_s
         tokens += ranks.replicas[r].batch_tokens
     else:
         b, context = batch_of(ranks, r)
@@ -111,20 +111,11 @@ def _note_line(state, ranks, r, k, horizon):
 
 
 @inlined()
-def _verified_batch(ranks, r):
-    """Return the requests, contexts and tokens of a rank that verifies drafts."""
-    memory = ranks.replica_memory[r]
-    more_count = int(memory[REPLICA.more_count])
-    return verified_batch(ranks, r, more_count, memory[REPLICA.more_parts])
-
-
-@inlined()
 def _run_rank(state, ranks, r, start_s, first_s, slope_s, n):
     """Run n iterations of what a rank has put together."""
     if state.engine[0].tokens_per_request > 1:
-        b, context, _ = _verified_batch(ranks, r)
-        sitting = int(ranks.replica_memory[r, REPLICA.sitting])
-        run_verified(ranks, r, b, context, start_s, first_s, slope_s, n, sitting, 1)
+        b, context, _ = verified_batch(ranks, r)
+        run_verified(ranks, r, b, context, start_s, first_s, slope_s, n)
     else:
         b, context = batch_of(ranks, r)
         run_batch(ranks, r, b, context, start_s, first_s, slope_s, n)

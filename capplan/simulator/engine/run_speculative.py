@@ -142,24 +142,24 @@ def _resume_later(state, r):
 
 
 @inlined()
-def verified_batch(state, r, more_count, more_parts):
+def verified_batch(state, r):
     """Return the requests of the next iteration, their contexts and their tokens.
 
-    Beside those that decode it has ``more_count`` others, with their contexts: those
-    computed and discarded, less those that sit it out. The tokens are without prompts'.
+    Beside those that decode it has others, computed and discarded, less those that sit
+    it out. The tokens are without prompts'.
     """
     replica = state.replicas[r]
     memory = state.replica_memory[r]
     extra = replica.batch_extra_count
-    b = replica.decode_count + more_count + extra
-    context = (memory[REPLICA.context] + more_parts) / PARTS
+    b = replica.decode_count + int(memory[REPLICA.more_count]) + extra
+    context = (memory[REPLICA.context] + memory[REPLICA.more_parts]) / PARTS
     context += replica.batch_extra_tokens
     verified = (b - extra) * (1 + int(state.settings[SETTING.drafts])) + extra
     return b, context, verified + int(memory[REPLICA.padded])
 
 
 @inlined()
-def verified_time_s(state, r, b, context, verified):
+def _verified_time_s(state, r, b, context, verified):
     """Return the time of the next iteration, and how much longer each later is. [s]"""
     replica = state.replicas[r]
     times = state.by_batch[b]
@@ -179,50 +179,54 @@ def verified_time_s(state, r, b, context, verified):
 
 
 @inlined()
-def run_speculative(state, r, horizon, more_count, more_parts, sitting, eager):
+def verified_line(state, r, b, context, verified):
+    """Return when the next iteration starts, its time, and how much each later grows.
+
+    With what its scheduler noted of it, as ``batch_line``. [s]
+    """
+    replica = state.replicas[r]
+    first_s, slope_s = _verified_time_s(state, r, b, context, verified)
+    start_s = max(replica.now_s, replica.gpu_s) + replica.wait_s
+    stretch = replica.stretch
+    return start_s, first_s * stretch + replica.more_s, slope_s * stretch
+
+
+@inlined()
+def run_speculative(state, r, horizon):
     """Run the scheduled iteration and those after it, up to ``horizon`` in all.
 
-    Return -1; of a rank, whose group runs it, note what it has and return the horizon.
+    Return -1; 0 where there is none, and ``horizon`` of a rank, whose group runs it.
     """
-    if state.engine[0].ranks > 0:
-        memory = state.replica_memory[r]
-        memory[REPLICA.more_count] = more_count
-        memory[REPLICA.more_parts] = more_parts
-        memory[REPLICA.sitting] = sitting
+    if horizon == 0 or state.engine[0].ranks > 0:
         return horizon
     replica = state.replicas[r]
     horizon = min(horizon, state.engine[0].longest_jump)
-    b, context, verified = verified_batch(state, r, more_count, more_parts)
-    first_s, slope_s = verified_time_s(state, r, b, context, verified)
-    start_s = max(replica.now_s, replica.gpu_s)
+    b, context, verified = verified_batch(state, r)
+    start_s, first_s, slope_s = verified_line(state, r, b, context, verified)
     n = 1
     if replica.batch_tokens == 0:
         span_s = replica.until_s - start_s
         n = jump_length(state.engine[0].depth, first_s, slope_s, span_s, horizon)
-    run_verified(
-        state, r, b, context, start_s, first_s, slope_s, n, sitting, int(eager)
-    )
+    run_verified(state, r, b, context, start_s, first_s, slope_s, n)
     return -1
 
 
 @inlined()
-def run_verified(state, r, b, context, start_s, first_s, slope_s, n, sitting, eager):
-    """Run n iterations of a batch, as ``run_batch`` those without drafts.
-
-    ``sitting`` requests are not in it. ``eager``: blocks are taken at once.
-    """
+def run_verified(state, r, b, context, start_s, first_s, slope_s, n):
+    """Run n iterations of a batch, as ``run_batch`` those without drafts."""
     replica = state.replicas[r]
     engine = state.engine[0]
     memory = state.replica_memory[r]
+    counted = memory[REPLICA.spare] <= 0.0
     end_s = start_s + decode_time_s(first_s, slope_s, n)
     last_s = first_s + (n - 1) * slope_s
     used = engine.kv_blocks - replica.free_blocks
     more = 0
-    if n > 1 and eager != 0:
+    if n > 1 and counted:
         more = blocks_of_decodes(state, r, n)
         hold_slots(state, r, n)
         used += more // 2  # blocks are taken evenly over the jump
-    if eager == 0:
+    if not counted:
         grown = memory[REPLICA.loose] + n * memory[REPLICA.growth] / 2
         used += int(grown / PARTS / engine.block_size)
         memory[REPLICA.loose] += n * memory[REPLICA.growth] + 1.0
@@ -237,7 +241,7 @@ def run_verified(state, r, b, context, start_s, first_s, slope_s, n, sitting, ea
     replica.decoded_s = end_s
     replica.step += n
     add_context(state, r, n * memory[REPLICA.growth], 0.0)
-    if sitting != 0:
+    if replica.sitting != 0:
         _resume_later(state, r)
     put_in_flight(state, r, start_s, first_s, slope_s, n, more)
     replica.ran = replica.iterations

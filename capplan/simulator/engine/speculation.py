@@ -34,20 +34,21 @@ from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kv import copies
 from capplan.simulator.kv.kvcache import ceil_div, take_blocks
 from capplan.simulator.memory.hash_ring import mixed
-from capplan.simulator.schedulers import PULLING_SPECULATIVE, SPECULATIVE
+from capplan.simulator.schedulers import PULLING_SPECULATIVE
 
 _RATES = {
     f"rate_{k}": Knob(0.0, least=0.0, most=1.0) for k in range(1, MOST_DRAFTS + 1)
 }
+SETTINGS = {
+    **copies.SETTINGS,
+    "drafts": Knob(0, least=0, most=MOST_DRAFTS),
+    "lookahead": Knob(0, least=0, most=MOST_DRAFTS),
+    "drops_block": Knob(0, least=0, most=1),
+    "eager": Knob(1, least=0, most=1),  # blocks are taken as the engine does
+    **_RATES,
+}
 RULES = Rules(
-    settings={
-        **copies.SETTINGS,
-        "drafts": Knob(0, least=0, most=MOST_DRAFTS),
-        "lookahead": Knob(0, least=0, most=MOST_DRAFTS),
-        "drops_block": Knob(0, least=0, most=1),
-        "eager": Knob(1, least=0, most=1),  # blocks are taken as the engine does
-        **_RATES,
-    },
+    settings=SETTINGS,
     async_scheduling=True,
     prefix_caching=True,
     in_order=True,
@@ -55,7 +56,7 @@ RULES = Rules(
     replica_columns=columns_up_to(REPLICA_COLUMNS, ["drafts"]),
     keeps_batch=False,  # the wake is its own: see run_speculative.py
 )
-SETTING = indices(RULES.settings)
+SETTING = indices(SETTINGS)
 REQUEST = places(REQUEST_COLUMNS, "drafts")
 REPLICA = places(REPLICA_COLUMNS, "drafts")
 PARTS = 2.0**20
@@ -68,25 +69,28 @@ _SALT = 0x51ED270B  # since 0 stays 0 when it is mixed
 _LANES = 8  # pairs of draws at once
 
 
-def speculative_policy(
-    speculation: Speculation, *, eager: bool, pulling: tuple[float, ...] = ()
-) -> Policy:
-    """Return vLLM V1's scheduler as it schedules with drafts, which no user names.
+def drafts_values(speculation: Speculation, *, eager: bool) -> dict[str, float]:
+    """Return the settings of an engine's drafts by name.
 
     ``eager``: free blocks are read between schedulings, or which they are matters.
-    ``pulling``: the settings of ``copies.py``, of a replica that pulls prompts' KV.
     """
     rates = speculation.rates + (0.0,) * (MOST_DRAFTS - speculation.drafts)
-    values = (
-        *(pulling or (knob.default for knob in copies.SETTINGS.values())),
-        speculation.drafts,
-        speculation.lookahead_tokens,
-        int(speculation.drops_block),
-        int(eager),
-        *rates,
-    )
-    name = PULLING_SPECULATIVE if pulling else SPECULATIVE
-    return Policy(name, RULES, values)
+    return {
+        "drafts": speculation.drafts,
+        "lookahead": speculation.lookahead_tokens,
+        "drops_block": int(speculation.drops_block),
+        "eager": int(eager),
+        **dict(zip(_RATES, rates, strict=True)),
+    }
+
+
+def pulling_policy(speculation: Speculation, copying: tuple[float, ...]) -> Policy:
+    """Return vLLM V1's scheduler with drafts of a replica that pulls prompts' KV.
+
+    ``copying``: the settings of ``copies.py``.
+    """
+    values = (*copying, *drafts_values(speculation, eager=True).values())
+    return Policy(PULLING_SPECULATIVE, RULES, values)
 
 
 @inlined()

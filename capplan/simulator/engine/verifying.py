@@ -4,10 +4,10 @@ Requests computed once more and discarded, prompts, and admissions; for the sche
 that ``run_speculative.py`` runs.
 """
 
-from capplan.simulator.engine.batch import add_chunk, may_start, start_prefill
+from capplan.simulator.engine.batch import may_start, start_prefill
 from capplan.simulator.engine.log import log_entry
 from capplan.simulator.engine.queues import push_end, remove_end
-from capplan.simulator.engine.run_speculative import is_discarded, preempt_speculating
+from capplan.simulator.engine.run_speculative import is_discarded
 from capplan.simulator.engine.speculation import (
     PARTS,
     REPLICA,
@@ -155,32 +155,6 @@ def hold_discarded(state, r, blocks):
             room = slot_tokens(state, slot, step, True)
             state.requests[slot].room_tokens = room
         slot = state.requests[slot].next_in_list
-
-
-@inlined()
-def continue_prompt(state, r, budget_tokens, spare_blocks):
-    """Schedule the next chunk of the unfinished prompt; return its tokens.
-
-    -1 where that would leave fewer than ``spare_blocks`` free: they are to be counted.
-    """
-    replica = state.replicas[r]
-    slot = replica.prefilling
-    request = state.requests[slot]
-    chunk = min(request.known_tokens - request.computed_tokens, budget_tokens)
-    if chunk <= 0:
-        return 0
-    size = state.engine[0].block_size
-    room = request.computed_tokens + chunk + int(state.settings[SETTING.lookahead])
-    blocks = ceil_div(room, size) - ceil_div(request.room_tokens, size)
-    if spare_blocks > 0 and blocks + spare_blocks > replica.free_blocks:
-        return -1
-    if blocks > replica.free_blocks:
-        preempt_speculating(state, r, slot)
-        return 0
-    take_blocks(state, r, blocks)
-    request.room_tokens = room
-    add_chunk(state, r, slot, chunk)
-    return chunk
 
 
 @inlined()

@@ -6,7 +6,7 @@ from typing import NamedTuple
 from capplan.deployment.policy import Policy
 from capplan.deployment.pools import Deployment
 from capplan.simulator.dispatchers import dispatcher, parse_dispatcher
-from capplan.simulator.engine.speculation import speculative_policy
+from capplan.simulator.engine import speculation as speculation_rules
 from capplan.simulator.fleet.motion import (
     APART,
     DISPATCHER_SETTINGS,
@@ -56,7 +56,7 @@ def pulling_policy(deployment: Deployment) -> Policy:
     )
     speculation = deployment.pools[1].configuration.engine.speculation
     if speculation is not None:
-        return speculative_policy(speculation, eager=True, pulling=values)
+        return speculation_rules.pulling_policy(speculation, values)
     return Policy(PULLING, scheduler(PULLING).RULES, values)
 
 

@@ -13,10 +13,8 @@ from capplan.deployment.pools import Pool
 from capplan.errors import HostFullError, InputError, warn
 from capplan.simulator.drivers.open_loop import Arrivals, read_only, start
 from capplan.simulator.engine.group_state import READ_SCHEDULERS, with_groups
-from capplan.simulator.engine.speculation import speculative_policy
 from capplan.simulator.fleet.pool_state import Options, pool_state, scheduled_tables
 from capplan.simulator.fleet.serve import no_groups
-from capplan.simulator.kv.drafted_states import drafted_states_policy
 from capplan.simulator.memory.prefix_memory import with_enough_runs
 from capplan.simulator.records import ENTRY, ITERATION
 from capplan.simulator.results.bins import Bins
@@ -77,16 +75,11 @@ class ServingPool:
         self.needs = int(router_file.NEEDS)
         if scheduler is not None:
             engine = replace(engine, scheduler=scheduler)
-        elif engine.speculation is not None and engine.keeps_states:
-            engine = replace(engine, scheduler=drafted_states_policy(engine))
-        elif engine.speculation is not None:
+        elif engine.scheduler.name in V1:
             reads = self.needs in (Needs.ALL, Needs.SEEN) or of_ranks is not None
             reads = reads or is_watched or parsed.name in READ_SCHEDULERS
-            eager = reads or engine.prefix_caching or options.record_iterations
-            policy = speculative_policy(engine.speculation, eager=eager)
-            engine = replace(engine, scheduler=policy)
-        elif engine.scheduler.name in V1:
-            engine = replace(engine, scheduler=v1_policy(engine))
+            reads = reads or engine.prefix_caching or options.record_iterations
+            engine = replace(engine, scheduler=v1_policy(engine, counts_late=not reads))
         policy = engine.scheduler
         self.schedule = schedules_of(policy.name, has_ranks=of_ranks is not None)
         self._measured_tokens = len(tables.fused_s) - 1

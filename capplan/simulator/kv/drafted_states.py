@@ -9,8 +9,6 @@ Contexts grow on a line, so that the iteration in which a request enters a block
 state of it is free, is known: until it is ``due`` nothing is done for it.
 """
 
-from capplan.deployment.engine import EngineSettings
-from capplan.deployment.policy import Policy
 from capplan.simulator.engine.run_speculative import is_discarded
 from capplan.simulator.engine.speculation import (
     REPLICA,
@@ -18,37 +16,25 @@ from capplan.simulator.engine.speculation import (
     SETTING,
     flies,
     has_decoded,
-    speculative_policy,
     tokens_before,
 )
+from capplan.simulator.engine.verifying import discarded, verified_tokens
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.kv.kvcache import ceil_div, take_blocks
+from capplan.simulator.kv.kvcache import ceil_div
 from capplan.simulator.kv.states import (
     DUE,
     KNOWN,
     START,
     STEP,
+    free_old_states,
     hashes_again,
-    hold_state,
     oldest_state_tokens,
-    request_columns,
     shares_tokens,
 )
-from capplan.simulator.schedulers import SPECULATIVE_STATES
 from capplan.simulator.state import NONE, Phase
 
 EARLIEST = REPLICA.earliest
 _NEVER = 2**62
-
-
-def drafted_states_policy(engine: EngineSettings) -> Policy:
-    """Return vLLM V1's scheduler as it keeps states with drafts, unnamed by users."""
-    assert engine.speculation is not None
-    plain = speculative_policy(engine.speculation, eager=True)
-    verified = engine.speculation.verified_tokens * (1 + int(engine.async_scheduling))
-    states = 4 + verified // engine.block_size
-    rules = plain.rules._replace(request_columns=request_columns(engine, states))
-    return Policy(SPECULATIVE_STATES, rules, plain.values)
 
 
 @inlined()
@@ -83,30 +69,81 @@ def hashed_before(state, slot, step):
 
 
 @inlined()
-def room_needed(state, slot, room_tokens):
-    """Return the blocks that a request takes for more slots; whether a state's too.
+def is_due(state, r, slot):
+    """Return whether the blocks of a request may change; its old states are free then.
 
-    ``room_tokens`` has the draft's lookahead.
+    One whose tokens are discarded always is.
     """
-    engine = state.engine[0]
-    size = engine.block_size
-    held = state.requests[slot].room_tokens
-    lookahead = int(state.settings[SETTING.lookahead])
-    blocks = ceil_div(room_tokens, size) - ceil_div(held, size)
-    enters = ceil_div(room_tokens - lookahead, size) > ceil_div(held - lookahead, size)
-    if enters:
-        blocks += engine.state_groups
-    return blocks, enters
+    step = state.replicas[r].step + 1
+    decodes = state.requests[slot].phase == Phase.DECODING
+    if decodes and state.request_memory[slot, DUE] > step:
+        return False
+    collected = collected_before(state, r, slot, step)
+    free_old_states(state, r, slot, collected, hashed_before(state, slot, step))
+    return True
 
 
 @inlined()
-def take_room(state, r, slot, room_tokens, blocks, enters):
-    """Take these blocks."""
-    take_blocks(state, r, blocks)
-    if enters:
-        lookahead = int(state.settings[SETTING.lookahead])
-        hold_state(state, slot, room_tokens - lookahead)
-    state.requests[slot].room_tokens = room_tokens
+def note_due(state, r, slot, tokens, was_due):
+    """Note when a request is due again that verifies ``tokens``."""
+    memory = state.request_memory[slot]
+    step = state.replicas[r].step + 1
+    if was_due:
+        memory[DUE] = next_due(state, slot, step)
+    if state.requests[slot].phase == Phase.DECODING:
+        if tokens < verified_tokens(state):
+            held = tokens_before(state, slot, step)
+            note_start(state, r, slot, held, held + 1)
+        earliest = state.replica_memory[r, EARLIEST]
+        state.replica_memory[r, EARLIEST] = min(earliest, memory[DUE])
+
+
+@inlined()
+def note_waiting_start(state, r, slot):
+    """Note where a decode stands that sits the next iteration out."""
+    if state.requests[slot].phase == Phase.DECODING:
+        held = tokens_before(state, slot, state.replicas[r].step + 1)
+        note_start(state, r, slot, held, state.request_memory[slot, KNOWN])
+        state.replica_memory[r, EARLIEST] = 0.0
+
+
+@inlined()
+def nothing_due(state, r):
+    """Return whether all verify their drafts and nobody has to be looked at."""
+    replica = state.replicas[r]
+    engine = state.engine[0]
+    others, _, _ = discarded(state, r)
+    wanted = replica.decode_count * verified_tokens(state)
+    replica.left_tokens = engine.max_num_batched_tokens - wanted
+    same = replica.prefilling == NONE and others == 0 and replica.left_tokens >= 0
+    if same and engine.recording == 0:
+        return state.replica_memory[r, EARLIEST] > replica.step + 1
+    return False
+
+
+@inlined()
+def newest_unfinished(state, r):
+    """Return the newest prompt that is not done, or NONE."""
+    slot = state.replicas[r].running_tail
+    while slot != NONE:
+        request = state.requests[slot]
+        unfinished = request.computed_tokens < request.known_tokens
+        if request.phase == Phase.PREFILLING and unfinished:
+            break
+        slot = request.previous
+    return slot
+
+
+@inlined()
+def iterations_to_due(state, r):
+    """Return for how many iterations nobody has to be looked at, at least one."""
+    replica = state.replicas[r]
+    memory = state.replica_memory[r]
+    if replica.batch_tokens + replica.batch_extra_count > 0:
+        memory[EARLIEST] = 0.0
+    if replica.prefilling != NONE:
+        return 1
+    return max(1, int(memory[EARLIEST]) - replica.step - 1)
 
 
 @inlined()
@@ -176,6 +213,7 @@ def is_hashed_with_drafts(state, r, slot, tokens):
     while other != NONE:
         shares = shares_tokens(state, slot, other, tokens)
         if shares and _hashes_drafted(state, r, other, tokens):
+            state.replica_memory[r, EARLIEST] = 0.0  # look again
             return True
         other = state.requests[other].next
     return False

@@ -49,8 +49,13 @@ HELD, STEP, START, SHARED, CHUNK, DUE, KNOWN = _REQUEST
 _PLACES = end_of(REQUEST_COLUMNS, "states")
 
 
-def request_columns(engine: EngineSettings, states: int) -> tuple[str, ...]:
-    """Return the columns of a request that holds up to so many states at once."""
+def request_columns(engine: EngineSettings) -> tuple[str, ...]:
+    """Return the columns of a request, with those of the states that it may hold."""
+    states = 3 if engine.async_scheduling else 2
+    if engine.speculation is not None:
+        in_flight = 1 + int(engine.async_scheduling)
+        verified = engine.speculation.verified_tokens * in_flight
+        states = 4 + verified // engine.block_size
     held = (
         (f"index_{k}", *(f"record_{k}_{group}" for group in range(engine.state_groups)))
         for k in range(states)

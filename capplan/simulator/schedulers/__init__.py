@@ -51,19 +51,11 @@ SCHEDULERS = {
 PULLING = "vllm-v1-pulling"
 """Scheduler of a decode pool, which no user names."""
 
-SPECULATIVE = "vllm-v1-speculative"
-"""V1's where drafts are verified, which no user names either."""
-
 PULLING_SPECULATIVE = "vllm-v1-pulling-speculative"
-"""Both: of a decode pool whose requests verify drafts."""
-
-SPECULATIVE_STATES = "vllm-v1-states-speculative"
-"""Both: states are kept, and drafts verified."""
+"""Of one whose requests verify drafts."""
 _UNNAMED = {
     PULLING: "vllm_v1_pulling",
-    SPECULATIVE: "vllm_v1_speculative",
     PULLING_SPECULATIVE: "vllm_v1_pulling_speculative",
-    SPECULATIVE_STATES: "vllm_v1_states_speculative",
 }
 
 

@@ -18,7 +18,28 @@ from capplan.simulator.engine.batch import (
 from capplan.simulator.engine.decoding import computed_tokens, sit_out
 from capplan.simulator.engine.log import log_entry
 from capplan.simulator.engine.ordered import remove_ordered
+from capplan.simulator.engine.run_speculative import (
+    is_discarded,
+    preempt_speculating,
+    run_speculative,
+)
+from capplan.simulator.engine.verifying import (
+    found_blocks,
+    start_padded,
+    verified_tokens,
+)
 from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.kv.drafted_states import (
+    drops_block,
+    is_due,
+    is_hashed_with_drafts,
+    iterations_to_due,
+    newest_unfinished,
+    note_due,
+    note_start,
+    note_waiting_start,
+    nothing_due,
+)
 from capplan.simulator.kv.kvcache import (
     adopt_hits,
     blocks_in_iteration,
@@ -33,6 +54,7 @@ from capplan.simulator.kv.states import (
     chunk_to_boundary,
     hold_state,
     is_hashed_now,
+    share_state,
 )
 from capplan.simulator.kv.worklist import first_listed, next_listed, unlist_ended
 from capplan.simulator.state import NONE, SCHEDULE, Phase
@@ -46,6 +68,21 @@ from capplan.simulator.v1.cadence import (
     defers_prompts,
     last_token_is_left,
     note_waiting,
+)
+from capplan.simulator.v1.drafts import (
+    begin_verifying,
+    count_where_short,
+    iterations_verified,
+    iterations_with_room,
+    leave_verifying,
+    look_at_all,
+    lookahead_tokens,
+    note_padding_rule,
+    padding,
+    slots_verified,
+    verify,
+    verify_unseen,
+    wait_verifying,
 )
 from capplan.simulator.v1.encoder_cache import REQUEST, fit_images
 from capplan.simulator.v1.images import (
@@ -80,18 +117,17 @@ from capplan.simulator.v1.stages import (
 )
 from capplan.simulator.v1.states import (
     count_free,
-    enter_block,
     find_states,
     free_states_behind,
     horizon_with_states,
+    keep_listed,
     list_entering,
     note_chunk,
     plan_prompts,
-    wait_no_longer,
     wait_with_states,
 )
 
-ADAPTERS = CADENCE = IMAGES = PRIORITY = STAGES = STATES = False
+ADAPTERS = CADENCE = DRAFTS = IMAGES = PRIORITY = STAGES = STATES = False
 capable = Capable()
 
 
@@ -118,7 +154,10 @@ def _preempt_one(state, r, slot):
     if PRIORITY:
         victim = last_of_all(state, r)
         if _is_passed(state, r, victim, slot):
-            state.replicas[r].left_tokens += leave_iteration(state, r, victim)
+            tokens = leave_iteration(state, r, victim)
+            if DRAFTS:
+                tokens = leave_verifying(state, r, victim, tokens)
+            state.replicas[r].left_tokens += tokens
             if IMAGES:
                 leave_encoder(state, r, victim)
             taken = int(state.requests[victim].phase == Phase.DECODING)
@@ -126,7 +165,9 @@ def _preempt_one(state, r, slot):
         victim = state.replicas[r].running_tail
     if IMAGES:
         drop_images(state, r, victim)
-    if STAGES:
+    if DRAFTS:
+        preempt_speculating(state, r, victim)
+    elif STAGES:
         preempt_staged(state, r, victim, taken)
     else:
         preempt(state, r, victim, taken)
@@ -146,50 +187,110 @@ def _make_room(state, r, slot, blocks):
 
 
 @capable(inlined())
+def _take_room(state, r, slot, start, after):
+    """Take the blocks of a request's tokens up to ``after``; return if it still runs.
+
+    It has those of ``start`` tokens, and the states behind them.
+    """
+    size = state.engine[0].block_size
+    more = 0
+    if DRAFTS:
+        more = lookahead_tokens(state)
+        held = state.requests[slot].room_tokens
+        blocks = ceil_div(after + more, size) - ceil_div(held, size)
+        count_where_short(state, r, blocks)
+        start = held - more
+    else:
+        blocks = ceil_div(after, size) - ceil_div(start, size)
+    if STATES:
+        enters = ceil_div(after, size) > ceil_div(start, size)
+        blocks += int(enters) * state.engine[0].state_groups
+    if not _make_room(state, r, slot, blocks):
+        return False
+    if STATES and enters:
+        hold_state(state, slot, after)
+    if DRAFTS:
+        state.requests[slot].room_tokens = after + more
+    return True
+
+
+@capable(inlined())
+def _aligned(state, slot, start, chunk):
+    """Return how much of a chunk is computed at once where states are kept."""
+    drops = False
+    if DRAFTS:
+        drops = drops_block(state)
+    return chunk_to_boundary(state, slot, start, chunk, drops)
+
+
+@capable(inlined())
+def _note_chunk(state, r, slot, start, chunk):
+    """Note a chunk of a prompt, whose blocks are taken, and its state."""
+    if DRAFTS:
+        note_start(state, r, slot, start, start + chunk)
+        share_state(state, r, slot, start + chunk)
+    else:
+        note_chunk(state, r, slot, start, chunk)
+
+
+@capable(inlined())
 def _continue_prompt(state, r, slot, budget):
     """Schedule the next chunk of a prompt; return its tokens, NONE if preempted."""
     request = state.requests[slot]
     start = request.computed_tokens
     chunk = min(request.known_tokens - start, budget)
     if STATES:
-        chunk = chunk_to_boundary(state, slot, start, chunk)
+        chunk = _aligned(state, slot, start, chunk)
     if IMAGES and chunk > 0:
         first = int(state.request_memory[slot, REQUEST.end])
         chunk = fit_images(state, r, slot, start, chunk)
     if chunk <= 0:
         return 0
-    block_size = state.engine[0].block_size
-    blocks = ceil_div(start + chunk, block_size) - ceil_div(start, block_size)
     if STATES:
         free_states_behind(state, r, slot, start)
-        blocks += int(blocks > 0) * state.engine[0].state_groups
-    if not _make_room(state, r, slot, blocks):
+    if not _take_room(state, r, slot, start, start + chunk):
         return NONE
-    if STATES and blocks > 0:
-        hold_state(state, slot, start + chunk)
     add_chunk(state, r, slot, chunk)
     if STAGES:
         note_step(state, r, slot)
     if STATES:
-        note_chunk(state, r, slot, start, chunk)
+        _note_chunk(state, r, slot, start, chunk)
     if IMAGES:
         run_chunk(state, r, slot, first)
     return chunk
 
 
 @capable(inlined())
+def _verify(state, r, slot):
+    """Give a request the tokens that it verifies, and slots; return them, or NONE."""
+    tokens = min(verified_tokens(state), state.replicas[r].left_tokens)
+    takes = True
+    if STATES:
+        takes = is_due(state, r, slot)
+    if takes:
+        held = state.requests[slot].room_tokens
+        after = slots_verified(state, r, slot, tokens)
+        if not _take_room(state, r, slot, held, after):
+            return NONE
+    if STATES:
+        note_due(state, r, slot, tokens, takes)
+    verify(state, r, slot, tokens)
+    return tokens
+
+
+@capable(inlined())
 def _decode(state, r, slot):
-    """Give a decode its token and block; return 1, NONE if preempted."""
+    """Give a decode its tokens and blocks; return how many, NONE if preempted."""
+    if DRAFTS:
+        return _verify(state, r, slot)
     rows, m = _decoding(state, r)
     held = computed_tokens(state, slot, rows.replicas[m].step + 1)
-    blocks = int(held % state.engine[0].block_size == 0)
     if STATES:
         free_states_behind(state, r, slot, held)
-        blocks *= 1 + state.engine[0].state_groups
-    if not _make_room(state, r, slot, blocks):
+    if not _take_room(state, r, slot, held, held + 1):
         return NONE
-    if STATES and blocks > 0:
-        enter_block(state, r, slot, held + 1)
+    if STATES and held % state.engine[0].block_size == 0:
+        keep_listed(state, r, slot)
     log_entry(state, state.requests[slot].row, held, 1)
     if IMAGES:
         note_run(state, r, slot)
@@ -201,7 +302,11 @@ def _sit_out_behind(state, r, admission):
     """Let the decodes behind some admission sit the iteration out."""
     slot = state.replicas[r].running_tail
     while slot != NONE and state.requests[slot].admission > admission:
-        if STAGES:
+        if DRAFTS:
+            if STATES:
+                note_waiting_start(state, r, slot)
+            wait_verifying(state, r, slot)
+        elif STAGES:
             if decodes_next(state, r, slot):
                 miss_step(state, r, slot)
         elif state.requests[slot].phase == Phase.DECODING:
@@ -215,10 +320,14 @@ def _sit_out_behind(state, r, admission):
 def _walk(state, r, defers):
     """Give each running request its tokens, in order of admission.
 
-    Those behind the last for which there are blocks and budget sit the iteration out.
+    Those behind the last for which there are blocks and budget sit the iteration out;
+    where nobody has any there is none.
     """
     replica = state.replicas[r]
-    replica.left_tokens = state.engine[0].max_num_batched_tokens
+    budget = state.engine[0].max_num_batched_tokens
+    replica.left_tokens = budget
+    if DRAFTS:
+        look_at_all(state, r)
     slot = replica.running_head
     admission = replica.admissions
     while slot != NONE:
@@ -230,7 +339,10 @@ def _walk(state, r, defers):
         if replica.left_tokens == 0:
             admission = request.admission - 1
             break
-        if request.phase == Phase.DECODING:
+        decodes = request.phase == Phase.DECODING
+        if DRAFTS:
+            decodes = decodes or is_discarded(state, r, slot)
+        if decodes:
             tokens = _decode(state, r, slot)
         elif request.phase == Phase.PREFILLING and not defers:
             tokens = _continue_prompt(state, r, slot, replica.left_tokens)
@@ -239,7 +351,9 @@ def _walk(state, r, defers):
             break
         replica.left_tokens -= tokens
         slot = request.next
-    if IMAGES or PRIORITY or STATES:
+    if not STAGES and replica.left_tokens == budget:
+        return  # no iteration: a step of stages counts without requests too
+    if DRAFTS or IMAGES or PRIORITY or STATES:
         _sit_out_behind(state, r, admission)
 
 
@@ -275,32 +389,69 @@ def _plan(state, r, left):
 
 
 @capable(inlined())
+def _run_unseen(state, r):
+    """Give those that decode their tokens where nobody else has to be looked at.
+
+    Return False where all are to be: somebody may sit out, or be preempted.
+    """
+    if STATES and DRAFTS:
+        return nothing_due(state, r)
+    if DRAFTS:
+        return verify_unseen(state, r)
+    rows, m = _decoding(state, r)
+    left = state.engine[0].max_num_batched_tokens - rows.replicas[m].decode_count
+    if STATES:
+        return _plan(state, r, left)
+    replica = state.replicas[r]
+    needed = blocks_in_iteration(rows, m, rows.replicas[m].step + 1)
+    if needed > replica.free_blocks:
+        return False
+    take_blocks(state, r, needed)
+    log_decodes(state, r)
+    replica.left_tokens = left
+    return True
+
+
+@capable(inlined())
 def _continue_running(state, r, defers):
     """Let all decode and unfinished prompts go on; the budget that is left is noted."""
     replica = state.replicas[r]
-    rows, m = _decoding(state, r)
-    left = state.engine[0].max_num_batched_tokens - rows.replicas[m].decode_count
     walks = False
     if IMAGES:
         walks = needs_walk(state, r)
     if STAGES:
         walks = walks or state.engine[0].recording != 0
-    if STATES:
-        if not walks:
-            walks = not _plan(state, r, left)
-        if walks:
-            _walk(state, r, defers)
-        return
-    needed = blocks_in_iteration(rows, m, rows.replicas[m].step + 1)
-    if walks or needed > replica.free_blocks:
+    if not walks:
+        walks = not _run_unseen(state, r)
+    if walks:
         _walk(state, r, defers)
-        return
-    take_blocks(state, r, needed)
-    log_decodes(state, r)
-    replica.left_tokens = left
-    if replica.prefilling != NONE and not defers:
+    elif not STATES and replica.prefilling != NONE and not defers:
+        left = replica.left_tokens
         chunk = _continue_prompt(state, r, replica.prefilling, left)
         replica.left_tokens -= max(chunk, 0)
+
+
+@capable(inlined())
+def _find_hits(state, r, slot):
+    """Return the blocks that a request need not compute, and the free ones of them."""
+    hits = 0
+    hits_free = 0
+    if state.engine[0].prefix_caching != 0:
+        if DRAFTS:
+            hits, hits_free = found_blocks(state, r, slot)
+        else:
+            hits, hits_free = count_hits(state, r, slot)
+    if STATES:
+        hits, hits_free = find_states(state, r, slot, hits)
+    return hits, hits_free
+
+
+@capable(inlined())
+def _is_hashed_now(state, r, slot, start):
+    """Return whether the iteration hashes the state that a request would use."""
+    if DRAFTS:
+        return is_hashed_with_drafts(state, r, slot, start)
+    return is_hashed_now(state, r, slot, start)
 
 
 @capable(inlined())
@@ -315,30 +466,37 @@ def _admit(state, r, slot, budget):
     engine = state.engine[0]
     request = state.requests[slot]
     size = engine.block_size
-    hits = 0
-    hits_free = 0
-    if engine.prefix_caching != 0:
-        hits, hits_free = count_hits(state, r, slot)
-    if STATES:
-        hits, hits_free = find_states(state, r, slot, hits)
+    hits, hits_free = _find_hits(state, r, slot)
     start = hits * size
     chunk = min(request.known_tokens - start, budget)
+    more = 0
+    if DRAFTS:
+        more = padding(state, r, slot, start)
+        if more > 0 and 1 + more > budget:
+            return 0
     if STATES:
-        chunk = chunk_to_boundary(state, slot, start, chunk)
+        chunk = _aligned(state, slot, start, chunk)
     if IMAGES and chunk > 0:
         first = look_from(state, slot, start)
         chunk = fit_images(state, r, slot, start, chunk)
     if chunk == 0:
         return 0
-    more = request.bounded_blocks
+    bounded = request.bounded_blocks
     waits = False
     if STATES:
-        more += engine.state_groups
+        bounded += engine.state_groups * (1 + engine.state_blocks)
         hits_free += count_free(state, r, hits)
         if hits > 0:
-            waits = is_hashed_now(state, r, slot, start)
-    needed = ceil_div(request.known_tokens, size) - hits + hits_free + more
-    if waits or needed > state.replicas[r].free_blocks:
+            waits = _is_hashed_now(state, r, slot, start)
+    after = start + chunk
+    room = after
+    if DRAFTS:
+        after += more
+        room = after + lookahead_tokens(state)
+    needed = ceil_div(max(request.known_tokens, room), size) - hits + bounded
+    if DRAFTS:
+        count_where_short(state, r, needed + hits_free)
+    if waits or needed + hits_free > state.replicas[r].free_blocks:
         if IMAGES:
             refuse_images(state, r, slot, hits_free)
         return 0
@@ -348,17 +506,20 @@ def _admit(state, r, slot, budget):
         state.request_memory[slot, HELD] = 0.0
         if hits > 0:
             adopt_state(state, r, slot, hits)
-    take_blocks(state, r, ceil_div(start + chunk, size) - hits + more)
+    take_blocks(state, r, ceil_div(room, size) - hits + bounded)
     if STATES:
-        hold_state(state, slot, start + chunk)
-    start_prefill(state, r, slot, start, chunk)
+        hold_state(state, slot, after)
+    if DRAFTS:
+        start_padded(state, r, slot, start, chunk, more, room)
+    else:
+        start_prefill(state, r, slot, start, chunk)
     if STAGES:
         note_step(state, r, slot)
     if STATES:
-        note_chunk(state, r, slot, start, chunk)
+        _note_chunk(state, r, slot, start, chunk)
     if IMAGES:
         run_first_chunk(state, r, slot, first)
-    return chunk
+    return chunk + more
 
 
 @capable(inlined())
@@ -391,6 +552,14 @@ def _admit_waiting(state, r, defers):
         note_waiting(state, r)
 
 
+@inlined()
+def _is_empty(state, r):
+    """Return whether the iteration has nobody, though one request made room."""
+    replica = state.replicas[r]
+    budget = state.engine[0].max_num_batched_tokens
+    return replica.preempted > 0 and replica.left_tokens == budget
+
+
 @capable(inlined())
 def _horizon(state, r):
     """Return for how many iterations the batch runs if nothing arrives.
@@ -399,10 +568,17 @@ def _horizon(state, r):
     runs until then, or until the KV blocks are used up.
     """
     replica = state.replicas[r]
+    if _is_empty(state, r):
+        return 0
     changes = replica.waiting_count > 0 and replica.oldest_finishing != NONE
     changes = changes or replica.preempted > 0
     if IMAGES:
         changes = changes or images_change(state, r)
+    if DRAFTS:
+        most = iterations_verified(state, r, changes)
+        if STATES:
+            return min(most, iterations_to_due(state, r))
+        return iterations_with_room(state, r, most)
     if STATES:
         alone = replica.batch_tokens + replica.batch_extra_count == 0
         if alone and replica.decode_count > 0 and not changes:
@@ -411,10 +587,22 @@ def _horizon(state, r):
     return same_batch(state, r, 0, changes)
 
 
+@capable(inlined())
+def _note_unfinished(state, r):
+    """Note the newest of the prompts that are not done, where there may be several."""
+    replica = state.replicas[r]
+    if DRAFTS or _is_empty(state, r):
+        replica.prefilling = newest_unfinished(state, r)
+    else:
+        replica.prefilling = unlist_ended(state, r, replica.step + 1)
+
+
 @capable(compiled(SCHEDULE))
 def schedule(state, r):
     """Give each running request its tokens, then admit while budget is left."""
     defers = False
+    if DRAFTS:
+        begin_verifying(state, r)
     if PRIORITY:
         new = place_arrivals(state, r)
         if STAGES and new:
@@ -428,21 +616,22 @@ def schedule(state, r):
     if CADENCE:
         defers = defers_prompts(state, r)
     _continue_running(state, r, defers)
+    if DRAFTS:
+        note_padding_rule(state, r)
     if ADAPTERS:
         use_running(state, r)
     if state.replicas[r].preempted == 0:
         _admit_waiting(state, r, defers)
     if STATES:
-        replica = state.replicas[r]
-        replica.prefilling = unlist_ended(state, r, replica.step + 1)
+        _note_unfinished(state, r)
     if STAGES:
         run_step(state, r)
         return -1
     horizon = _horizon(state, r)
-    if STATES and horizon == 0 and replica.sitting > 0:
-        wait_no_longer(state, r)
     if ADAPTERS:
         note_adapters(state, r)
     if IMAGES:
         note_images(state, r, horizon > 0)
+    if DRAFTS:
+        return run_speculative(state, r, horizon)
     return horizon

@@ -1,6 +1,6 @@
 """vLLM V1's scheduler on a decode replica that pulls prompts' KV and verifies drafts.
 
-As ``vllm_v1_pulling.py`` and ``vllm_v1_speculative.py``, of vLLM 0.32. A copy begins
+As ``vllm_v1_pulling.py`` and ``vllm_v1.py``, of vLLM 0.32. A copy begins
 where blocks stay free for the first iteration of all whose copy has begun, of an
 unfinished prompt, and of one request more (``_spec_decode_step_blocks``). When it is
 here, the last prompt token is computed again beside drafts that are none. The blocks of
@@ -334,7 +334,10 @@ def _schedule(state, r, changes):
         if not (slow or changes or ends or unknown or replica.preempted > 0):
             horizon = decodes_that_fit(state, r, most)
     replica.until_s = min(replica.until_s, next_s)
-    return run_speculative(state, r, horizon, others, parts, sitting, True)
+    state.replica_memory[r, REPLICA.more_count] = others
+    state.replica_memory[r, REPLICA.more_parts] = parts
+    replica.sitting = sitting
+    return run_speculative(state, r, horizon)
 
 
 @compiled(SCHEDULE)

@@ -11,15 +11,28 @@ from capplan.simulator.columns import (
     REQUEST_COLUMNS,
     columns_up_to,
 )
+from capplan.simulator.engine import speculation
 from capplan.simulator.kv.states import request_columns
 from capplan.simulator.kv.worklist import list_columns
 from capplan.simulator.schedulers.refusals import none
 from capplan.simulator.v1 import adapters, encoder_cache
 from capplan.simulator.v1.stages import stage_columns
 
-_CAPABILITIES = ("CADENCE", "IMAGES", "ADAPTERS", "STAGES", "STATES", "PRIORITY")
+_CAPABILITIES = (
+    "CADENCE",
+    "DRAFTS",
+    "IMAGES",
+    "ADAPTERS",
+    "STAGES",
+    "STATES",
+    "PRIORITY",
+)
 """Flags of ``schedulers/vllm_v1.py``."""
-_SETTINGS = {"ADAPTERS": adapters.SETTINGS, "IMAGES": encoder_cache.SETTINGS}
+_SETTINGS = {
+    "ADAPTERS": adapters.SETTINGS,
+    "IMAGES": encoder_cache.SETTINGS,
+    "DRAFTS": speculation.SETTINGS,
+}
 """Of those that have any, with all that stand before them."""
 
 
@@ -53,7 +66,7 @@ class Scheduler:
             request_columns=columns_up_to(REQUEST_COLUMNS, remembers),
             replica_columns=columns_up_to(REPLICA_COLUMNS, remembers),
             orders="PRIORITY" in on,
-            in_order=on <= {"CADENCE", "STATES"},
+            in_order=on <= {"CADENCE", "DRAFTS", "STATES"},
             # Iterations are no shorter than without adapters or images.
             keeps_batch=on <= {"CADENCE", "IMAGES", "ADAPTERS"},
         )
@@ -63,6 +76,7 @@ def scheduler_name(engine: EngineSettings) -> str:
     """Return the name of V1's scheduler for an engine; users name no capability."""
     on = {
         "CADENCE": engine.prefill_schedule_interval > 1,
+        "DRAFTS": engine.speculation is not None,
         "IMAGES": engine.images is not None,
         "ADAPTERS": engine.adapters is not None,
         "STAGES": engine.pipeline is not None,
@@ -71,15 +85,16 @@ def scheduler_name(engine: EngineSettings) -> str:
     return "+".join((engine.scheduler.name, *(flag for flag in on if on[flag])))
 
 
-def v1_policy(engine: EngineSettings) -> Policy:
-    """Return V1's scheduler as an engine needs it."""
+def v1_policy(engine: EngineSettings, *, counts_late: bool = False) -> Policy:
+    """Return V1's scheduler as an engine needs it.
+
+    ``counts_late``: nobody but it asks for free blocks, or which they are.
+    """
     name = scheduler_name(engine)
     rules = Scheduler(name).RULES
     if engine.keeps_states:
         rules = rules._replace(
-            request_columns=request_columns(
-                engine, 3 if engine.async_scheduling else 2
-            ),
+            request_columns=request_columns(engine),
             replica_columns=list_columns(engine.block_size),
         )
     if engine.pipeline is not None:
@@ -90,6 +105,9 @@ def v1_policy(engine: EngineSettings) -> Policy:
             )
         )
     given: dict[str, float] = {}
+    if engine.speculation is not None:
+        late = counts_late and not engine.keeps_states
+        given |= speculation.drafts_values(engine.speculation, eager=not late)
     if engine.images is not None:
         given |= encoder_cache.images_values(engine)
     if engine.adapters is not None:

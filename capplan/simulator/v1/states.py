@@ -19,7 +19,6 @@ from capplan.simulator.kv.states import (
     collected_tokens,
     count_state_hits,
     free_old_states,
-    hold_state,
     share_state,
 )
 from capplan.simulator.kv.worklist import (
@@ -49,13 +48,6 @@ def keep_listed(state, r, slot):
 
 
 @inlined()
-def enter_block(state, r, slot, after):
-    """Hold the states of the block that a decode enters; they are taken."""
-    hold_state(state, slot, after)
-    keep_listed(state, r, slot)
-
-
-@inlined()
 def note_chunk(state, r, slot, start, chunk):
     """Note a chunk of a prompt, whose blocks are taken, and its state."""
     memory = state.request_memory[slot]
@@ -77,18 +69,6 @@ def wait_with_states(state, r, slot, held):
     state.request_memory[slot, STEP] = step
     list_one_longer(state, slot)
     enter_with(state, r, slot, held, step + 1)
-
-
-@compiled()
-def wait_no_longer(state, r):
-    """Let those that sit out go on as if they did not: there is no iteration."""
-    step = state.replicas[r].step + 1
-    slot = state.replicas[r].running_head
-    while slot != NONE:
-        if state.requests[slot].phase == Phase.PAUSED:
-            held = int(state.request_memory[slot, START])
-            enter_with(state, r, slot, held, step)
-        slot = state.requests[slot].next
 
 
 @compiled()

@@ -1,0 +1,211 @@
+"""Drafts to verify, as vLLM V1's scheduler looks at them.
+
+vLLM 0.32, v1/core/sched/scheduler.py, ``Scheduler.schedule``: each decoding request
+takes 1 + k tokens of the budget, in order of admission. One for which less is left
+verifies that, and those behind it sit the iteration out. The prompt's blocks include
+those of the draft's lookahead, and with a draft that has KV the last block found in the
+prefix cache is computed again. A last token behind the prefix cache is computed like a
+decode, beside drafts that are none: the engine keeps to the shape of its decode graphs.
+"""
+
+from capplan.simulator.engine.batch import iterations_to_completion
+from capplan.simulator.engine.log import log_entry, unlog_entry
+from capplan.simulator.engine.run_speculative import is_discarded, sit_out
+from capplan.simulator.engine.speculation import (
+    REPLICA,
+    REQUEST,
+    SETTING,
+    blocks_at_most,
+    context_parts,
+    context_parts_on_line,
+    settle,
+    tokens_before,
+)
+from capplan.simulator.engine.verifying import (
+    decodes_that_fit,
+    discarded,
+    hold_discarded,
+    padding_tokens,
+    room_of_verified,
+    take_next_blocks,
+    verified_tokens,
+    verify_fewer,
+)
+from capplan.simulator.jit import inlined
+from capplan.simulator.state import Phase
+
+
+@inlined()
+def begin_verifying(state, r):
+    """Forget what the iteration before had beside those that decode."""
+    memory = state.replica_memory[r]
+    memory[REPLICA.padded] = 0.0
+    memory[REPLICA.more_count] = 0.0
+    memory[REPLICA.more_parts] = 0.0
+    memory[REPLICA.spare] = 0.0
+
+
+@inlined()
+def lookahead_tokens(state):
+    """Return for how many tokens more than it computes a request has slots."""
+    return int(state.settings[SETTING.lookahead])
+
+
+@inlined()
+def verify_unseen(state, r):
+    """Let all that decode verify their drafts, where budget and blocks are enough.
+
+    Return whether they are. Blocks are counted only where they may be short.
+    """
+    replica = state.replicas[r]
+    memory = state.replica_memory[r]
+    others, parts, blocks = discarded(state, r)
+    wanted = (replica.decode_count + others) * verified_tokens(state)
+    replica.left_tokens = state.engine[0].max_num_batched_tokens - wanted
+    if replica.left_tokens < 0 or state.engine[0].recording != 0:
+        return False
+    spare = 0
+    if state.settings[SETTING.eager] == 0.0:
+        spare = blocks_at_most(state, r, _longest(state, r))
+        if blocks + spare > replica.free_blocks:
+            spare = 0
+    if spare == 0 and not take_next_blocks(state, r, blocks):
+        return False
+    memory[REPLICA.spare] = spare
+    if others > 0:
+        hold_discarded(state, r, blocks)
+        memory[REPLICA.more_count] = others
+        memory[REPLICA.more_parts] = parts
+    return True
+
+
+@inlined()
+def _longest(state, r):
+    """Return for how many iterations none that decodes has its last token."""
+    if state.replicas[r].heap_count == 0:
+        return 1
+    return iterations_to_completion(state, r)
+
+
+@inlined()
+def count_where_short(state, r, blocks):
+    """Count the blocks of decodes where so many more may not be free beside them."""
+    memory = state.replica_memory[r]
+    spare = int(memory[REPLICA.spare])
+    if spare > 0 and blocks + spare > state.replicas[r].free_blocks:
+        take_next_blocks(state, r, 0)
+        memory[REPLICA.spare] = 0.0
+
+
+@inlined()
+def look_at_all(state, r):
+    """Count all blocks, since all are looked at; the next batch may be another."""
+    settle(state, r)
+    state.replica_memory[r, REPLICA.spare] = -1.0
+
+
+@inlined()
+def slots_verified(state, r, slot, tokens):
+    """Return for how many tokens it has slots if it verifies so many; no lookahead."""
+    replica = state.replicas[r]
+    flying = replica.in_flight > 0
+    room = room_of_verified(state, slot, replica.step + 1, flying, tokens)
+    return room - lookahead_tokens(state)
+
+
+@inlined()
+def verify(state, r, slot, tokens):
+    """Add a request that computes ``tokens`` to the iteration; its slots are taken."""
+    memory = state.replica_memory[r]
+    request = state.requests[slot]
+    step = state.replicas[r].step + 1
+    log_entry(state, request.row, tokens_before(state, slot, step), tokens)
+    fewer = verified_tokens(state) - tokens
+    memory[REPLICA.padded] -= fewer
+    if request.phase != Phase.DECODING:
+        memory[REPLICA.more_count] += 1.0
+        memory[REPLICA.more_parts] += context_parts(state, slot, step)
+    elif fewer > 0:
+        memory[REPLICA.more_parts] += verify_fewer(state, r, slot, tokens)
+
+
+@inlined()
+def wait_verifying(state, r, slot):
+    """Let a running request sit the next iteration out, if it had a part in it."""
+    memory = state.replica_memory[r]
+    if is_discarded(state, r, slot):
+        state.request_memory[slot, REQUEST.discarded] = 0.0
+    elif state.requests[slot].phase == Phase.DECODING:
+        sit_out(state, r, slot)
+        state.replicas[r].sitting += 1
+        memory[REPLICA.more_count] -= 1.0
+        step = state.replicas[r].step + 1
+        memory[REPLICA.more_parts] -= context_parts_on_line(state, slot, step)
+
+
+@inlined()
+def verifying_count(state, r):
+    """Return how many requests the next iteration has beside prompts."""
+    more = int(state.replica_memory[r, REPLICA.more_count])
+    return state.replicas[r].decode_count + more
+
+
+@inlined()
+def note_padding_rule(state, r):
+    """Note beside which last tokens of prompts drafts that are none are computed.
+
+    0: none, beside a prompt that goes on; 1: all; 2: those behind tokens found in the
+    prefix cache, where nothing decodes.
+    """
+    replica = state.replicas[r]
+    pads = 1.0 if verifying_count(state, r) > 0 else 2.0
+    if replica.batch_tokens + replica.batch_extra_count > 0:
+        pads = 0.0
+    state.replica_memory[r, REPLICA.pads] = pads
+
+
+@inlined()
+def padding(state, r, slot, start):
+    """Return the drafts that are none beside a prompt's last token, after ``start``."""
+    pads = int(state.replica_memory[r, REPLICA.pads])
+    return padding_tokens(state, slot, start, pads)
+
+
+@inlined()
+def iterations_verified(state, r, changes):
+    """Return for how many iterations the batch runs if nothing arrives.
+
+    Until a request has its last token, unless ``changes`` says that it is another.
+    """
+    replica = state.replicas[r]
+    if replica.batch_tokens + replica.batch_extra_count > 0:
+        return 1
+    if verifying_count(state, r) == 0:
+        return 0
+    if changes or state.replica_memory[r, REPLICA.more_count] != 0.0:
+        return 1
+    return _longest(state, r)
+
+
+@inlined()
+def iterations_with_room(state, r, most):
+    """Return for how many of ``most`` iterations there are blocks."""
+    spare = state.replica_memory[r, REPLICA.spare]
+    if most < 2 or spare > 0.0:
+        return most
+    return 1 if spare < 0.0 else decodes_that_fit(state, r, most)
+
+
+@inlined()
+def leave_verifying(state, r, slot, tokens):
+    """Return the tokens of one that leaves the iteration; ``tokens`` are a prompt's."""
+    memory = state.replica_memory[r]
+    if state.requests[slot].phase == Phase.DECODING:
+        return verified_tokens(state)
+    if not is_discarded(state, r, slot):
+        return tokens
+    step = state.replicas[r].step + 1
+    memory[REPLICA.more_count] -= 1.0
+    memory[REPLICA.more_parts] -= context_parts(state, slot, step)
+    unlog_entry(state, state.requests[slot].row)
+    return verified_tokens(state)
