@@ -20,13 +20,13 @@ import pathlib, sys
 import capplan.simulator.drivers.two_pools
 import capplan.simulator.hand_offs.nixl
 import capplan.simulator.routers.join_shortest_queue
-import capplan.simulator.schedulers.vllm_v1_pulling
 from capplan.simulator import jit, shipped, simulate
 from capplan.simulator.drivers.one_pool import driver
 from capplan.simulator.fleet import moving_fleet
 from capplan.simulator.schedulers import scheduler
 
-scheduler("vllm-v1").schedule
+for name in ("vllm-v1", "vllm-v1+COPIES"):
+    scheduler(name).schedule
 driver(moves=False)
 shipped.ship(pathlib.Path(sys.argv[1]), jit.DIGEST, jit.CALLED_BY_PYTHON)
 """

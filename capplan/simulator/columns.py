@@ -15,7 +15,6 @@ REQUEST_COLUMNS: dict[str, tuple[str, ...]] = {
         "slot",  # its slot there
         "ready_s",  # when the copy is here; 0: it has not begun
         "known",  # call of the scheduler from which it is known; 0: not looked for yet
-        "rested",  # call at which it sat the iteration out
     ),
     "drafts": (
         "began",  # iteration of the replica before its first decode
@@ -76,7 +75,7 @@ REPLICA_COLUMNS: dict[str, tuple[str, ...]] = {
         "wanting",  # requests that want a copy and have no blocks
         "link_s",  # until when a copy is received
         "calls",  # of the scheduler so far
-        "rested",  # the last one at which a request sat out
+        "unknown",  # 1: at the last one a copy was here of which it did not know
         "reserved",  # blocks that requests with a copy will take when they run
         "withheld",  # of requests that the iteration in flight computes and discards
     ),

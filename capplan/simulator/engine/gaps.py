@@ -136,6 +136,15 @@ def enter_resuming(state, r, slot):
 
 
 @inlined()
+def is_resuming(state, r, slot):
+    """Return whether a request was noted so."""
+    for k in range(state.replicas[r].resuming):
+        if state.ends[r, _place(state, k)] == slot:
+            return True
+    return False
+
+
+@inlined()
 def leaves_resuming(state, r, slot):
     """Return whether a request was noted so; it is no longer."""
     replica = state.replicas[r]

@@ -17,8 +17,8 @@ from capplan.simulator.fleet.motion import (
 from capplan.simulator.fleet.serving_pool import ServingPool
 from capplan.simulator.hand_offs import hand_off, parse_hand_off
 from capplan.simulator.rebalancers import parse_rebalancer, rebalancer
-from capplan.simulator.schedulers import PULLING, scheduler
 from capplan.simulator.state import HAND_OFF_SETTINGS, Needs
+from capplan.simulator.v1.capabilities import v1_policy
 
 
 class Between(NamedTuple):
@@ -48,16 +48,17 @@ def pulling_policy(deployment: Deployment) -> Policy:
     policy = parse_hand_off(deployment.hand_off)
     file = hand_off(policy.name)
     block_s = policy.settings["block"] or deployment.block_copy_s
-    values = (
-        block_s / file.SPEED_UP,
-        policy.settings["handshake"],
-        float(file.RECOMPUTES),
-        _launches(policy),
-    )
-    speculation = deployment.pools[1].configuration.engine.speculation
-    if speculation is not None:
-        return speculation_rules.pulling_policy(speculation, values)
-    return Policy(PULLING, scheduler(PULLING).RULES, values)
+    values = {
+        "block_s": block_s / file.SPEED_UP,
+        "handshake_s": policy.settings["handshake"],
+        "recomputes": float(file.RECOMPUTES),
+        "launches": _launches(policy),
+    }
+    engine = deployment.pools[1].configuration.engine
+    if engine.speculation is not None:
+        given = tuple(values.values())
+        return speculation_rules.pulling_policy(engine.speculation, given)
+    return v1_policy(engine, values)
 
 
 def _launches(hand_off: Policy) -> float:

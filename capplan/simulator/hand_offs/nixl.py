@@ -4,7 +4,7 @@ llm-d inference scheduler (520af478), pkg/epp: the decode replica is chosen firs
 the prefill replica by the same scores; ``prefix-based-pd-decider`` computes a prompt
 apart where at least ``threshold`` of its tokens are not cached on the decode replica (0
 there: always; its sample says 16). The prefill replica's token is dropped: vLLM 0.32
-loads the KV and computes the last prompt token again (schedulers/vllm_v1_pulling.py).
+loads the KV and computes the last prompt token again (simulator/v1/copies.py).
 
 vLLM's workers look for copies that have ended when they start an iteration, and tell
 with its result (``report=launch``: gpu/kv_connector.py), on both sides. With

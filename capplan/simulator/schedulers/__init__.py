@@ -48,13 +48,9 @@ SCHEDULERS = {
     "trtllm": "trtllm",
 }
 
-PULLING = "vllm-v1-pulling"
-"""Scheduler of a decode pool, which no user names."""
-
 PULLING_SPECULATIVE = "vllm-v1-pulling-speculative"
-"""Of one whose requests verify drafts."""
+"""Of a decode pool whose requests verify drafts, which no user names."""
 _UNNAMED = {
-    PULLING: "vllm_v1_pulling",
     PULLING_SPECULATIVE: "vllm_v1_pulling_speculative",
 }
 

@@ -69,6 +69,17 @@ from capplan.simulator.v1.cadence import (
     last_token_is_left,
     note_waiting,
 )
+from capplan.simulator.v1.copies import (
+    begin_call,
+    compute_copied,
+    copies_change,
+    may_not_preempt,
+    outrun_prompt,
+    pull,
+    start_idle,
+    until_next_copy,
+    wants_copy,
+)
 from capplan.simulator.v1.drafts import (
     begin_verifying,
     count_where_short,
@@ -127,7 +138,7 @@ from capplan.simulator.v1.states import (
     wait_with_states,
 )
 
-ADAPTERS = CADENCE = DRAFTS = IMAGES = PRIORITY = STAGES = STATES = False
+ADAPTERS = CADENCE = COPIES = DRAFTS = IMAGES = PRIORITY = STAGES = STATES = False
 capable = Capable()
 
 
@@ -178,8 +189,10 @@ def _preempt_one(state, r, slot):
 
 @capable(compiled())
 def _make_room(state, r, slot, blocks):
-    """Take blocks for a request, preempting for them; return whether it still runs."""
+    """Take blocks for a request, preempting for them; return whether it has them."""
     while state.replicas[r].free_blocks < blocks:
+        if COPIES and may_not_preempt(state, r):
+            return False
         if _preempt_one(state, r, slot) == slot:
             return False
     take_blocks(state, r, blocks)
@@ -188,7 +201,7 @@ def _make_room(state, r, slot, blocks):
 
 @capable(inlined())
 def _take_room(state, r, slot, start, after):
-    """Take the blocks of a request's tokens up to ``after``; return if it still runs.
+    """Take the blocks of a request's tokens up to ``after``; return if it has them.
 
     It has those of ``start`` tokens, and the states behind them.
     """
@@ -235,7 +248,7 @@ def _note_chunk(state, r, slot, start, chunk):
 
 @capable(inlined())
 def _continue_prompt(state, r, slot, budget):
-    """Schedule the next chunk of a prompt; return its tokens, NONE if preempted."""
+    """Schedule the next chunk of a prompt; return its tokens, NONE for no room."""
     request = state.requests[slot]
     start = request.computed_tokens
     chunk = min(request.known_tokens - start, budget)
@@ -280,7 +293,7 @@ def _verify(state, r, slot):
 
 @capable(inlined())
 def _decode(state, r, slot):
-    """Give a decode its tokens and blocks; return how many, NONE if preempted."""
+    """Give a decode its tokens and blocks; return how many, NONE for no room."""
     if DRAFTS:
         return _verify(state, r, slot)
     rows, m = _decoding(state, r)
@@ -348,12 +361,14 @@ def _walk(state, r, defers):
             tokens = _continue_prompt(state, r, slot, replica.left_tokens)
         if tokens == NONE:
             admission = request.admission
+            if COPIES:
+                admission -= int(request.phase != Phase.WAITING)
             break
         replica.left_tokens -= tokens
         slot = request.next
-    if not STAGES and replica.left_tokens == budget:
+    if not COPIES and not STAGES and replica.left_tokens == budget:
         return  # no iteration: a step of stages counts without requests too
-    if DRAFTS or IMAGES or PRIORITY or STATES:
+    if COPIES or DRAFTS or IMAGES or PRIORITY or STATES:
         _sit_out_behind(state, r, admission)
 
 
@@ -417,8 +432,10 @@ def _continue_running(state, r, defers):
     """Let all decode and unfinished prompts go on; the budget that is left is noted."""
     replica = state.replicas[r]
     walks = False
+    if COPIES:
+        walks = outrun_prompt(state, r)
     if IMAGES:
-        walks = needs_walk(state, r)
+        walks = walks or needs_walk(state, r)
     if STAGES:
         walks = walks or state.engine[0].recording != 0
     if not walks:
@@ -537,6 +554,11 @@ def _admit_waiting(state, r, defers):
             continue
         if CADENCE and defers and not last_token_is_left(state, r, slot):
             break
+        if COPIES and wants_copy(state, slot):
+            if not pull(state, r, slot):
+                break
+            slot = following
+            continue
         chunk = _admit(state, r, slot, budget)
         if chunk == 0:
             if STAGES:
@@ -572,6 +594,8 @@ def _horizon(state, r):
         return 0
     changes = replica.waiting_count > 0 and replica.oldest_finishing != NONE
     changes = changes or replica.preempted > 0
+    if COPIES:
+        changes = changes or copies_change(state, r)
     if IMAGES:
         changes = changes or images_change(state, r)
     if DRAFTS:
@@ -615,11 +639,15 @@ def schedule(state, r):
         begin_images(state, r)
     if CADENCE:
         defers = defers_prompts(state, r)
+    if COPIES:
+        begin_call(state, r)
     _continue_running(state, r, defers)
     if DRAFTS:
         note_padding_rule(state, r)
     if ADAPTERS:
         use_running(state, r)
+    if COPIES:
+        compute_copied(state, r)
     if state.replicas[r].preempted == 0:
         _admit_waiting(state, r, defers)
     if STATES:
@@ -628,6 +656,11 @@ def schedule(state, r):
         run_step(state, r)
         return -1
     horizon = _horizon(state, r)
+    if COPIES:
+        if horizon == 0 and start_idle(state, r):
+            _admit_waiting(state, r, defers)
+            horizon = _horizon(state, r)
+        horizon = until_next_copy(state, r, horizon)
     if ADAPTERS:
         note_adapters(state, r)
     if IMAGES:

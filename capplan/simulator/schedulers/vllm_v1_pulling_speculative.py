@@ -1,6 +1,6 @@
 """vLLM V1's scheduler on a decode replica that pulls prompts' KV and verifies drafts.
 
-As ``vllm_v1_pulling.py`` and ``vllm_v1.py``, of vLLM 0.32. A copy begins
+As ``v1/copies.py`` and ``vllm_v1.py``, of vLLM 0.32. A copy begins
 where blocks stay free for the first iteration of all whose copy has begun, of an
 unfinished prompt, and of one request more (``_spec_decode_step_blocks``). When it is
 here, the last prompt token is computed again beside drafts that are none. The blocks of

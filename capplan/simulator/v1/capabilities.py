@@ -1,5 +1,6 @@
 """Which capabilities V1's scheduler needs, what it remembers and is told of them."""
 
+from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +13,7 @@ from capplan.simulator.columns import (
     columns_up_to,
 )
 from capplan.simulator.engine import speculation
+from capplan.simulator.kv import copies
 from capplan.simulator.kv.states import request_columns
 from capplan.simulator.kv.worklist import list_columns
 from capplan.simulator.schedulers.refusals import none
@@ -20,6 +22,7 @@ from capplan.simulator.v1.stages import stage_columns
 
 _CAPABILITIES = (
     "CADENCE",
+    "COPIES",
     "DRAFTS",
     "IMAGES",
     "ADAPTERS",
@@ -32,6 +35,7 @@ _SETTINGS = {
     "ADAPTERS": adapters.SETTINGS,
     "IMAGES": encoder_cache.SETTINGS,
     "DRAFTS": speculation.SETTINGS,
+    "COPIES": copies.SETTINGS,
 }
 """Of those that have any, with all that stand before them."""
 
@@ -68,14 +72,18 @@ class Scheduler:
             orders="PRIORITY" in on,
             in_order=on <= {"CADENCE", "DRAFTS", "STATES"},
             # Iterations are no shorter than without adapters or images.
-            keeps_batch=on <= {"CADENCE", "IMAGES", "ADAPTERS"},
+            keeps_batch=on <= {"CADENCE", "COPIES", "IMAGES", "ADAPTERS"},
         )
 
 
-def scheduler_name(engine: EngineSettings) -> str:
-    """Return the name of V1's scheduler for an engine; users name no capability."""
+def scheduler_name(engine: EngineSettings, *, pulls: bool = False) -> str:
+    """Return the name of V1's scheduler for an engine; users name no capability.
+
+    ``pulls``: prompts are computed by other replicas.
+    """
     on = {
         "CADENCE": engine.prefill_schedule_interval > 1,
+        "COPIES": pulls,
         "DRAFTS": engine.speculation is not None,
         "IMAGES": engine.images is not None,
         "ADAPTERS": engine.adapters is not None,
@@ -85,12 +93,18 @@ def scheduler_name(engine: EngineSettings) -> str:
     return "+".join((engine.scheduler.name, *(flag for flag in on if on[flag])))
 
 
-def v1_policy(engine: EngineSettings, *, counts_late: bool = False) -> Policy:
+def v1_policy(
+    engine: EngineSettings,
+    pulling: Mapping[str, float] | None = None,
+    *,
+    counts_late: bool = False,
+) -> Policy:
     """Return V1's scheduler as an engine needs it.
 
+    ``pulling``: the settings of ``copies.py``, of a replica that pulls prompts' KV.
     ``counts_late``: nobody but it asks for free blocks, or which they are.
     """
-    name = scheduler_name(engine)
+    name = scheduler_name(engine, pulls=pulling is not None)
     rules = Scheduler(name).RULES
     if engine.keeps_states:
         rules = rules._replace(
@@ -104,7 +118,7 @@ def v1_policy(engine: EngineSettings, *, counts_late: bool = False) -> Policy:
                 *stage_columns(engine.pipeline.stages),
             )
         )
-    given: dict[str, float] = {}
+    given = dict(pulling or {})
     if engine.speculation is not None:
         late = counts_late and not engine.keeps_states
         given |= speculation.drafts_values(engine.speculation, eager=not late)
