@@ -113,6 +113,7 @@ REPLICA_COLUMNS: dict[str, tuple[str, ...]] = {
         "step",  # newest scheduled one, also without requests
         "settled",  # newest steps of decodes alone, to which no request could be added
         "refused",  # 1: the newest one had no room for the head of the queue
+        "waiting",  # requests in the queue behind it
     ),  # then, behind all others, each stage and each step in flight: v1/stages.py
     "worklist": (
         "first_listed",

@@ -115,7 +115,7 @@ class _Count(NamedTuple):
     ITERATIONS: int = 2
     ENTRIES: int = 3
     DRAW: int = 4  # row of ``draws`` for the request being routed
-    STUCK: int = 5  # 1: a request can never be scheduled
+    STUCK: int = 5  # 1: a request can never be scheduled; 2: see v1/adapters.py
     ROUTED: int = 6  # requests routed so far
     MOST_TOKENS: int = 7  # of an iteration, where prompts have no budget
     HOST_FULL: int = 8  # 1: KV was to be swapped out, and the host has no room
@@ -137,7 +137,7 @@ class _Count(NamedTuple):
 
 Count = _Count()
 
-OWN_SETTINGS = 32
+OWN_SETTINGS = 40
 """Settings of its own that a scheduler may have."""
 
 

@@ -70,8 +70,6 @@ def test_the_recordings_that_the_simulator_refuses_are_these():
         "pipeline_drafts_tight",
         "pipeline_images",
         "pipeline_images_budget",
-        "pipeline_lora",
-        "pipeline_lora_cached",
         "pipeline_priority_drafts",
         "pipeline_states",
         "pipeline_states_tight",

@@ -82,6 +82,7 @@ class Replica:
         self.retry_s = 0.0  # when a scheduler that has nothing to run looks again
         self.step = 0
         self.skipped: set[Request] = set()  # of those that wait
+        self.stops = False  # vLLM ended with an assertion
         self.queue_stays = False  # the last step that took prompts left some
 
     @property
@@ -395,6 +396,7 @@ class Replica:
         end_s = max(self.now_s, self.sampled_s.get(self.step - self.stages, 0.0))
         end_s = max(end_s, self.gpu_s) + self.encoding_s()
         if together := self.adapters(parts):
+            self.stops |= self.stages > 1 and len(together) > self.loras.slots
             costs = self.loras.costs
             end_s += sum(self.loras.load_s(each, self.step) for each in together)
             took_s = took_s * (1 + costs.slowdown) + len(together) * costs.read_s

@@ -15,6 +15,7 @@ from random_cases import random_set
 from recorded import as_recorded
 from test_against_judge import assert_same
 
+from capplan.errors import InputError
 from capplan.simulator.simulate import simulate
 from capplan.simulator.v1.capabilities import v1_policy
 from tests.deployments import fleet_of
@@ -26,7 +27,11 @@ SETS = [
     for size in range(2, 1 + len(FEATURES))
     for names in combinations(FEATURES, size)
 ]
-STAGED = [("stages", "priority")]
+STAGED = [
+    ("stages", *names)
+    for size in (1, 2)
+    for names in combinations(("lora", "priority"), size)
+]
 """Sets that run on pipeline stages, which have no ranks."""
 
 
@@ -53,7 +58,13 @@ def random_case(seed: int, names: tuple[str, ...]) -> Case:
 def test_every_request_is_served_as_the_judge_serves_it(names, seed):
     case = random_case(seed, names)
 
-    assert_same(case.simulated("jsq"), judge_v1(*case))
+    verdict = judge_v1(*case)
+
+    if any(replica.stops for replica in verdict.replicas):
+        with pytest.raises(InputError, match="more adapters than max_loras"):
+            case.simulated("jsq")
+    else:
+        assert_same(case.simulated("jsq"), verdict)
 
 
 @pytest.mark.thorough

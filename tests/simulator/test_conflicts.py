@@ -49,7 +49,7 @@ ENGINES = {
     "sglang": {"scheduler": parse_scheduler("sglang")},
     "priority": {"scheduler": parse_scheduler("vllm-v1-priority")},
     "drafts": {"speculation": Speculation("ngram", (0.5,))},
-    "adapters": {"adapters": Adapters()},
+    "adapters": {"adapters": Adapters(2, 2)},
     "images": {"images": Images(max_image_tokens=32)},
     "states": {
         "prefix_caching": True,

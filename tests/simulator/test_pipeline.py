@@ -85,6 +85,30 @@ def test_a_hop_lengthens_every_stage():
     assert tpot_us == pytest.approx(2 * 5_061, abs=1e-3)
 
 
+def test_adapters_lengthen_what_a_stage_computes_and_not_the_hop():
+    # One decode: 1.5 * 10,100 / 2 + 50 / 2, its adapter's bytes, + 10 + 1 us.
+    pipeline = Pipeline(2, hop_s=10 * US, hop_token_s=1 * US)
+    adapters = Adapters(1, slowdown=0.5, read_s=50 * US, load_s=300 * US)
+    given = engine(pipeline=pipeline, adapters=adapters)
+    trace = Trace([100], [1_001], np.zeros(1), adapter=np.zeros(1, int))
+
+    times = simulate(trace, fleet_of(TABLES, given, 1)).table
+
+    # 100 tokens: 1.5 * (10,000 + 10,000) / 2 + 50 / 2 + 10 + 100, loaded before.
+    assert times.first_token_s[0] / US == pytest.approx(300 + 2 * 15_135, abs=1e-3)
+    tpot_us = (times.finish_s - times.first_token_s)[0] / 1_000 / US
+    assert tpot_us == pytest.approx(2 * 7_611, abs=1e-3)
+
+
+def test_a_step_with_more_adapters_than_slots_is_refused():
+    # Of two adapters one has a slot: the first prompt goes on beside the second's.
+    given = engine(adapters=Adapters(1), max_num_batched_tokens=100)
+    trace = Trace([90, 950], [90, 9], np.array([0.0, 1e-3]), adapter=np.arange(2))
+
+    with pytest.raises(InputError, match="a step had more adapters than max_loras, "):
+        simulate(trace, fleet_of(TABLES, given, 1))
+
+
 @st.composite
 def pipeline_cases(draw, replicas: int = 3):
     """Draw a case with two to five stages, uneven ones among them, and hops."""
@@ -206,7 +230,6 @@ def test_an_event_of_a_fleet_that_moves_is_refused():
     ("given", "reason"),
     [
         ({"speculation": Speculation("ngram", (0.5,))}, "speculative decoding"),
-        ({"adapters": Adapters()}, "--enable-lora"),
         ({"async_scheduling": False}, "--no-async-scheduling"),
         ({"decode_context_parallel_size": 2}, "decode_context_parallel_size 2"),
         ({"data_parallel_size": 2}, "data_parallel_size 2"),

@@ -10,6 +10,7 @@ from capplan.fleet.gpu import Gpu
 from capplan.latency.roofline import efficiency_of
 from capplan.llm.adapters import check_adapters, slot_bytes
 from capplan.llm.architecture import Architecture
+from capplan.llm.pipeline import stage_llms
 from capplan.planning.settings.asked import Asked
 
 _RANK = 16
@@ -21,12 +22,13 @@ def with_adapters(
     llm: Architecture | None,
     gpu: Gpu | None,
     tp: int,
+    stages: int,
 ) -> EngineSettings:
     """Return an engine with the LoRA adapters of the settings.
 
     An adapter is loaded from host memory over each GPU's link, and read into host
     memory as weights are at a cold start. In an iteration its matrices are read once;
-    where iteration times are given, they have that.
+    where iteration times are given, they have that. A stage has those of its layers.
     """
     if not settings.enable_lora:
         return engine
@@ -47,16 +49,16 @@ def with_adapters(
         )
     if llm is not None:
         check_adapters(llm)
-        own_bytes = slot_bytes(llm, tp, rank)
+        part = max(stage_llms(llm, stages), key=lambda part: part.layers)
         adapters = replace(
             adapters,
-            slot_bytes=slot_bytes(llm, tp, max_rank),
-            load_s=own_bytes / (engine.link_gb_per_s * 1e9),
+            slot_bytes=slot_bytes(part, tp, max_rank),
+            load_s=slot_bytes(part, tp, rank) / (engine.link_gb_per_s * 1e9),
             fetch_s=slot_bytes(llm, 1, rank) / LOAD_BYTES_PER_S,
         )
         if gpu is not None and settings.latency_ms is None:
             rate = gpu.bandwidth_bytes_per_s * efficiency_of(gpu).bandwidth
-            adapters = replace(adapters, read_s=own_bytes / rate)
+            adapters = replace(adapters, read_s=slot_bytes(llm, tp, rank) / rate)
     elif settings.lora_load_ms is None or settings.lora_fetch_ms is None:
         raise InputError(
             "no LLM, so that the bytes of an adapter are not known; give "

@@ -285,7 +285,7 @@ def _with_features(
 ) -> EngineSettings:
     """Return an engine with the scheduler and the features of the settings."""
     engine = speculating(scheduled(engine, settings), settings, llm)
-    engine = with_adapters(engine, settings, llm, gpu, tp)
+    engine = with_adapters(engine, settings, llm, gpu, tp, stages)
     engine = in_stages(engine, settings, llm, gpu, tp, stages)
     engine = with_images(engine, settings, llm, gpu, tp)
     refuse_beside(engine, settings)

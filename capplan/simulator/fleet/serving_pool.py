@@ -35,7 +35,7 @@ from capplan.simulator.state import (
     no_limits,
     with_more_slots,
 )
-from capplan.simulator.v1.adapters import groups_by_adapter
+from capplan.simulator.v1.adapters import MORE_ADAPTERS, groups_by_adapter
 from capplan.simulator.v1.capabilities import v1_policy
 from capplan.simulator.v1.images import image_columns
 from capplan.workload.slo import require
@@ -221,6 +221,13 @@ class ServingPool:
             raise HostFullError(
                 f"the host memory for swapped KV is full: host_kv_gib is {gib} for "
                 "each GPU; give more, or a scheduler that computes KV again"
+            )
+        if self.state.counts[Count.STUCK] == MORE_ADAPTERS:
+            stages = self.engine.pipeline_parallel_size
+            raise InputError(
+                "a step had more adapters than max_loras, with which vLLM stops "
+                "(AssertionError in Scheduler.schedule); expected a slot for each "
+                f"adapter, with pipeline_parallel_size {stages}"
             )
         if self.state.counts[Count.STUCK]:
             raise InputError(

@@ -59,10 +59,11 @@ from capplan.simulator.kv.states import (
 from capplan.simulator.kv.worklist import first_listed, next_listed, unlist_ended
 from capplan.simulator.state import NONE, SCHEDULE, Phase
 from capplan.simulator.v1.adapters import (
+    begin_adapters,
     join_adapter,
     may_join,
     note_adapters,
-    use_running,
+    stop_with_more,
 )
 from capplan.simulator.v1.cadence import (
     defers_prompts,
@@ -120,6 +121,7 @@ from capplan.simulator.v1.stages import (
     decodes_next,
     is_elsewhere,
     is_stale,
+    look_at_arrivals,
     miss_step,
     next_micro_batch,
     note_refused,
@@ -448,6 +450,23 @@ def _continue_running(state, r, defers):
         replica.left_tokens -= max(chunk, 0)
 
 
+@capable(compiled())
+def _use_adapters(state, r):
+    """Begin an iteration with the adapters of the running requests that are in it."""
+    begin_adapters(state, r)
+    slot = state.replicas[r].running_head
+    while slot != NONE:
+        request = state.requests[slot]
+        runs = request.phase == Phase.DECODING
+        if STAGES:
+            runs = decodes_next(state, r, slot)
+        if request.phase == Phase.PREFILLING:
+            runs = request.chunk_step == state.replicas[r].step + 1
+        if runs:
+            join_adapter(state, r, slot)
+        slot = request.next
+
+
 @capable(inlined())
 def _find_hits(state, r, slot):
     """Return the blocks that a request need not compute, and the free ones of them."""
@@ -632,7 +651,10 @@ def schedule(state, r):
         if STAGES and new:
             note_refused(state, r, 0.0)
     if STAGES:
-        if jump_stages(state, r) > 0:
+        looks = 1
+        if ADAPTERS:
+            looks = look_at_arrivals(state, r)
+        if jump_stages(state, r, looks) > 0:
             return -1
         note_refused(state, r, 0.0)
     if IMAGES:
@@ -645,7 +667,9 @@ def schedule(state, r):
     if DRAFTS:
         note_padding_rule(state, r)
     if ADAPTERS:
-        use_running(state, r)
+        _use_adapters(state, r)
+        if STAGES:
+            stop_with_more(state, r)
     if COPIES:
         compute_copied(state, r)
     if state.replicas[r].preempted == 0:
@@ -653,6 +677,8 @@ def schedule(state, r):
     if STATES:
         _note_unfinished(state, r)
     if STAGES:
+        if ADAPTERS:
+            note_adapters(state, r)
         run_step(state, r)
         return -1
     horizon = _horizon(state, r)

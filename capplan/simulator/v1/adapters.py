@@ -16,7 +16,7 @@ from capplan.deployment.adapters import Adapters
 from capplan.deployment.policy import Knob, indices
 from capplan.simulator.columns import REPLICA_COLUMNS, places
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.state import NONE, Phase
+from capplan.simulator.state import NONE, Count
 from capplan.simulator.v1 import encoder_cache
 from capplan.workload.trace import MOST_ADAPTERS
 
@@ -31,6 +31,8 @@ SETTINGS = {
 }
 SETTING = indices(SETTINGS)
 MEMORY = places(REPLICA_COLUMNS, "adapters")
+MORE_ADAPTERS = 2
+"""``Count.STUCK`` where vLLM stops with an assertion, which can happen on stages."""
 WIDTH = 3
 """Columns of an adapter in host memory: these."""
 _NUMBER, _USED, _IN_SLOT = range(WIDTH)
@@ -74,6 +76,14 @@ def _use(state, r, entry):
     if rows[at] != memory[MEMORY.used]:
         rows[at] = memory[MEMORY.used]
         memory[MEMORY.distinct] += 1.0
+
+
+@inlined()
+def stop_with_more(state, r):
+    """Stop where running requests of a step have more adapters than there are slots."""
+    distinct = state.replica_memory[r, MEMORY.distinct]
+    if distinct > state.settings[SETTING.max_loras]:
+        state.counts[Count.STUCK] = MORE_ADAPTERS
 
 
 @compiled()
@@ -135,23 +145,12 @@ def join_adapter(state, r, slot):
     state.requests[slot].adapter_entry = entry
 
 
-@compiled()
-def use_running(state, r):
-    """Begin an iteration with the adapters of the running requests that are in it."""
+@inlined()
+def begin_adapters(state, r):
+    """Begin an iteration that has no adapters yet."""
     memory = state.replica_memory[r]
     memory[MEMORY.used] += 1.0
     memory[MEMORY.distinct] = 0.0
-    step = state.replicas[r].step + 1
-    slot = state.replicas[r].running_head
-    while slot != NONE:
-        request = state.requests[slot]
-        runs = request.phase == Phase.DECODING
-        runs = runs or (
-            request.phase == Phase.PREFILLING and request.chunk_step == step
-        )
-        if runs:
-            join_adapter(state, r, slot)
-        slot = request.next
 
 
 @inlined()

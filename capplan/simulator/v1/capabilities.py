@@ -17,8 +17,7 @@ from capplan.simulator.kv import copies
 from capplan.simulator.kv.states import request_columns
 from capplan.simulator.kv.worklist import list_columns
 from capplan.simulator.schedulers.refusals import none
-from capplan.simulator.v1 import adapters, encoder_cache
-from capplan.simulator.v1.stages import stage_columns
+from capplan.simulator.v1 import adapters, encoder_cache, stages
 
 _CAPABILITIES = (
     "CADENCE",
@@ -32,6 +31,7 @@ _CAPABILITIES = (
 )
 """Flags of ``schedulers/vllm_v1.py``."""
 _SETTINGS = {
+    "STAGES": stages.SETTINGS,
     "ADAPTERS": adapters.SETTINGS,
     "IMAGES": encoder_cache.SETTINGS,
     "DRAFTS": speculation.SETTINGS,
@@ -115,7 +115,7 @@ def v1_policy(
         rules = rules._replace(
             replica_columns=(
                 *rules.replica_columns,
-                *stage_columns(engine.pipeline.stages),
+                *stages.stage_columns(engine.pipeline.stages),
             )
         )
     given = dict(pulling or {})
@@ -126,5 +126,8 @@ def v1_policy(
         given |= encoder_cache.images_values(engine)
     if engine.adapters is not None:
         given |= adapters.adapters_values(engine.adapters)
+    if engine.pipeline is not None:
+        given |= stages.stage_values(engine.pipeline)
+        given["read_s"] = engine.pipeline.share * given.get("read_s", 0.0)
     values = (given.get(key, knob.default) for key, knob in rules.settings.items())
     return Policy(name, rules, tuple(values))

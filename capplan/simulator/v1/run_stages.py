@@ -32,6 +32,7 @@ from capplan.simulator.v1.stages import (
     MEMORY,
     PLACE,
     REQUEST,
+    SETTING,
     collected_step,
     end_missing,
     first_stage,
@@ -58,6 +59,7 @@ def run_step(state, r):
     batch = batches.replicas[m]
     decodes = batch.decode_count
     alone = replica.batch_tokens + replica.batch_extra_count + replica.preempted == 0
+    alone = alone and replica.wait_s == 0.0
     _run(state, batches, r, step, m)
     if replica.sitting > 0:
         end_missing(state, r, step + 1)
@@ -66,6 +68,7 @@ def run_step(state, r):
         memory[MEMORY.settled] += 1
     else:
         memory[MEMORY.settled] = 0
+    memory[MEMORY.waiting] = replica.waiting_count
     _show(state, batches, r)
 
 
@@ -82,10 +85,14 @@ def _run(state, batches, r, step, m):
             state.counts[Count.STUCK] = 1
         return
     context = replica.batch_extra_tokens + batch.context_tokens
+    batch.stretch = replica.stretch
+    batch.more_s = replica.more_s
     stage_s, _ = iteration_time_s(state, r, b, context)
+    stage_s += _longer_s(state, batch, stage_s, b, replica.batch_tokens)
     memory = state.replica_memory[r]
     first = first_stage(state)
     start_s = max(replica.now_s, memory[first], tokens_s(state, r, step))
+    start_s += replica.wait_s
     end_s = start_s
     for stage in range(first, first + stage_count(state)):
         end_s = max(end_s, memory[stage]) + stage_s
@@ -112,6 +119,27 @@ def _run(state, batches, r, step, m):
     batch.context_tokens += batch.decode_count
     _start_decoding(state, batches, r, step, m, end_s)
     _pop_finishing(state, batches, r, step, m)
+
+
+@inlined()
+def _longer_s(state, batch, stage_s, b, tokens):
+    """Return by how much adapters lengthen a step on a stage. [s]"""
+    fixed_s = state.settings[SETTING.fixed_s]
+    fixed_s += b * state.settings[SETTING.fixed_request_s]
+    fixed_s += (b + tokens) * state.settings[SETTING.fixed_token_s]
+    return (stage_s - fixed_s) * (batch.stretch - 1.0) + batch.more_s
+
+
+@inlined()
+def _stage_line(state, batches, m):
+    """Return the time of a micro-batch's decodes on a stage, and how it grows. [s]
+
+    With the adapters of its newest step.
+    """
+    batch = batches.replicas[m]
+    first_s, slope_s = decode_line(batches, m)
+    first_s += _longer_s(state, batch, first_s, batch.decode_count, 0)
+    return first_s, slope_s * batch.stretch
 
 
 @inlined()
@@ -195,13 +223,13 @@ def _cycles_of_lead(state, batches, r, step, most):
     m = micro_batch_of(state, r, step)
     if batches.replicas[m].decode_count == 0:
         return 0
-    lead_s, lead_slope_s = decode_line(batches, m)
+    lead_s, lead_slope_s = _stage_line(state, batches, m)
     for other in range(step, step + stage_count(state)):
         m = micro_batch_of(state, r, other)
         if batches.replicas[m].decode_count == 0:
             continue
         most = min(most, iterations_to_completion(batches, m) - 1)
-        first_s, slope_s = decode_line(batches, m)
+        first_s, slope_s = _stage_line(state, batches, m)
         if first_s > lead_s:
             return 0
         if slope_s > lead_slope_s:
@@ -216,7 +244,7 @@ def _follow(state, batches, r, step, start_s):
     memory = state.replica_memory[r]
     stages = stage_count(state)
     first = first_stage(state)
-    lead_s, _ = decode_line(batches, micro_batch_of(state, r, step))
+    lead_s, _ = _stage_line(state, batches, micro_batch_of(state, r, step))
     most = 1.0 + _ROUNDING
     for i in range(stages):
         if memory[first + i] > (start_s + i * lead_s) * most:
@@ -228,7 +256,7 @@ def _follow(state, batches, r, step, start_s):
             continue
         if tokens_s(state, r, other) > begun_s * most:
             return False
-        first_s, _ = decode_line(batches, m)
+        first_s, _ = _stage_line(state, batches, m)
         begun_s += first_s
     return True
 
@@ -260,15 +288,20 @@ def _cycles_that_fit(state, batches, r, n):
 
 
 @compiled()
-def jump_stages(state, r):
-    """Run as many steps of each micro-batch as may run at once; return how many."""
+def jump_stages(state, r, looks):
+    """Run as many steps of each micro-batch as may run at once; return how many.
+
+    ``looks`` is 1 where one look at the queue, after the last result that changed
+    something, says of all micro-batches that they take nobody; else the stages.
+    """
     batches = state.by_rank
     step = next_step(state, r)
     replica = state.replicas[r]
     memory = state.replica_memory[r]
     stages = stage_count(state)
     most = state.engine[0].longest_jump // stages
-    if most == 0 or memory[MEMORY.settled] <= stages or replica.prefilling != NONE:
+    settled = memory[MEMORY.settled] >= stages + looks
+    if most == 0 or not settled or replica.prefilling != NONE:
         return 0
     if replica.waiting_count > 0 and memory[MEMORY.refused] == 0.0:
         return 0
@@ -278,7 +311,7 @@ def jump_stages(state, r):
     start_s = max(replica.now_s, memory[first_stage(state)], tokens_s(state, r, step))
     if not _follow(state, batches, r, step, start_s):
         return 0
-    lead_s, slope_s = decode_line(batches, micro_batch_of(state, r, step))
+    lead_s, slope_s = _stage_line(state, batches, micro_batch_of(state, r, step))
     span_s = replica.until_s - start_s
     n = iterations_before(stages * lead_s, stages * slope_s, span_s, most + 1) - 1
     n = _cycles_that_fit(state, batches, r, n)
@@ -312,7 +345,7 @@ def _run_cycles(state, batches, r, step, start_s, lead_s, slope_s, n):
             put_in_place(state, r, newest, start_s, 0.0)
             continue
         if other > step:
-            own_s, own_slope_s = decode_line(batches, m)
+            own_s, own_slope_s = _stage_line(state, batches, m)
             first_end_s += own_s
             end_s += own_s + (n - 1) * own_slope_s
             behind_s += own_s + (n - 1) * own_slope_s

@@ -14,13 +14,23 @@ A step without requests takes no time, but counts and has its place in flight.
 [s], and three for each step in flight: see ``IN_FLIGHT``.
 """
 
-from capplan.deployment.policy import indices
+from capplan.deployment.pipeline import Pipeline
+from capplan.deployment.policy import Knob, indices
 from capplan.simulator.columns import REPLICA_COLUMNS, REQUEST_COLUMNS, places
 from capplan.simulator.engine.batch import preempt, return_to_queue
 from capplan.simulator.engine.decoding import decode_again, stop_decoding
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.state import NONE, Phase
+from capplan.simulator.v1 import adapters
 
+SETTINGS = {
+    **adapters.SETTINGS,
+    # Of a stage's time what adapters do not lengthen, of each step,
+    "fixed_s": Knob(0.0, least=0.0),
+    "fixed_request_s": Knob(0.0, least=0.0),  # each of its decodes,
+    "fixed_token_s": Knob(0.0, least=0.0),  # and each of its tokens
+}
+SETTING = indices(SETTINGS)
 IN_FLIGHT = (
     "end_s",  # on the last stage
     "finishing",  # requests whose last token is in it, a list
@@ -36,6 +46,16 @@ def stage_columns(stages: int) -> tuple[str, ...]:
     ends = tuple(f"stage_{i}" for i in range(stages))
     steps = (f"{name}_{k}" for k in range(stages + 1) for name in IN_FLIGHT)
     return (*ends, *steps)
+
+
+def stage_values(pipeline: Pipeline) -> dict[str, float]:
+    """Return the settings of stages by name."""
+    whole = 1 - pipeline.share
+    return {
+        "fixed_s": pipeline.hop_s + whole * pipeline.own_s,
+        "fixed_request_s": whole * pipeline.own_request_s,
+        "fixed_token_s": pipeline.hop_token_s,
+    }
 
 
 @inlined()
@@ -141,6 +161,19 @@ def note_step(state, r, slot):
 def note_refused(state, r, refused):
     """Note whether the step has no room for the head of the queue."""
     state.replica_memory[r, MEMORY.refused] = refused
+
+
+@inlined()
+def look_at_arrivals(state, r):
+    """Let every micro-batch look at the queue where requests have come since.
+
+    One may take a request whose adapter is one too many for another. Return how many
+    there are.
+    """
+    memory = state.replica_memory[r]
+    if state.replicas[r].waiting_count != memory[MEMORY.waiting]:
+        memory[MEMORY.settled] = 0.0
+    return stage_count(state)
 
 
 @inlined()

@@ -44,6 +44,21 @@ def test_adapters_are_loaded_over_the_link_and_read_as_weights_are():
     assert adapters.read_s == pytest.approx(own_bytes / (0.82 * 3.35e12))
 
 
+def test_a_stage_has_the_adapters_of_its_layers():
+    given = {**LORA, "llm": "Llama-3.1-70B", "tp": 4}
+
+    whole, half = (
+        only(**given, pipeline_parallel_size=stages).engine.adapters
+        for stages in (1, 2)
+    )
+
+    embeddings = 2 * (128_256 + 8192)
+    of_layers = whole.slot_bytes / (2 * 16) - embeddings
+    assert half.slot_bytes == 2 * 16 * (of_layers / 2 + embeddings)
+    assert half.load_s == pytest.approx(half.slot_bytes / 24e9)
+    assert half.read_s == whole.read_s  # of all stages together
+
+
 def test_given_times_go_before():
     adapters = only(**LORA, lora_load_ms=3, lora_fetch_ms=0).engine.adapters
 

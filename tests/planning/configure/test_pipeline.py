@@ -183,10 +183,8 @@ def test_the_launch_line_gives_the_stages():
     [
         ({"pipeline_parallel_size": 33}, "has 32 layers.* expected at most 32"),
         ({"llm": "gpt-oss-20b"}, "has layers with a window.* expected pipeline_p"),
-        ({"enable_lora": True, "lora_slowdown": 0}, "--enable-lora is not modelled"),
         ({"async_scheduling": False}, "--no-async-scheduling is not modelled"),
         ({"scheduler": "sarathi"}, "scheduler sarathi is not modelled"),
-        ({"scheduler": "vllm-v1-priority"}, "vllm-v1-priority is not modelled"),
         ({"engine": "sglang"}, "scheduler sglang is not modelled"),
         ({"router": "best-fit"}, "router best-fit is not modelled"),
         ({"rebalancer": "llumnix"}, "with --rebalancer is not modelled"),
