@@ -155,6 +155,13 @@ def check_budget(engine: EngineSettings) -> None:
             f"max_num_batched_tokens is {budget}; expected at least "
             f"{drafts.verified_tokens}, the tokens verified of one request"
         )
+    if drafts is not None and engine.adapters is not None:
+        all_verified = engine.max_num_seqs * drafts.verified_tokens
+        if budget < all_verified:
+            raise InputError(
+                f"max_num_batched_tokens is {budget}; with --enable-lora vLLM expects "
+                f"at least {all_verified}, max_num_seqs times 1 + the drafts"
+            )
     whole = images is not None and images.disable_chunked_mm_input
     most = images.max_image_tokens if images is not None and whole else 0
     if most > budget:

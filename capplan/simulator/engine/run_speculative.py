@@ -54,11 +54,12 @@ from capplan.simulator.state import NONE, Phase
 
 
 @compiled()
-def preempt_speculating(state, r, slot):
+def preempt_speculating(state, r, slot, taken=0):
     """Free a running request's KV and put it first in the queue, as ``preempt``.
 
     The engine finds blocks again up to the tokens that it had collected; without a
     second iteration in flight it enters a block when it schedules the next one.
+    ``taken`` is 1 where it has its place in the iteration already.
     """
     replica = state.replicas[r]
     request = state.requests[slot]
@@ -71,14 +72,14 @@ def preempt_speculating(state, r, slot):
         phase = Phase.WAITING
     elif request.phase == Phase.DECODING:
         held = tokens_before(state, slot, step)
-        hashed = findable_tokens(state, r, slot, replica.in_flight > 0)
+        hashed = findable_tokens(state, r, slot, replica.in_flight > 0, taken)
         stop_speculating(state, r, slot)
         replica.prefill_tokens += held + 1
         request.token_step = replica.step + 1
         phase = Phase.WAITING
     else:
         memory = state.request_memory[slot]
-        hashed = int(memory[REQUEST.base] + memory[REQUEST.gained])
+        hashed = int(memory[REQUEST.base] + memory[REQUEST.gained]) + taken
         request.known_tokens = request.prompt_tokens + request.output_tokens
         phase = Phase.PREEMPTED_DRAINING
         replica.preempted_draining += 1

@@ -221,11 +221,12 @@ def flies(state, r, slot, flying):
 
 
 @inlined()
-def findable_tokens(state, r, slot, flying):
+def findable_tokens(state, r, slot, flying, taken=0):
     """Return the tokens of a decoding request that the prefix cache has been given.
 
     ``flying``: while the replica's last iteration is in flight. Without a second one
-    in flight it is given them when the request is scheduled again.
+    in flight it is given them when the request is scheduled again. ``taken`` is 1 where
+    it is in the next iteration: then the cache has all that the engine knows.
     """
     memory = state.request_memory[slot]
     step = state.replicas[r].step + 1
@@ -233,6 +234,11 @@ def findable_tokens(state, r, slot, flying):
     before = int(memory[REQUEST.before])
     if has_decoded(state, slot, step):
         before = tokens_before(state, slot, step - 1)
+    if taken != 0:
+        if not flies(state, r, slot, flying):
+            return held + 1
+        is_prompt = before == int(memory[REQUEST.base])
+        return before + int(has_decoded(state, slot, step) or not is_prompt)
     if flies(state, r, slot, flying):
         # All of it was known where it sat out before.
         return min(held, before + int(int(memory[REQUEST.sat_out]) == step - 2))

@@ -92,6 +92,7 @@ from capplan.simulator.v1.drafts import (
     note_padding_rule,
     padding,
     slots_verified,
+    verifies,
     verify,
     verify_unseen,
     wait_verifying,
@@ -173,13 +174,14 @@ def _preempt_one(state, r, slot):
             state.replicas[r].left_tokens += tokens
             if IMAGES:
                 leave_encoder(state, r, victim)
-            taken = int(state.requests[victim].phase == Phase.DECODING)
+            prompt = state.requests[victim].phase == Phase.PREFILLING
+            taken = int(tokens > 0 and not prompt)
     else:
         victim = state.replicas[r].running_tail
     if IMAGES:
         drop_images(state, r, victim)
     if DRAFTS:
-        preempt_speculating(state, r, victim)
+        preempt_speculating(state, r, victim, taken)
     elif STAGES:
         preempt_staged(state, r, victim, taken)
     else:
@@ -450,21 +452,28 @@ def _continue_running(state, r, defers):
         replica.left_tokens -= max(chunk, 0)
 
 
+@capable(inlined())
+def _has_tokens(state, r, slot):
+    """Return whether a running request is in the iteration."""
+    request = state.requests[slot]
+    if request.phase == Phase.PREFILLING:
+        return request.chunk_step == state.replicas[r].step + 1
+    if DRAFTS:
+        return verifies(state, r, slot)
+    if STAGES:
+        return decodes_next(state, r, slot)
+    return request.phase == Phase.DECODING
+
+
 @capable(compiled())
 def _use_adapters(state, r):
     """Begin an iteration with the adapters of the running requests that are in it."""
     begin_adapters(state, r)
     slot = state.replicas[r].running_head
     while slot != NONE:
-        request = state.requests[slot]
-        runs = request.phase == Phase.DECODING
-        if STAGES:
-            runs = decodes_next(state, r, slot)
-        if request.phase == Phase.PREFILLING:
-            runs = request.chunk_step == state.replicas[r].step + 1
-        if runs:
+        if _has_tokens(state, r, slot):
             join_adapter(state, r, slot)
-        slot = request.next
+        slot = state.requests[slot].next
 
 
 @capable(inlined())

@@ -144,6 +144,15 @@ def wait_verifying(state, r, slot):
 
 
 @inlined()
+def verifies(state, r, slot):
+    """Return whether a running request has drafts in the next iteration."""
+    if state.requests[slot].phase != Phase.DECODING:
+        return is_discarded(state, r, slot)
+    sat_out = int(state.request_memory[slot, REQUEST.sat_out])
+    return sat_out != state.replicas[r].step + 1
+
+
+@inlined()
 def verifying_count(state, r):
     """Return how many requests the next iteration has beside prompts."""
     more = int(state.replica_memory[r, REPLICA.more_count])
