@@ -167,7 +167,8 @@ def leave_encoder(state, r, slot):
 def drop_images(state, r, slot):
     """Let a request that is preempted no longer refer to images."""
     request = state.requests[slot]
-    if request.phase == Phase.PREFILLING:
+    unfinished = request.computed_tokens < request.known_tokens
+    if request.phase == Phase.PREFILLING and unfinished:
         state.replica_memory[r, MEMORY.unfinished] -= 1.0
     leave_images(state, r, slot, request.prompt_tokens)
 
