@@ -110,7 +110,6 @@ REPLICA_COLUMNS: dict[str, tuple[str, ...]] = {
         "slots_used",
     ),
     "stages": (
-        "step",  # newest scheduled one, also without requests
         "settled",  # newest steps of decodes alone, to which no request could be added
         "refused",  # 1: the newest one had no room for the head of the queue
         "waiting",  # requests in the queue behind it

@@ -63,8 +63,6 @@ def test_the_recordings_that_the_simulator_refuses_are_these():
         "pipeline_drafts",
         "pipeline_drafts_cut",
         "pipeline_drafts_tight",
-        "pipeline_images",
-        "pipeline_images_budget",
         "pipeline_priority_drafts",
         "pipeline_states",
         "pipeline_states_tight",

@@ -22,8 +22,7 @@ from tests.deployments import fleet_of
 
 FEATURES = ("drafts", "images", "lora", "priority", "stages", "states")
 """Each beside prefix caching and without, as the seed has it."""
-REFUSED = {("drafts", "images"), ("drafts", "stages"), ("images", "stages")}
-REFUSED |= {("stages", "states")}
+REFUSED = {("drafts", "images"), ("drafts", "stages"), ("stages", "states")}
 EVERY_SET = [
     names
     for size in range(2, 1 + len(FEATURES))
@@ -36,12 +35,13 @@ MOST_OFTEN = {
     ("drafts", "lora"),
     ("drafts", "lora", "priority", "states"),
     PLAIN_BESIDE,
+    ("images", "lora", "priority", "stages"),
+    ("images", "priority", "stages"),
     ("images", "states"),
-    ("lora", "priority", "stages"),
     ("priority", "states"),
 }
 """Sets of which each run of the tests has cases; each is compiled once, for seconds."""
-STOPPING = {("lora", "priority", "stages")}
+STOPPING = {("images", "lora", "priority", "stages")}
 """Where vLLM may end with an assertion."""
 SETS = [
     pytest.param(names, marks=[] if names in MOST_OFTEN else [pytest.mark.slow])

@@ -12,7 +12,6 @@ from test_against_judge import assert_same
 
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.images import Images
-from capplan.deployment.pipeline import Pipeline
 from capplan.deployment.speculation import Speculation
 from capplan.errors import InputError
 from capplan.simulator.simulate import simulate
@@ -321,10 +320,6 @@ def test_other_schedulers_with_images_are_refused():
     ("given", "reason"),
     [
         ({"speculation": Speculation("ngram", (0.5,))}, "images with speculative dec"),
-        (
-            {"pipeline": Pipeline(2), "async_scheduling": True},
-            "pipeline_parallel_size 2 with images is not mo",
-        ),
         (
             {"images": images(disable_chunked_mm_input=True)},
             "max_num_batched_tokens is 60; expected at least 64, the tokens of",

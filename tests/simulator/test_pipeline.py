@@ -12,6 +12,7 @@ from test_against_judge import assert_same
 
 from capplan.deployment.adapters import Adapters
 from capplan.deployment.engine import EngineSettings
+from capplan.deployment.images import Images
 from capplan.deployment.pipeline import Pipeline
 from capplan.deployment.speculation import Speculation
 from capplan.errors import InputError
@@ -98,6 +99,18 @@ def test_adapters_lengthen_what_a_stage_computes_and_not_the_hop():
     assert times.first_token_s[0] / US == pytest.approx(300 + 2 * 15_135, abs=1e-3)
     tpot_us = (times.finish_s - times.first_token_s)[0] / 1_000 / US
     assert tpot_us == pytest.approx(2 * 7_611, abs=1e-3)
+
+
+def test_the_first_stage_encodes_images_before_a_step():
+    # 100 tokens: 10,000 us on each stage, behind 3,000 us for the image.
+    images = Images(max_image_tokens=50, image_s=3_000 * US)
+    trace = Trace(
+        [100], [1], np.zeros(1), image_tokens=np.full(1, 50), images=np.ones(1, int)
+    )
+
+    times = simulate(trace, fleet_of(TABLES, engine(images=images), 1)).table
+
+    assert times.finish_s[0] / US == pytest.approx(3_000 + 2 * 10_000, abs=1e-3)
 
 
 def test_a_step_with_more_adapters_than_slots_is_refused():

@@ -128,6 +128,7 @@ from capplan.simulator.v1.stages import (
     note_refused,
     note_step,
     preempt_staged,
+    unsettle,
 )
 from capplan.simulator.v1.states import (
     count_free,
@@ -661,8 +662,10 @@ def schedule(state, r):
             note_refused(state, r, 0.0)
     if STAGES:
         looks = 1
-        if ADAPTERS:
+        if ADAPTERS or IMAGES:
             looks = look_at_arrivals(state, r)
+        if IMAGES and images_change(state, r):
+            unsettle(state, r)
         if jump_stages(state, r, looks) > 0:
             return -1
         note_refused(state, r, 0.0)
@@ -686,9 +689,12 @@ def schedule(state, r):
     if STATES:
         _note_unfinished(state, r)
     if STAGES:
+        encode_s = 0.0
         if ADAPTERS:
             note_adapters(state, r)
-        run_step(state, r)
+        if IMAGES:
+            encode_s = note_images(state, r, True)
+        run_step(state, r, encode_s)
         return -1
     horizon = _horizon(state, r)
     if COPIES:
@@ -699,7 +705,7 @@ def schedule(state, r):
     if ADAPTERS:
         note_adapters(state, r)
     if IMAGES:
-        note_images(state, r, horizon > 0)
+        state.replicas[r].more_s += note_images(state, r, horizon > 0)
     if DRAFTS:
         return run_speculative(state, r, horizon)
     return horizon

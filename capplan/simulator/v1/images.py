@@ -11,6 +11,7 @@ What is known of a request when it arrives (``image_columns``) stands in
 
 import numpy as np
 
+from capplan.deployment.engine import EngineSettings
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.state import NONE, Phase
 from capplan.simulator.v1.encoder_cache import (
@@ -35,6 +36,13 @@ def image_columns(trace: Trace, rows: slice) -> np.ndarray:
     shared = -(-(prefix - offset) // np.maximum(tokens, 1))
     own = np.clip(shared, 0, count)
     return np.stack([count, tokens, offset, own, trace.prefix_group[rows]], axis=1)
+
+
+def in_flight_columns(engine: EngineSettings) -> tuple[str, ...]:
+    """Return the last columns of a request, one of each step in flight on stages."""
+    if engine.images is None:
+        return ()
+    return tuple(f"in_flight_{k}" for k in range(engine.pipeline_parallel_size + 1))
 
 
 def unlike_images(trace: Trace) -> np.ndarray:
@@ -72,8 +80,27 @@ def note_run(state, r, slot):
     """Note that a request is in the next iteration."""
     images = state.request_memory[slot]
     images[REQUEST.before] = images[REQUEST.newest]
-    images[REQUEST.newest] = state.replicas[r].iterations + 1
+    newest = state.replicas[r].iterations + 1
+    images[REQUEST.newest] = newest
     images[REQUEST.encoded] = 0.0
+    if state.engine[0].depth > 2:
+        images[_in_flight(state, newest)] = newest
+
+
+@inlined()
+def _in_flight(state, iteration):
+    """Return the last columns, of which each iteration in flight on stages has one."""
+    depth = state.engine[0].depth
+    return state.request_memory.shape[1] - depth + iteration % depth
+
+
+@inlined()
+def _ran_in(state, slot, iteration):
+    """Return whether a request was in one of the iterations in flight."""
+    images = state.request_memory[slot]
+    if state.engine[0].depth > 2:
+        return images[_in_flight(state, iteration)] == iteration
+    return images[REQUEST.newest] == iteration or images[REQUEST.before] == iteration
 
 
 @compiled()
@@ -82,7 +109,7 @@ def _leave_collected(state, r, newest, in_flight):
 
     Nothing is scheduled before. With async scheduling the newest token is in flight,
     and the engine goes by the tokens before it: an image at the end of the prompt is
-    left one iteration later.
+    left one iteration of the request later.
     """
     memory = state.replica_memory[r]
     if memory[MEMORY.held_tokens] == 0.0:
@@ -93,13 +120,13 @@ def _leave_collected(state, r, newest, in_flight):
         request = state.requests[slot]
         images = state.request_memory[slot]
         last = images[REQUEST.newest]
-        runs = last == oldest or images[REQUEST.before] == oldest
-        if images[REQUEST.first] < images[REQUEST.end] and runs:
+        holds = images[REQUEST.first] < images[REQUEST.end]
+        if holds and _ran_in(state, slot, oldest):
             computed = request.prompt_tokens
             if request.phase == Phase.PREFILLING:
                 computed = min(computed, request.computed_tokens)
             if computed == request.prompt_tokens and (
-                state.engine[0].depth == 2 and images[REQUEST.ended] >= oldest
+                state.engine[0].depth > 1 and images[REQUEST.ended] >= oldest
             ):
                 finishes = request.phase == Phase.DRAINING and last == oldest
                 computed -= int(not finishes)
@@ -201,11 +228,12 @@ def images_change(state, r):
 
 @inlined()
 def note_images(state, r, runs):
-    """Note the time of encoding, and what the engine does next if this ``runs``."""
+    """Note what the engine does if this ``runs``; return the encoder's time. [s]"""
     replica = state.replicas[r]
     memory = state.replica_memory[r]
     newest = replica.iterations
     in_flight = replica.in_flight
+    took_s = 0.0
     if runs:
         newest += 1
         in_flight += 1
@@ -213,6 +241,7 @@ def note_images(state, r, runs):
             shared_s = memory[MEMORY.encode_s] / state.settings[SETTING.encoders]
             shared_s = max(shared_s, memory[MEMORY.longest_s])
             shared_s += state.settings[SETTING.call_s]
-            replica.more_s += max(shared_s, state.settings[SETTING.least_s])
+            took_s = max(shared_s, state.settings[SETTING.least_s])
     if in_flight == state.engine[0].depth or (in_flight > 0 and not runs):
         _leave_collected(state, r, newest, in_flight)
+    return took_s

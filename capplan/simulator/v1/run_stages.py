@@ -49,8 +49,11 @@ _ROUNDING = 1e-13
 
 
 @compiled()
-def run_step(state, r):
-    """Run the step that was put together; note whether the next ones may be as it."""
+def run_step(state, r, encode_s):
+    """Run the step that was put together; note whether the next ones may be as it.
+
+    The first stage encodes its images, which takes ``encode_s``.
+    """
     batches = state.by_rank
     replica = state.replicas[r]
     memory = state.replica_memory[r]
@@ -60,7 +63,7 @@ def run_step(state, r):
     decodes = batch.decode_count
     alone = replica.batch_tokens + replica.batch_extra_count + replica.preempted == 0
     alone = alone and replica.wait_s == 0.0
-    _run(state, batches, r, step, m)
+    _run(state, batches, r, step, m, encode_s)
     if replica.sitting > 0:
         end_missing(state, r, step + 1)
     full = memory[MEMORY.refused] != 0.0 or replica.waiting_count == 0
@@ -73,7 +76,7 @@ def run_step(state, r):
 
 
 @inlined()
-def _run(state, batches, r, step, m):
+def _run(state, batches, r, step, m, encode_s):
     """Run a step; ``m`` is its micro-batch."""
     replica = state.replicas[r]
     batch = batches.replicas[m]
@@ -93,7 +96,7 @@ def _run(state, batches, r, step, m):
     first = first_stage(state)
     start_s = max(replica.now_s, memory[first], tokens_s(state, r, step))
     start_s += replica.wait_s
-    end_s = start_s
+    end_s = start_s + encode_s
     for stage in range(first, first + stage_count(state)):
         end_s = max(end_s, memory[stage]) + stage_s
         memory[stage] = end_s
@@ -110,6 +113,7 @@ def _run(state, batches, r, step, m):
         log_iteration(state, r, start_s, end_s, b, context, replica.batch_tokens)
     gives = batch.decode_count > 0 or _goes_on(state, replica.joining)
     put_in_place(state, r, step, end_s, 1.0 if gives else 0.0)
+    replica.ran = step
     replica.in_flight += 1
     replica.gpu_s = end_s
     replica.step += 1
@@ -160,7 +164,7 @@ def _goes_on(state, slot):
 def _is_stuck(state, batches, r):
     """Return whether nothing is computed, nor will be."""
     memory = state.replica_memory[r]
-    for step in range(collected_step(state, r) + 1, int(memory[MEMORY.step]) + 1):
+    for step in range(collected_step(state, r) + 1, state.replicas[r].iterations + 1):
         if memory[place_of(state, step) + PLACE.end_s] > state.replicas[r].now_s:
             return False
         if batches.replicas[micro_batch_of(state, r, step)].decode_count > 0:
@@ -370,6 +374,7 @@ def _run_cycles(state, batches, r, step, start_s, lead_s, slope_s, n):
         used,
     )
     replica.gpu_s = end_s
+    replica.ran = replica.iterations
     replica.in_flight = stages
     # All but the last cycle is collected: that is when the next step is scheduled.
     collected_s = before_s

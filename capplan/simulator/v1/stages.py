@@ -8,7 +8,8 @@ record of ``State.ranks`` with its decodes, their order of completion and gaps. 
 seats and KV are the replica's. The unfinished prompt goes on in every step, and a
 preempted request whose result is in flight is skipped, not blocking.
 
-A step without requests takes no time, but counts and has its place in flight.
+A step without requests takes no time, but counts and has its place in flight. They are
+the ``iterations`` of a replica; its ``step`` counts those with requests.
 
 ``replica_memory`` has at its end a column for each stage, the end of its newest step
 [s], and three for each step in flight: see ``IN_FLIGHT``.
@@ -81,7 +82,7 @@ def micro_batch_of(state, r, step):
 @inlined()
 def next_step(state, r):
     """Return the step that is put together."""
-    return int(state.replica_memory[r, MEMORY.step]) + 1
+    return state.replicas[r].iterations + 1
 
 
 @inlined()
@@ -105,7 +106,7 @@ def put_in_place(state, r, step, end_s, gives):
     memory[place + PLACE.end_s] = end_s
     memory[place + PLACE.finishing] = NONE
     memory[place + PLACE.gives] = gives
-    memory[MEMORY.step] = step
+    state.replicas[r].iterations = step
 
 
 @inlined()
@@ -119,7 +120,7 @@ def tokens_s(state, r, step):
 @inlined()
 def collected_step(state, r):
     """Return the newest step whose result was collected."""
-    return int(state.replica_memory[r, MEMORY.step]) - state.replicas[r].in_flight
+    return state.replicas[r].iterations - state.replicas[r].in_flight
 
 
 @inlined()
@@ -167,13 +168,18 @@ def note_refused(state, r, refused):
 def look_at_arrivals(state, r):
     """Let every micro-batch look at the queue where requests have come since.
 
-    One may take a request whose adapter is one too many for another. Return how many
-    there are.
+    One may take a request whose adapter is one too many for another, or evict other
+    images for it. Return how many there are.
     """
-    memory = state.replica_memory[r]
-    if state.replicas[r].waiting_count != memory[MEMORY.waiting]:
-        memory[MEMORY.settled] = 0.0
+    if state.replicas[r].waiting_count != state.replica_memory[r, MEMORY.waiting]:
+        unsettle(state, r)
     return stage_count(state)
+
+
+@inlined()
+def unsettle(state, r):
+    """Note that the next steps may differ from those before."""
+    state.replica_memory[r, MEMORY.settled] = 0.0
 
 
 @inlined()
