@@ -78,6 +78,9 @@ REPLICA_COLUMNS: dict[str, tuple[str, ...]] = {
         "unknown",  # 1: at the last one a copy was here of which it did not know
         "reserved",  # blocks that requests with a copy will take when they run
         "withheld",  # of requests that the iteration in flight computes and discards
+        "starting",  # blocks that those with drafts take later that run from now on
+        "unfinished",  # the prompt that was not done when the scheduler was called
+        "waiting_behind",  # admission behind which requests sit the iteration out
     ),
     "drafts": (
         "context",  # of the requests that decode, with the next token [parts]

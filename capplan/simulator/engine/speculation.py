@@ -20,12 +20,11 @@ unless somebody reads them: ``eager``.
 
 import math
 
-from capplan.deployment.policy import Knob, Policy, Rules, indices
+from capplan.deployment.policy import Knob, indices
 from capplan.deployment.speculation import MOST_DRAFTS, Speculation
 from capplan.simulator.columns import (
     REPLICA_COLUMNS,
     REQUEST_COLUMNS,
-    columns_up_to,
     places,
 )
 from capplan.simulator.engine.gaps import end_gaps, leaves_resuming
@@ -34,7 +33,6 @@ from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kv import copies
 from capplan.simulator.kv.kvcache import ceil_div, take_blocks
 from capplan.simulator.memory.hash_ring import mixed
-from capplan.simulator.schedulers import PULLING_SPECULATIVE
 
 _RATES = {
     f"rate_{k}": Knob(0.0, least=0.0, most=1.0) for k in range(1, MOST_DRAFTS + 1)
@@ -47,15 +45,6 @@ SETTINGS = {
     "eager": Knob(1, least=0, most=1),  # blocks are taken as the engine does
     **_RATES,
 }
-RULES = Rules(
-    settings=SETTINGS,
-    async_scheduling=True,
-    prefix_caching=True,
-    in_order=True,
-    request_columns=columns_up_to(REQUEST_COLUMNS, ["drafts"]),
-    replica_columns=columns_up_to(REPLICA_COLUMNS, ["drafts"]),
-    keeps_batch=False,  # the wake is its own: see run_speculative.py
-)
 SETTING = indices(SETTINGS)
 REQUEST = places(REQUEST_COLUMNS, "drafts")
 REPLICA = places(REPLICA_COLUMNS, "drafts")
@@ -82,15 +71,6 @@ def drafts_values(speculation: Speculation, *, eager: bool) -> dict[str, float]:
         "eager": int(eager),
         **dict(zip(_RATES, rates, strict=True)),
     }
-
-
-def pulling_policy(speculation: Speculation, copying: tuple[float, ...]) -> Policy:
-    """Return vLLM V1's scheduler with drafts of a replica that pulls prompts' KV.
-
-    ``copying``: the settings of ``copies.py``.
-    """
-    values = (*copying, *drafts_values(speculation, eager=True).values())
-    return Policy(PULLING_SPECULATIVE, RULES, values)
 
 
 @inlined()

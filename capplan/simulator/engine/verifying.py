@@ -4,8 +4,7 @@ Requests computed once more and discarded, prompts, and admissions; for the sche
 that ``run_speculative.py`` runs.
 """
 
-from capplan.simulator.engine.batch import may_start, start_prefill
-from capplan.simulator.engine.log import log_entry
+from capplan.simulator.engine.batch import start_prefill
 from capplan.simulator.engine.queues import push_end, remove_end
 from capplan.simulator.engine.run_speculative import is_discarded
 from capplan.simulator.engine.speculation import (
@@ -27,8 +26,8 @@ from capplan.simulator.engine.speculation import (
     tokens_before,
 )
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.kv.kvcache import adopt_hits, ceil_div, count_hits, take_blocks
-from capplan.simulator.state import NONE, Count, Phase
+from capplan.simulator.kv.kvcache import count_hits, take_blocks
+from capplan.simulator.state import NONE, Count
 
 
 @inlined()
@@ -85,42 +84,6 @@ def verify_fewer(state, r, slot, tokens):
     return (held + 1) * PARTS - now
 
 
-@compiled()
-def others_in_batch(state, r, cut, cut_tokens):
-    """Return how many run beside those that decode, less those that sit, and contexts.
-
-    And how many sit. All that run are logged here, where iterations are. One of them,
-    or NONE, is ``cut`` to the tokens that the budget has left.
-    """
-    replica = state.replicas[r]
-    step = replica.step + 1
-    count = 0
-    sitting = 0
-    parts = 0.0
-    slot = replica.running_head
-    while slot != NONE:
-        request = state.requests[slot]
-        runs = request.phase == Phase.DECODING
-        if runs and int(state.request_memory[slot, REQUEST.sat_out]) == step:
-            sitting += 1
-            parts -= context_parts_on_line(state, slot, step)
-            runs = False
-        elif is_discarded(state, r, slot):
-            count += 1
-            parts += context_parts(state, slot, step)
-            runs = True
-        if runs:
-            tokens = cut_tokens if slot == cut else verified_tokens(state)
-            log_entry(state, request.row, tokens_before(state, slot, step), tokens)
-            if slot == cut:
-                fewer = verified_tokens(state) - tokens
-                state.replica_memory[r, REPLICA.padded] -= fewer
-                if request.phase == Phase.DECODING:
-                    parts += verify_fewer(state, r, slot, tokens)
-        slot = request.next
-    return count - sitting, parts, sitting
-
-
 @inlined()
 def discarded(state, r):
     """Return how many requests the next iteration discards, and their contexts.
@@ -172,44 +135,6 @@ def found_blocks(state, r, slot):
         label = state.spare[r, state.replicas[r].spare_count + hits]
         hits_free -= int(state.blocks[r, label].references == 0)
     return hits, hits_free
-
-
-@inlined()
-def admit(state, r, slot, budget_tokens, spare_blocks, pads):
-    """Admit a request of the queue if it fits; return the tokens scheduled.
-
-    -1 where that would leave fewer than ``spare_blocks`` free: they are to be counted.
-    With ``pads`` a last token is computed like a decode, beside drafts that are none:
-    the engine keeps to the shape of its decode graphs.
-    """
-    replica = state.replicas[r]
-    engine = state.engine[0]
-    if not may_start(state, r, slot):
-        return 0
-    request = state.requests[slot]
-    hits = 0
-    hits_free = 0
-    if engine.prefix_caching != 0:
-        hits, hits_free = found_blocks(state, r, slot)
-    size = engine.block_size
-    start = hits * size
-    chunk = min(request.known_tokens - start, budget_tokens)
-    padding = padding_tokens(state, slot, start, pads)
-    if padding > 0 and 1 + padding > budget_tokens:
-        return 0
-    room = start + chunk + padding + int(state.settings[SETTING.lookahead])
-    known = ceil_div(request.known_tokens, size)
-    needed = max(known, ceil_div(room, size)) - hits + hits_free
-    needed += request.bounded_blocks
-    if spare_blocks > 0 and needed + spare_blocks > replica.free_blocks:
-        return -1
-    if needed > replica.free_blocks:
-        return 0
-    if engine.prefix_caching != 0:
-        adopt_hits(state, r, slot, hits)
-    take_blocks(state, r, ceil_div(room, size) - hits + request.bounded_blocks)
-    start_padded(state, r, slot, start, chunk, padding, room)
-    return chunk + padding
 
 
 @inlined()

@@ -6,7 +6,6 @@ from typing import NamedTuple
 from capplan.deployment.policy import Policy
 from capplan.deployment.pools import Deployment
 from capplan.simulator.dispatchers import dispatcher, parse_dispatcher
-from capplan.simulator.engine import speculation as speculation_rules
 from capplan.simulator.fleet.motion import (
     APART,
     DISPATCHER_SETTINGS,
@@ -55,9 +54,6 @@ def pulling_policy(deployment: Deployment) -> Policy:
         "launches": _launches(policy),
     }
     engine = deployment.pools[1].configuration.engine
-    if engine.speculation is not None:
-        given = tuple(values.values())
-        return speculation_rules.pulling_policy(engine.speculation, given)
     return v1_policy(engine, values)
 
 

@@ -48,12 +48,6 @@ SCHEDULERS = {
     "trtllm": "trtllm",
 }
 
-PULLING_SPECULATIVE = "vllm-v1-pulling-speculative"
-"""Of a decode pool whose requests verify drafts, which no user names."""
-_UNNAMED = {
-    PULLING_SPECULATIVE: "vllm_v1_pulling_speculative",
-}
-
 
 def check_name(given: str) -> str:
     """Return ``NAME`` or ``NAME:setting=number,...`` when a policy has the name.
@@ -88,8 +82,6 @@ def scheduler(name: str) -> Any:
         from capplan.simulator.v1.capabilities import Scheduler
 
         return Scheduler(name)
-    elif name in _UNNAMED:
-        module = import_module(f"{__name__}.{_UNNAMED[name]}")
     else:
         check_name(name)
         module = import_module(f"{__name__}.{SCHEDULERS[name]}")

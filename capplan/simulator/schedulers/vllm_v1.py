@@ -6,6 +6,8 @@ beside it are flags, whose rules stand in ``simulator/v1/``; a set of them is bu
 lacks a block or a flag asks for it.
 """
 
+import math
+
 from capplan.simulator.capable import Capable
 from capplan.simulator.engine.batch import (
     add_chunk,
@@ -29,6 +31,7 @@ from capplan.simulator.engine.verifying import (
     verified_tokens,
 )
 from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.kv.copies import begin_copy
 from capplan.simulator.kv.drafted_states import (
     drops_block,
     is_due,
@@ -72,14 +75,34 @@ from capplan.simulator.v1.cadence import (
 )
 from capplan.simulator.v1.copies import (
     begin_call,
-    compute_copied,
+    blocks_wanted,
+    compute_last,
     copies_change,
+    decode_at_once,
+    finds_copy,
+    has_begun,
+    may_find_copy,
     may_not_preempt,
+    note_next_copy,
+    note_unknown,
     outrun_prompt,
-    pull,
-    start_idle,
+    recomputes,
     until_next_copy,
     wants_copy,
+    when_ready_s,
+)
+from capplan.simulator.v1.drafted_copies import (
+    blocks_reserved,
+    flies_with_drafts,
+    has_nobody,
+    pad_copied,
+    reserve_blocks,
+    run_until_next_copy,
+    run_withholding,
+    take_copied_room,
+    wait_behind,
+    waiting_behind,
+    withhold_discarded,
 )
 from capplan.simulator.v1.drafts import (
     begin_verifying,
@@ -192,11 +215,19 @@ def _preempt_one(state, r, slot):
     return victim
 
 
+@capable(inlined())
+def _may_not_preempt(state, r):
+    """Return whether the request to preempt is in the iteration in flight."""
+    if DRAFTS:
+        return flies_with_drafts(state, r, state.replicas[r].running_tail)
+    return may_not_preempt(state, r)
+
+
 @capable(compiled())
 def _make_room(state, r, slot, blocks):
     """Take blocks for a request, preempting for them; return whether it has them."""
     while state.replicas[r].free_blocks < blocks:
-        if COPIES and may_not_preempt(state, r):
+        if COPIES and _may_not_preempt(state, r):
             return False
         if _preempt_one(state, r, slot) == slot:
             return False
@@ -373,7 +404,9 @@ def _walk(state, r, defers):
         slot = request.next
     if not COPIES and not STAGES and replica.left_tokens == budget:
         return  # no iteration: a step of stages counts without requests too
-    if COPIES or DRAFTS or IMAGES or PRIORITY or STATES:
+    if COPIES and DRAFTS:
+        wait_behind(state, r, admission)
+    elif COPIES or DRAFTS or IMAGES or PRIORITY or STATES:
         _sit_out_behind(state, r, admission)
 
 
@@ -569,6 +602,91 @@ def _admit(state, r, slot, budget):
 
 
 @capable(inlined())
+def _pull(state, r, slot):
+    """Begin the copy of a request if it fits; return whether it does, or has begun."""
+    if has_begun(state, slot):
+        return True
+    if state.replicas[r].running_count >= state.engine[0].max_num_seqs:
+        return False
+    hits, hits_free = _find_hits(state, r, slot)
+    reserved = blocks_wanted(state, r)
+    if DRAFTS:
+        reserved = blocks_reserved(state, r)
+    begins = begin_copy(state, r, slot, hits, hits_free, reserved)
+    if begins:
+        note_next_copy(state, r, slot)
+        if DRAFTS:
+            reserve_blocks(state, r, slot)
+    return begins
+
+
+@capable(inlined())
+def _compute_last_again(state, r, slot, budget):
+    """Let a request compute its last prompt token, as a decode; return its tokens.
+
+    0 where it has no room for the drafts beside it.
+    """
+    more = 0
+    if DRAFTS:
+        more = padding(state, r, slot, state.requests[slot].prompt_tokens - 1)
+        if 1 + more > budget or not take_copied_room(state, r, slot, more):
+            return 0
+    compute_last(state, r, slot)
+    if DRAFTS:
+        pad_copied(state, r, slot, more)
+    return 1 + more
+
+
+@capable(inlined())
+def _start_copied(state, r, budget, idle):
+    """Let those run whose copy is known; return the tokens that they take.
+
+    All where one has no room. Note when the next copy is here, and whether one is here
+    unknown. ``idle``: nothing else can run, so that copies are known at once.
+    """
+    replica = state.replicas[r]
+    seats = state.engine[0].max_num_seqs
+    spent = 0
+    next_s = math.inf
+    slot = replica.waiting_head  # inlined: a call takes as long as the rest
+    while slot != NONE:
+        following = state.requests[slot].next
+        ready_s = when_ready_s(state, slot)
+        if ready_s == 0.0 and state.requests[slot].preemptions == 0:
+            break  # all that have begun stand before
+        if ready_s > replica.now_s:
+            next_s = min(next_s, ready_s)
+        elif ready_s > 0.0 and not finds_copy(state, r, slot, idle):
+            note_unknown(state, r)
+        elif ready_s > 0.0 and spent < budget and replica.running_count < seats:
+            tokens = 1
+            if recomputes(state):
+                tokens = _compute_last_again(state, r, slot, budget - spent)
+            else:
+                decode_at_once(state, r, slot)
+            spent = spent + tokens if tokens > 0 else budget
+        slot = following
+    replica.idle_until_s = next_s
+    return spent
+
+
+@capable(compiled())
+def _decode_copied(state, r):
+    """Let requests decode at once whose first token has come with their KV."""
+    if state.replicas[r].waiting_count > 0 and not recomputes(state):
+        _start_copied(state, r, state.engine[0].max_num_seqs, False)
+
+
+@capable(inlined())
+def _compute_copied(state, r, idle):
+    """Let requests compute their last prompt token whose copy is known."""
+    replica = state.replicas[r]
+    if idle or (replica.waiting_count > 0 and recomputes(state)):
+        budget = 0 if replica.preempted > 0 else replica.left_tokens
+        replica.left_tokens -= _start_copied(state, r, budget, idle)
+
+
+@capable(inlined())
 def _admit_waiting(state, r, defers):
     """Admit waiting requests in order, until one does not fit."""
     budget = state.replicas[r].left_tokens
@@ -584,7 +702,7 @@ def _admit_waiting(state, r, defers):
         if CADENCE and defers and not last_token_is_left(state, r, slot):
             break
         if COPIES and wants_copy(state, slot):
-            if not pull(state, r, slot):
+            if not _pull(state, r, slot):
                 break
             slot = following
             continue
@@ -603,12 +721,14 @@ def _admit_waiting(state, r, defers):
         note_waiting(state, r)
 
 
-@inlined()
+@capable(inlined())
 def _is_empty(state, r):
-    """Return whether the iteration has nobody, though one request made room."""
+    """Return whether the iteration has nobody: all wait, or one made room."""
     replica = state.replicas[r]
-    budget = state.engine[0].max_num_batched_tokens
-    return replica.preempted > 0 and replica.left_tokens == budget
+    if COPIES and DRAFTS:
+        return has_nobody(state, r)
+    left = replica.left_tokens
+    return replica.preempted > 0 and left == state.engine[0].max_num_batched_tokens
 
 
 @capable(inlined())
@@ -675,6 +795,10 @@ def schedule(state, r):
         defers = defers_prompts(state, r)
     if COPIES:
         begin_call(state, r)
+        if DRAFTS:
+            withhold_discarded(state, r)
+        else:
+            _decode_copied(state, r)
     _continue_running(state, r, defers)
     if DRAFTS:
         note_padding_rule(state, r)
@@ -683,7 +807,7 @@ def schedule(state, r):
         if STAGES:
             stop_with_more(state, r)
     if COPIES:
-        compute_copied(state, r)
+        _compute_copied(state, r, False)
     if state.replicas[r].preempted == 0:
         _admit_waiting(state, r, defers)
     if STATES:
@@ -698,14 +822,22 @@ def schedule(state, r):
         return -1
     horizon = _horizon(state, r)
     if COPIES:
-        if horizon == 0 and start_idle(state, r):
+        if horizon == 0 and may_find_copy(state, r):
+            _compute_copied(state, r, True)
             _admit_waiting(state, r, defers)
             horizon = _horizon(state, r)
-        horizon = until_next_copy(state, r, horizon)
+        if DRAFTS:
+            run_until_next_copy(state, r)
+        else:
+            horizon = until_next_copy(state, r, horizon)
+        if DRAFTS and horizon > 0:
+            _sit_out_behind(state, r, waiting_behind(state, r))
     if ADAPTERS:
         note_adapters(state, r)
     if IMAGES:
         state.replicas[r].more_s += note_images(state, r, horizon > 0)
+    if COPIES and DRAFTS:
+        return run_withholding(state, r, horizon)
     if DRAFTS:
         return run_speculative(state, r, horizon)
     return horizon

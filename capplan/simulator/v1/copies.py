@@ -25,78 +25,55 @@ from capplan.simulator.kv.copies import (
     REPLICA,
     REQUEST,
     SETTING,
-    begin_copy,
     is_known,
     join_copied,
 )
-from capplan.simulator.kv.kvcache import ceil_div, count_hits
+from capplan.simulator.kv.kvcache import ceil_div
 from capplan.simulator.state import NONE, Phase
 
 
 @inlined()
+def recomputes(state):
+    """Return whether a request computes its last prompt token when its KV is here."""
+    return state.settings[SETTING.recomputes] != 0
+
+
+@inlined()
 def begin_call(state, r):
-    """Count a call of the scheduler; let requests decode at once whose copy is known.
-
-    Where the first token has come from the prefill replica.
-    """
+    """Count a call of the scheduler, which knows of no copy yet."""
     replica = state.replicas[r]
-    state.replica_memory[r, REPLICA.calls] += 1.0
-    state.replica_memory[r, REPLICA.unknown] = 0.0
+    memory = state.replica_memory[r]
+    memory[REPLICA.calls] += 1.0
+    memory[REPLICA.unknown] = 0.0
     replica.idle_until_s = math.inf  # until the next copy is here
-    if replica.waiting_count > 0 and state.settings[SETTING.recomputes] == 0:
-        _decode_copied(state, r)
-
-
-@compiled()
-def _decode_copied(state, r):
-    _start_copied(state, r, state.engine[0].max_num_seqs, False)
 
 
 @inlined()
-def compute_copied(state, r):
-    """Let requests compute their last prompt token whose copy is known."""
-    replica = state.replicas[r]
-    if replica.waiting_count > 0 and state.settings[SETTING.recomputes] != 0:
-        budget = 0 if replica.preempted > 0 else replica.left_tokens
-        replica.left_tokens -= _start_copied(state, r, budget, False)
+def when_ready_s(state, slot):
+    """Return when the copy of a request is here; 0 where it has not begun. [s]"""
+    return state.request_memory[slot, REQUEST.ready_s]
 
 
 @inlined()
-def _start_copied(state, r, budget, idle):
-    """Let those run whose copy is known; return how many.
-
-    Note when the next copy is here, and whether one is here unknown. ``idle``: nothing
-    else can run, so that copies are known at once.
-    """
-    replica = state.replicas[r]
-    seats = state.engine[0].max_num_seqs
-    recomputes = state.settings[SETTING.recomputes] != 0
-    count = 0
-    next_s = math.inf
-    slot = replica.waiting_head  # inlined: a call takes as long as the rest
-    while slot != NONE:
-        following = state.requests[slot].next
-        memory = state.request_memory[slot]
-        ready_s = memory[REQUEST.ready_s]
-        if ready_s == 0.0 and state.requests[slot].preemptions == 0:
-            break  # all that have begun stand before
-        if ready_s > replica.now_s:
-            next_s = min(next_s, ready_s)
-        elif ready_s > 0.0 and not is_known(state, r, memory, idle):
-            state.replica_memory[r, REPLICA.unknown] = 1.0
-        elif ready_s > 0.0 and count < budget and replica.running_count < seats:
-            if recomputes:
-                _compute_last_again(state, r, slot)
-            else:
-                _decode_at_once(state, r, slot)
-            count += 1
-        slot = following
-    replica.idle_until_s = next_s
-    return count
+def has_begun(state, slot):
+    """Return whether the copy of a request has begun."""
+    return when_ready_s(state, slot) != 0.0
 
 
 @inlined()
-def _compute_last_again(state, r, slot):
+def finds_copy(state, r, slot, idle):
+    """Return whether the scheduler knows of a copy that is here: ``is_known``."""
+    return is_known(state, r, state.request_memory[slot], idle)
+
+
+@inlined()
+def note_unknown(state, r):
+    """Note that a copy is here of which the scheduler does not know."""
+    state.replica_memory[r, REPLICA.unknown] = 1.0
+
+
+@inlined()
+def compute_last(state, r, slot):
     """Let a request compute its last prompt token, which costs as a decode."""
     replica = state.replicas[r]
     request = state.requests[slot]
@@ -110,7 +87,8 @@ def _compute_last_again(state, r, slot):
 
 
 @inlined()
-def _decode_at_once(state, r, slot):
+def decode_at_once(state, r, slot):
+    """Let a request decode whose first token has come with its KV."""
     request = state.requests[slot]
     join_copied(state, r, slot, state.replicas[r].prefilling)
     request.known_tokens = request.prompt_tokens + 1
@@ -144,26 +122,14 @@ def wants_copy(state, slot):
 
 
 @inlined()
-def pull(state, r, slot):
-    """Begin the copy of a request if it fits; return whether it does, or has begun."""
+def note_next_copy(state, r, slot):
+    """Note that a copy has begun, which may be the next to be here."""
     replica = state.replicas[r]
-    memory = state.request_memory[slot]
-    if memory[REQUEST.ready_s] != 0.0:
-        return True
-    if replica.running_count >= state.engine[0].max_num_seqs:
-        return False
-    hits = 0
-    hits_free = 0
-    if state.engine[0].prefix_caching != 0:
-        hits, hits_free = count_hits(state, r, slot)
-    begins = begin_copy(state, r, slot, hits, hits_free, _blocks_wanted(state, r))
-    if begins:
-        replica.idle_until_s = min(replica.idle_until_s, memory[REQUEST.ready_s])
-    return begins
+    replica.idle_until_s = min(replica.idle_until_s, when_ready_s(state, slot))
 
 
 @inlined()
-def _blocks_wanted(state, r):
+def blocks_wanted(state, r):
     """Return the blocks that the unfinished prompt of a replica will take."""
     slot = state.replicas[r].prefilling
     if slot == NONE:
@@ -178,19 +144,16 @@ def _blocks_wanted(state, r):
 def copies_change(state, r):
     """Return whether a copy is found next, or a request goes on that sits out."""
     replica = state.replicas[r]
-    unknown = state.replica_memory[r, REPLICA.unknown] != 0.0
-    return unknown or replica.sitting > 0 or replica.prefilling != NONE
+    memory = state.replica_memory[r]
+    found = memory[REPLICA.unknown] + memory[REPLICA.withheld] > 0.0
+    return found or replica.sitting > 0 or replica.prefilling != NONE
 
 
 @inlined()
-def start_idle(state, r):
-    """Let those run whose copy is here, if one is: an idle replica knows it at once."""
-    replica = state.replicas[r]
-    if state.replica_memory[r, REPLICA.unknown] == 0.0 or replica.in_flight > 0:
-        return False
-    budget = 0 if replica.preempted > 0 else replica.left_tokens
-    replica.left_tokens -= _start_copied(state, r, budget, True)
-    return True
+def may_find_copy(state, r):
+    """Return whether a copy is here that an idle replica knows at once."""
+    unknown = state.replica_memory[r, REPLICA.unknown] != 0.0
+    return unknown and state.replicas[r].in_flight == 0
 
 
 @inlined()

@@ -167,7 +167,8 @@ def note_padding_rule(state, r):
     prefix cache, where nothing decodes.
     """
     replica = state.replicas[r]
-    pads = 1.0 if verifying_count(state, r) > 0 else 2.0
+    budget = state.engine[0].max_num_batched_tokens
+    pads = 1.0 if replica.left_tokens < budget else 2.0
     if replica.batch_tokens + replica.batch_extra_count > 0:
         pads = 0.0
     state.replica_memory[r, REPLICA.pads] = pads

@@ -16,7 +16,7 @@ from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.state import NONE
 
 SETTINGS = {
-    **speculation.RULES.settings,
+    **speculation.SETTINGS,
     "cache_tokens": Knob(1),
     "disable_chunked_mm_input": Knob(0, least=0),
     "encoders": Knob(1),
@@ -36,7 +36,7 @@ _OWNER, _INDEX, _TOKENS, _REFERENCES, _LEFT = range(_WIDTH)
 def images_values(engine: EngineSettings) -> dict[str, float]:
     """Return the settings of an engine's images by name."""
     assert engine.images is not None
-    first, *names = list(SETTINGS)[len(speculation.RULES.settings) :]
+    first, *names = list(SETTINGS)[len(speculation.SETTINGS) :]
     tokens = engine.images.cache_tokens(engine.max_num_batched_tokens)
     return {
         first: tokens,
