@@ -60,17 +60,7 @@ def driver(moves: bool) -> Any:
     room for requests, results, migrations or the log.
     """
 
-    def run(
-        side,
-        motion,
-        users,
-        requests,
-        think_s,
-        asked_until_s,
-        until,
-        rebalance,
-        dispatch,
-    ):
+    def run(side, motion, users, requests, think_s, until, rebalance, dispatch):
         state = side.state
         couples = motion.settings[Setting.COUPLES] != 0
         while state.counts[Count.STUCK] == 0:
@@ -81,7 +71,7 @@ def driver(moves: bool) -> Any:
                 or moved > motion.moved.shape[0]
             ):
                 return ROOM
-            asks_s, reaches_s = next_asked_s(users, requests, asked_until_s)
+            asks_s, reaches_s = next_asked_s(users, requests, until.asked_s)
             asked_s = min(asks_s, reaches_s)
             event_s = next_event_s(motion)
             beat_s = next_period_s(motion, Setting.BEAT_S, Index.BEAT, asked_s)

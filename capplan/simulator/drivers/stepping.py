@@ -24,15 +24,15 @@ class Until(NamedTuple):
     row: int  # of the next request; -1: none
     s: float  # nothing is done that comes from here on [s]
     known_s: float  # nor what is known to come from here on [s]
+    asked_s: float  # users ask nothing more from here on [s]
 
 
-UNTIL = types.NamedTuple((types.int64, types.float64, types.float64), Until)
+UNTIL = types.NamedTuple((types.int64, *3 * (types.float64,)), Until)
 KNOWN = (
     MOTION,
     USERS,
     ARRIVALS,
     types.Array(types.float64, 1, "C", readonly=True),
-    types.float64,
     UNTIL,
 )
 """Types of what event loops know of requests and of the time between replicas."""

@@ -114,7 +114,7 @@ def _step_decode(side, motion, r, until_s, users, think_s, prefills):
 
 
 @compiled(types.int64(SIDE, SIDE, *KNOWN, types.FunctionType(WHERE)))
-def run(prefill, decode, motion, users, requests, think_s, asked_until_s, until, where):
+def run(prefill, decode, motion, users, requests, think_s, until, where):
     """Deliver what is known, and let replicas work in between; return why it stopped.
 
     See ``one_pool.driver``.
@@ -128,7 +128,7 @@ def run(prefill, decode, motion, users, requests, think_s, asked_until_s, until,
             or not has_room(second)
         ):
             return ROOM
-        asks_s, reaches_s = next_asked_s(users, requests, asked_until_s)
+        asks_s, reaches_s = next_asked_s(users, requests, until.asked_s)
         event_s = next_event_s(motion)
         known_s = min(min(asks_s, reaches_s), event_s)
         place, wake_s, others_s = first_to_wake(motion.wake_s)

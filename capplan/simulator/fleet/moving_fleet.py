@@ -127,8 +127,7 @@ class MovingFleet(Fleet):
             self._users,
             self._requests,
             self._think_s,
-            self._asked_until_s,
-            stepping.Until(until_row, until_s, known_until_s),
+            stepping.Until(until_row, until_s, known_until_s, self._asked_until_s),
         )
         if second is None:
             if len(self._users.ask_s):  # replicas may have changed in between
