@@ -64,8 +64,6 @@ def test_the_recordings_that_the_simulator_refuses_are_these():
         "pipeline_drafts_cut",
         "pipeline_drafts_tight",
         "pipeline_priority_drafts",
-        "pipeline_states",
-        "pipeline_states_tight",
         "pipeline_together",
         "pipeline_together_mtp",
         "together",

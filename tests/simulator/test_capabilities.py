@@ -22,7 +22,7 @@ from tests.deployments import fleet_of
 
 FEATURES = ("drafts", "images", "lora", "priority", "stages", "states")
 """Each beside prefix caching and without, as the seed has it."""
-REFUSED = {("drafts", "images"), ("drafts", "stages"), ("stages", "states")}
+REFUSED = {("drafts", "images"), ("drafts", "stages")}
 EVERY_SET = [
     names
     for size in range(2, 1 + len(FEATURES))
@@ -36,7 +36,7 @@ MOST_OFTEN = {
     ("drafts", "lora", "priority", "states"),
     PLAIN_BESIDE,
     ("images", "lora", "priority", "stages"),
-    ("images", "priority", "stages"),
+    ("images", "priority", "stages", "states"),
     ("images", "states"),
     ("priority", "states"),
 }

@@ -51,7 +51,8 @@ _PLACES = end_of(REQUEST_COLUMNS, "states")
 
 def request_columns(engine: EngineSettings) -> tuple[str, ...]:
     """Return the columns of a request, with those of the states that it may hold."""
-    states = 3 if engine.async_scheduling else 2
+    # Of those in flight, and the one before.
+    states = 1 + engine.pipeline_parallel_size + int(engine.async_scheduling)
     if engine.speculation is not None:
         in_flight = 1 + int(engine.async_scheduling)
         verified = engine.speculation.verified_tokens * in_flight

@@ -141,13 +141,19 @@ from capplan.simulator.v1.priority import (
     place_waiting,
 )
 from capplan.simulator.v1.run_stages import jump_stages, run_step
+from capplan.simulator.v1.staged_states import (
+    free_states_on_stages,
+    is_hashed_on_stages,
+)
 from capplan.simulator.v1.stages import (
     decodes_next,
+    forget_turn,
     is_elsewhere,
     is_stale,
     look_at_arrivals,
     miss_step,
     next_micro_batch,
+    note_in_flight,
     note_refused,
     note_step,
     preempt_staged,
@@ -207,6 +213,8 @@ def _preempt_one(state, r, slot):
     if DRAFTS:
         preempt_speculating(state, r, victim, taken)
     elif STAGES:
+        if IMAGES or STATES:
+            forget_turn(state, r, victim)
         preempt_staged(state, r, victim, taken)
     else:
         preempt(state, r, victim, taken)
@@ -273,9 +281,27 @@ def _aligned(state, slot, start, chunk):
 
 
 @capable(inlined())
+def _free_states(state, r, slot, computed):
+    """Free the states that a request no longer needs; it has ``computed`` tokens."""
+    if STAGES:
+        free_states_on_stages(state, r, slot, computed)
+    else:
+        free_states_behind(state, r, slot, computed)
+
+
+@capable(inlined())
+def _note_turn(state, r, slot, start):
+    """Note that the step on stages has tokens of a request, behind ``start`` others."""
+    if IMAGES or STATES:
+        note_in_flight(state, r, slot, start)
+
+
+@capable(inlined())
 def _note_chunk(state, r, slot, start, chunk):
     """Note a chunk of a prompt, whose blocks are taken, and its state."""
-    if DRAFTS:
+    if STAGES:
+        share_state(state, r, slot, start + chunk)
+    elif DRAFTS:
         note_start(state, r, slot, start, start + chunk)
         share_state(state, r, slot, start + chunk)
     else:
@@ -296,12 +322,13 @@ def _continue_prompt(state, r, slot, budget):
     if chunk <= 0:
         return 0
     if STATES:
-        free_states_behind(state, r, slot, start)
+        _free_states(state, r, slot, start)
     if not _take_room(state, r, slot, start, start + chunk):
         return NONE
     add_chunk(state, r, slot, chunk)
     if STAGES:
         note_step(state, r, slot)
+        _note_turn(state, r, slot, start)
     if STATES:
         _note_chunk(state, r, slot, start, chunk)
     if IMAGES:
@@ -335,10 +362,12 @@ def _decode(state, r, slot):
     rows, m = _decoding(state, r)
     held = computed_tokens(state, slot, rows.replicas[m].step + 1)
     if STATES:
-        free_states_behind(state, r, slot, held)
+        _free_states(state, r, slot, held)
     if not _take_room(state, r, slot, held, held + 1):
         return NONE
-    if STATES and held % state.engine[0].block_size == 0:
+    if STAGES:
+        _note_turn(state, r, slot, held)
+    elif STATES and held % state.engine[0].block_size == 0:
         keep_listed(state, r, slot)
     log_entry(state, state.requests[slot].row, held, 1)
     if IMAGES:
@@ -475,7 +504,7 @@ def _continue_running(state, r, defers):
     if IMAGES:
         walks = walks or needs_walk(state, r)
     if STAGES:
-        walks = walks or state.engine[0].recording != 0
+        walks = walks or state.engine[0].recording + state.engine[0].state_groups > 0
     if not walks:
         walks = not _run_unseen(state, r)
     if walks:
@@ -528,6 +557,8 @@ def _find_hits(state, r, slot):
 @capable(inlined())
 def _is_hashed_now(state, r, slot, start):
     """Return whether the iteration hashes the state that a request would use."""
+    if STAGES:
+        return is_hashed_on_stages(state, r, slot, start)
     if DRAFTS:
         return is_hashed_with_drafts(state, r, slot, start)
     return is_hashed_now(state, r, slot, start)
@@ -594,6 +625,7 @@ def _admit(state, r, slot, budget):
         start_prefill(state, r, slot, start, chunk)
     if STAGES:
         note_step(state, r, slot)
+        _note_turn(state, r, slot, start)
     if STATES:
         _note_chunk(state, r, slot, start, chunk)
     if IMAGES:
@@ -764,7 +796,7 @@ def _horizon(state, r):
 def _note_unfinished(state, r):
     """Note the newest of the prompts that are not done, where there may be several."""
     replica = state.replicas[r]
-    if DRAFTS or _is_empty(state, r):
+    if DRAFTS or STAGES or _is_empty(state, r):
         replica.prefilling = newest_unfinished(state, r)
     else:
         replica.prefilling = unlist_ended(state, r, replica.step + 1)
@@ -785,6 +817,8 @@ def schedule(state, r):
         if ADAPTERS or IMAGES:
             looks = look_at_arrivals(state, r)
         if IMAGES and images_change(state, r):
+            unsettle(state, r)
+        if STATES:
             unsettle(state, r)
         if jump_stages(state, r, looks) > 0:
             return -1

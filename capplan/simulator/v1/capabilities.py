@@ -17,7 +17,7 @@ from capplan.simulator.kv import copies
 from capplan.simulator.kv.states import request_columns
 from capplan.simulator.kv.worklist import list_columns
 from capplan.simulator.schedulers.refusals import none
-from capplan.simulator.v1 import adapters, encoder_cache, images, stages
+from capplan.simulator.v1 import adapters, encoder_cache, stages
 
 _CAPABILITIES = (
     "CADENCE",
@@ -113,7 +113,7 @@ def v1_policy(
         )
     if engine.pipeline is not None:
         rules = rules._replace(
-            request_columns=(*rules.request_columns, *images.in_flight_columns(engine)),
+            request_columns=(*rules.request_columns, *stages.in_flight_columns(engine)),
             replica_columns=(
                 *rules.replica_columns,
                 *stages.stage_columns(engine.pipeline.stages),

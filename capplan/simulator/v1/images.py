@@ -11,7 +11,6 @@ What is known of a request when it arrives (``image_columns``) stands in
 
 import numpy as np
 
-from capplan.deployment.engine import EngineSettings
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.state import NONE, Phase
 from capplan.simulator.v1.encoder_cache import (
@@ -22,6 +21,7 @@ from capplan.simulator.v1.encoder_cache import (
     encode_s,
     leave_images,
 )
+from capplan.simulator.v1.stages import was_in
 from capplan.workload.trace import Trace
 
 GIVEN_AT = REQUEST.count
@@ -36,13 +36,6 @@ def image_columns(trace: Trace, rows: slice) -> np.ndarray:
     shared = -(-(prefix - offset) // np.maximum(tokens, 1))
     own = np.clip(shared, 0, count)
     return np.stack([count, tokens, offset, own, trace.prefix_group[rows]], axis=1)
-
-
-def in_flight_columns(engine: EngineSettings) -> tuple[str, ...]:
-    """Return the last columns of a request, one of each step in flight on stages."""
-    if engine.images is None:
-        return ()
-    return tuple(f"in_flight_{k}" for k in range(engine.pipeline_parallel_size + 1))
 
 
 def unlike_images(trace: Trace) -> np.ndarray:
@@ -80,18 +73,8 @@ def note_run(state, r, slot):
     """Note that a request is in the next iteration."""
     images = state.request_memory[slot]
     images[REQUEST.before] = images[REQUEST.newest]
-    newest = state.replicas[r].iterations + 1
-    images[REQUEST.newest] = newest
+    images[REQUEST.newest] = state.replicas[r].iterations + 1
     images[REQUEST.encoded] = 0.0
-    if state.engine[0].depth > 2:
-        images[_in_flight(state, newest)] = newest
-
-
-@inlined()
-def _in_flight(state, iteration):
-    """Return the last columns, of which each iteration in flight on stages has one."""
-    depth = state.engine[0].depth
-    return state.request_memory.shape[1] - depth + iteration % depth
 
 
 @inlined()
@@ -99,7 +82,7 @@ def _ran_in(state, slot, iteration):
     """Return whether a request was in one of the iterations in flight."""
     images = state.request_memory[slot]
     if state.engine[0].depth > 2:
-        return images[_in_flight(state, iteration)] == iteration
+        return was_in(state, slot, iteration)
     return images[REQUEST.newest] == iteration or images[REQUEST.before] == iteration
 
 

@@ -15,6 +15,7 @@ the ``iterations`` of a replica; its ``step`` counts those with requests.
 [s], and three for each step in flight: see ``IN_FLIGHT``.
 """
 
+from capplan.deployment.engine import EngineSettings
 from capplan.deployment.pipeline import Pipeline
 from capplan.deployment.policy import Knob, indices
 from capplan.simulator.columns import REPLICA_COLUMNS, REQUEST_COLUMNS, places
@@ -47,6 +48,17 @@ def stage_columns(stages: int) -> tuple[str, ...]:
     ends = tuple(f"stage_{i}" for i in range(stages))
     steps = (f"{name}_{k}" for k in range(stages + 1) for name in IN_FLIGHT)
     return (*ends, *steps)
+
+
+def in_flight_columns(engine: EngineSettings) -> tuple[str, ...]:
+    """Return the last columns of a request, for each step in flight.
+
+    With states the tokens that it had before, then the step if it is in it.
+    """
+    steps = range(engine.pipeline_parallel_size + 1)
+    before = tuple(f"before_{k}" for k in steps if engine.keeps_states)
+    noted = engine.keeps_states or engine.images is not None
+    return (*before, *(f"in_flight_{k}" for k in steps if noted))
 
 
 def stage_values(pipeline: Pipeline) -> dict[str, float]:
@@ -156,6 +168,36 @@ def note_step(state, r, slot):
     memory = state.request_memory[slot]
     memory[REQUEST.step_before] = memory[REQUEST.last_step]
     memory[REQUEST.last_step] = next_step(state, r)
+
+
+@inlined()
+def note_in_flight(state, r, slot, start):
+    """Note that the step has tokens of a request, behind ``start`` others."""
+    step = next_step(state, r)
+    depth = state.engine[0].depth
+    memory = state.request_memory[slot]
+    column = memory.shape[0] - depth + step % depth
+    memory[column] = step
+    if state.engine[0].state_groups > 0:
+        memory[column - depth] = start
+
+
+@inlined()
+def was_in(state, slot, step):
+    """Return whether a request is in one of the steps in flight."""
+    depth = state.engine[0].depth
+    memory = state.request_memory[slot]
+    return memory[memory.shape[0] - depth + step % depth] == step
+
+
+@inlined()
+def forget_turn(state, r, slot):
+    """Take a request that is preempted out of the step, if it is in it."""
+    step = next_step(state, r)
+    if was_in(state, slot, step):
+        depth = state.engine[0].depth
+        memory = state.request_memory[slot]
+        memory[memory.shape[0] - depth + step % depth] = 0.0
 
 
 @inlined()
