@@ -84,6 +84,12 @@ def test_every_request_is_served_as_the_judge_serves_it(names, seed):
         assert_same(case.simulated("jsq"), verdict)
 
 
+def test_a_token_in_flight_fills_no_block_of_a_decode_that_gives_its_place_back():
+    case = random_case(2, ("images", "priority", "stages", "states"))
+
+    assert_same(case.simulated("jsq"), judge_v1(*case))
+
+
 def test_a_prompt_preempted_in_the_iteration_that_ends_it_is_not_unfinished():
     case = random_case(341, ("images", "priority"))
 

@@ -95,7 +95,7 @@ def preempt(state, r, slot, taken=0):
         # The engine hashes a token when it collects it; while the iteration of
         # the newest is in flight, the block that it fills cannot be found.
         hashed = held
-        if is_flying(replica) and held > admitted_tokens:
+        if is_flying(replica) and held + taken > admitted_tokens:
             hashed -= 1
         if state.engine[0].prefix_caching == Caching.LATE:
             hashed = min(hashed, admitted_tokens)

@@ -277,6 +277,6 @@ def preempt_staged(state, r, slot, taken):
     state.replicas[r].prefill_tokens += held + 1
     request.token_step = NONE
     hashed = held
-    if last_step > collected_step(state, r) and held > admitted_tokens:
+    if last_step > collected_step(state, r) and held + taken > admitted_tokens:
         hashed -= 1
     return_to_queue(state, r, slot, held + taken, hashed + taken, Phase.WAITING)
