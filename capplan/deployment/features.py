@@ -21,12 +21,14 @@ def features_of_engine(engine: EngineSettings) -> dict[str, str]:
         "dcp": "decode_context_parallel_size",
         "interval": "prefill_schedule_interval",
     }
+    drafts, priority = engine.speculation is not None, name == PRIORITY
     found = (
         ("other scheduler", f"scheduler {name}", name not in V1),
-        ("priority", f"scheduler {name}", name == PRIORITY),
+        ("priority", f"scheduler {name}", priority),
         ("scheduler without ranks", f"scheduler {name}", name not in WITH_RANKS),
         ("scheduler without moves", f"scheduler {name}", name not in WITH_MOVES),
-        ("drafts", "speculative decoding", engine.speculation is not None),
+        ("drafts", "speculative decoding", drafts),
+        ("drafts by priority", "drafts by priority", drafts and priority),
         ("adapters", "--enable-lora", engine.adapters is not None),
         ("images", "images", engine.images is not None),
         ("states", "prefix caching of recurrent states", engine.keeps_states),

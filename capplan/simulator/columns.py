@@ -15,6 +15,7 @@ REQUEST_COLUMNS: dict[str, tuple[str, ...]] = {
         "slot",  # its slot there
         "ready_s",  # when the copy is here; 0: it has not begun
         "known",  # call of the scheduler from which it is known; 0: not looked for yet
+        "chunk",  # by priority: the iteration with its last chunk but one
     ),
     "drafts": (
         "began",  # iteration of the replica before its first decode
@@ -76,6 +77,7 @@ REPLICA_COLUMNS: dict[str, tuple[str, ...]] = {
         "link_s",  # until when a copy is received
         "calls",  # of the scheduler so far
         "unknown",  # 1: at the last one a copy was here of which it did not know
+        "placed",  # by priority: requests that have come so far
         "reserved",  # blocks that requests with a copy will take when they run
         "withheld",  # of requests that the iteration in flight computes and discards
         "starting",  # blocks that those with drafts take later that run from now on

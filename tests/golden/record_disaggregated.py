@@ -9,7 +9,7 @@ The schedulers are vLLM's own, and so is the scheduler side of its NIXL connecto
 blocks takes ``handshake_s + n*block_s`` seconds, one at a time out of a prefill engine
 and into a decode engine.
 
-A case is that of ``record.py`` without turns, and
+A case is that of ``record.py`` without turns, by priority too, and
 
 ``prefill``, ``decode``
     Engines of each kind. Requests go to them in turn, by row. Without prefill engines,
@@ -130,8 +130,10 @@ class Engine(Recorder):
         name = f"r{index}"
         self.rows[name] = dict(NOTHING_YET)
         self.wake(self.site.now_s)
-        prompt, moment_s = self.site.prompts[index], self.site.now_s
-        self.add(name, prompt, output, moment_s, transfer=transfer)
+        prompt, priority = self.site.prompts[index], self.site.priority(index)
+        # No two come at one instant, of which their names would tell the order.
+        moment_s = self.site.now_s + 1e-9 * len(self.rows)
+        self.add(name, prompt, output, moment_s, priority, transfer)
 
     def decodes(self, one: Request, before: int, new: int) -> bool:
         """Count the last prompt token of a pulled request as a decode, too."""
@@ -219,7 +221,7 @@ class Deployment:
         return engines
 
     def row(self, index: int) -> dict[str, Any]:
-        arrival_s, prompt, output, group, shared, _ = self.case["requests"][index]
+        arrival_s, prompt, output, group, shared, *_ = self.case["requests"][index]
         remote = prompt >= self.case["threshold"]
         given = {
             "id": f"r{index}",
@@ -232,10 +234,16 @@ class Deployment:
             "prefill": index % len(self.prefill) if remote and self.prefill else -1,
             "decode": index % len(self.decode) if self.decode else -1,
         }
+        if "policy" in self.case:
+            given["priority"] = self.priority(index)
         later = ["handed_s", "taken_s", "copy_s", "ready_s", "copied_blocks"]
         ends = [*NOTHING_YET, "told_s"]
         later += [f"prefill_{name}" for name in ends] + ends
         return {**given, **dict.fromkeys(later)}
+
+    def priority(self, index: int) -> int:
+        priorities = self.case["requests"][index][6:]
+        return int(priorities[0]) if priorities else 0
 
     def at(self, when_s: float, kind: int, source: int, do: Callable[[], None]) -> None:
         """Have something done at a time."""

@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from recorded import speculation
+from recorded import SCHEDULER_OF, speculation
 
 from capplan.deployment.engine import EngineSettings
 from capplan.latency.contract import LatencyTables, linear_tables
+from capplan.simulator.schedulers import parse_scheduler
 from capplan.workload.trace import Trace
 
 
@@ -91,6 +92,7 @@ class Recording:
                 int(row["prefix_group"]),
                 int(row["prefix_tokens"]),
                 -1,
+                *([int(row["priority"])] if "priority" in row else []),
             )
             for row in self.requests
         ]
@@ -122,6 +124,7 @@ def read(folder: Path, tag: str) -> Recording:
         prefix_caching=bool(given["prefix_caching"]),
         max_model_len=given["max_model_len"],
         speculation=speculation(given),
+        scheduler=parse_scheduler(SCHEDULER_OF[given.get("policy", "fcfs")]),
     )
     tables = linear_tables(
         *(float(ms) / 1e3 for ms in given["coef"].split(",")),
@@ -138,6 +141,7 @@ def read(folder: Path, tag: str) -> Recording:
         np.array([float(row["arrival_s"]) for row in requests]),
         prefix_group=columns["prefix_group"],
         prefix_tokens=columns["prefix_tokens"],
+        priority=np.array([int(row.get("priority", 0)) for row in requests]),
         source=tag,
     )
     copies = sorted(_copies(requests), key=lambda copy: (copy.start_s, copy.request))

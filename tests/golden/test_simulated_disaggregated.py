@@ -20,7 +20,11 @@ from capplan.simulator.state import WHERE
 DATA = Path(__file__).parent / "data"
 RECORDED = {
     f"{folder}/{tag}": read(DATA / folder, tag)
-    for folder in ("disaggregated", "disaggregated_drafts")
+    for folder in (
+        "disaggregated",
+        "disaggregated_drafts",
+        "disaggregated_priority",
+    )
     for tag in tags(DATA / folder)
 }
 COLUMNS = ("sched_s", "start_s", "end_s", "ctx_tokens", "gen_reqs", "gen_ctx")
@@ -57,6 +61,7 @@ def deployment_of(recording):
         missing.engine,
         block_size=given["block_size"],
         speculation=recording.engine.speculation,
+        scheduler=recording.engine.scheduler,
     )
     missing = replace(missing, engine=engine)
     pools = [

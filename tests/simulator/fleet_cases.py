@@ -35,9 +35,10 @@ KINDS = (
     "drafts-llumnix",
     "drafts-llumnix-events",
     "drafts-aladdin-events",
+    "nixl-priority",
 )
 """What moves: the fleet's size, requests, both, KV from prefill to decode, or nothing
-but requests that are held to a beat; some with drafts to verify."""
+but requests that are held to a beat; some with drafts to verify, or by priority."""
 
 _LONGEST = 24, 24
 """Prompt and output. [tokens]"""
@@ -91,12 +92,14 @@ def draw(kind: str, number: int) -> FleetCase:
         tables = seconds._replace(request_s=request_s)
         return tables, engine, scheduler, replicas, router
 
-    if kind in ("nixl", "distserve"):
+    if kind.startswith(("nixl", "distserve")):
         first = np.ones_like(trace.output_tokens)
         prefill = pool(int(rng.integers(1, 4)), first, _router(rng, exact))
         decode = pool(int(rng.integers(1, 4)), trace.output_tokens, _router(rng, exact))
-        pools = [(*each[:2], "vllm-v1", *each[3:]) for each in (prefill, decode)]
-        moving: dict[str, Any] = {"hand_off": _hand_off(rng, kind, exact)}
+        name = "vllm-v1-priority" if "priority" in kind else "vllm-v1"
+        pools = [(*each[:2], name, *each[3:]) for each in (prefill, decode)]
+        hand_off = _hand_off(rng, kind.partition("-")[0], exact)
+        moving: dict[str, Any] = {"hand_off": hand_off}
     else:
         more = (*_OF_ONE_POOL, *(["best-fit"] if kind == "events" else []))
         count = int(rng.integers(2 if kind in ("llumnix", "aladdin") else 1, 5))

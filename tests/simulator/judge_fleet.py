@@ -92,7 +92,7 @@ def judge_fleet(
         assert not events
         assert not rebalancer
         assert not dispatcher
-        assert scheduler == "vllm-v1"
+        assert scheduler == "vllm-v1" or hand_off.kind == "nixl"
     if rebalancer or any(event.kind == "fail" for event in events):
         assert scheduler.startswith("vllm-v1")
     fleet = Fleet(trace, pools, events, dispatcher, rebalancer, hand_off, seed, slo)

@@ -31,6 +31,7 @@ class FleetRequest(Request):
     handed_s: float = math.nan
     ready_s: float = math.nan  # its copy is there
     found_by: int = -1  # call of the scheduler from which that is known
+    turn: int = 0  # when it came to its decode replica
 
     def forget(self) -> None:
         """Lose the KV and the results in flight; delivered tokens stay."""
@@ -60,6 +61,7 @@ class FleetReplica(Replica):
         self.copies_refused: set[FleetRequest] = set()  # at least once, for blocks
         self.preempted = 0
         self.calls = 0  # of the scheduler
+        self.turns = 0  # requests that have come
         self.read: list[tuple[FleetRequest, int]] = []  # told at so many calls
 
     @property
@@ -151,7 +153,15 @@ class FleetReplica(Replica):
     def arrive(self, request: FleetRequest, now_s: float) -> None:
         self.touch(now_s)
         request.home = self
+        self.turns += 1
+        request.turn = self.turns
         self.waiting.append(request)
+
+    def order(self, request: FleetRequest) -> tuple:
+        """Requests reach a decode replica in another order than they arrived."""
+        if self.schedule_next is None:
+            return super().order(request)
+        return request.priority, request.turn
 
     def look(self, moment_s: float) -> None:
         free = len(self.pool.free) / (self.engine.kv_blocks - 1)

@@ -73,6 +73,8 @@ def nixl(settings: HandOff):
 
     def schedule(replica: FleetReplica) -> None:
         replica.go_on()
+        if replica.by_priority:
+            replica.holding.sort(key=replica.order)
         found = [each for each in replica.holding if is_known(replica, each)]
         if replica.made_way:
             return
@@ -81,6 +83,8 @@ def nixl(settings: HandOff):
         if not replica.parts and not any(each.parts for each in replica.in_flight):
             # It is idle and knows of each copy at once.
             here = [each for each in replica.holding if each.ready_s <= replica.now_s]
+            if replica.by_priority:
+                here.sort(key=replica.order)
             start(replica, here)
             replica.take_from_queue(lambda request: admit(replica, request))
 

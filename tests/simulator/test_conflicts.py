@@ -80,7 +80,7 @@ FLEETS = {
 ALL = {**ENGINES, **FLEETS}
 PAIRS = [
     pair for pair in combinations(ALL, 2) if not {*ALL[pair[0]]} & {*ALL[pair[1]]}
-] + [("ranks", "interval")]
+] + [("ranks", "interval"), ("drafts", "priority", "nixl")]
 
 
 def given(names) -> tuple[EngineSettings, dict]:

@@ -83,9 +83,12 @@ from capplan.simulator.v1.copies import (
     has_begun,
     may_find_copy,
     may_not_preempt,
+    note_chunk_before,
     note_next_copy,
     note_unknown,
     outrun_prompt,
+    place_ahead,
+    place_received,
     recomputes,
     until_next_copy,
     wants_copy,
@@ -192,22 +195,27 @@ def _is_passed(state, r, slot, other):
 
 
 @capable(inlined())
+def _last(state, r):
+    """Return the running request that is preempted first."""
+    if PRIORITY:
+        return last_of_all(state, r)
+    return state.replicas[r].running_tail
+
+
+@capable(inlined())
 def _preempt_one(state, r, slot):
     """Preempt a running request so that another gets its blocks; return which."""
     taken = 0
-    if PRIORITY:
-        victim = last_of_all(state, r)
-        if _is_passed(state, r, victim, slot):
-            tokens = leave_iteration(state, r, victim)
-            if DRAFTS:
-                tokens = leave_verifying(state, r, victim, tokens)
-            state.replicas[r].left_tokens += tokens
-            if IMAGES:
-                leave_encoder(state, r, victim)
-            prompt = state.requests[victim].phase == Phase.PREFILLING
-            taken = int(tokens > 0 and not prompt)
-    else:
-        victim = state.replicas[r].running_tail
+    victim = _last(state, r)
+    if PRIORITY and _is_passed(state, r, victim, slot):
+        tokens = leave_iteration(state, r, victim)
+        if DRAFTS:
+            tokens = leave_verifying(state, r, victim, tokens)
+        state.replicas[r].left_tokens += tokens
+        if IMAGES:
+            leave_encoder(state, r, victim)
+        prompt = state.requests[victim].phase == Phase.PREFILLING
+        taken = int(tokens > 0 and not prompt)
     if IMAGES:
         drop_images(state, r, victim)
     if DRAFTS:
@@ -228,7 +236,7 @@ def _may_not_preempt(state, r):
     """Return whether the request to preempt is in the iteration in flight."""
     if DRAFTS:
         return flies_with_drafts(state, r, state.replicas[r].running_tail)
-    return may_not_preempt(state, r)
+    return may_not_preempt(state, r, _last(state, r))
 
 
 @capable(compiled())
@@ -325,6 +333,8 @@ def _continue_prompt(state, r, slot, budget):
         _free_states(state, r, slot, start)
     if not _take_room(state, r, slot, start, start + chunk):
         return NONE
+    if COPIES and PRIORITY:
+        note_chunk_before(state, slot)
     add_chunk(state, r, slot, chunk)
     if STAGES:
         note_step(state, r, slot)
@@ -647,6 +657,8 @@ def _pull(state, r, slot):
     begins = begin_copy(state, r, slot, hits, hits_free, reserved)
     if begins:
         note_next_copy(state, r, slot)
+        if PRIORITY:
+            place_ahead(state, r, slot)
         if DRAFTS:
             reserve_blocks(state, r, slot)
     return begins
@@ -696,6 +708,8 @@ def _start_copied(state, r, budget, idle):
                 tokens = _compute_last_again(state, r, slot, budget - spent)
             else:
                 decode_at_once(state, r, slot)
+            if PRIORITY and tokens > 0:
+                remove_ordered(state, r, slot)
             spent = spent + tokens if tokens > 0 else budget
         slot = following
     replica.idle_until_s = next_s
@@ -809,8 +823,11 @@ def schedule(state, r):
     if DRAFTS:
         begin_verifying(state, r)
     if PRIORITY:
-        new = place_arrivals(state, r)
-        if STAGES and new:
+        if COPIES:
+            place_received(state, r)
+        else:
+            new = place_arrivals(state, r, NONE)
+        if STAGES and new > 0:
             note_refused(state, r, 0.0)
     if STAGES:
         looks = 1

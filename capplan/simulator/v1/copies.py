@@ -10,6 +10,9 @@ With two iterations in flight a request whose last one is not collected is not
 preempted, since a copy could overwrite what it still writes. Where it would have been,
 the request that lacks a block sits the iteration out with all behind it.
 
+By priority, those whose copy has begun stand before all others, each in the order of
+priority and of arrival here. If the one to preempt may not be, none is.
+
 With ``recomputes=0`` the first token has come from the prefill replica, and the request
 decodes at once, as in DistServe.
 """
@@ -30,6 +33,30 @@ from capplan.simulator.kv.copies import (
 )
 from capplan.simulator.kv.kvcache import ceil_div
 from capplan.simulator.state import NONE, Phase
+from capplan.simulator.v1.priority import place_arrivals, place_waiting
+
+_AHEAD = 2.0**33
+"""More than priorities differ by."""
+
+
+@inlined()
+def place_received(state, r):
+    """Place the arrivals in the order of priority and of arrival here."""
+    placed = int(state.replica_memory[r, REPLICA.placed])
+    state.replica_memory[r, REPLICA.placed] += place_arrivals(state, r, placed)
+
+
+@inlined()
+def place_ahead(state, r, slot):
+    """Let a request whose copy has begun stand before those of which none has."""
+    place_waiting(state, r, slot, NONE, _AHEAD)
+
+
+@inlined()
+def note_chunk_before(state, slot):
+    """Note the iteration with the last chunk of a prompt, which gets another."""
+    step = state.requests[slot].chunk_step
+    state.request_memory[slot, REQUEST.chunk] = step
 
 
 @inlined()
@@ -103,15 +130,17 @@ def outrun_prompt(state, r):
 
 
 @compiled()
-def may_not_preempt(state, r):
+def may_not_preempt(state, r, slot):
     """Return whether the request to preempt is in the iteration in flight."""
     replica = state.replicas[r]
     if not is_flying(replica):
         return False
-    slot = replica.running_tail
     request = state.requests[slot]
     if request.phase == Phase.PREFILLING:
-        return request.chunk_step == replica.step
+        step = request.chunk_step
+        if step > replica.step:  # it had its turn, by priority
+            step = int(state.request_memory[slot, REQUEST.chunk])
+        return step == replica.step
     return request.phase != Phase.DECODING or not is_resuming(state, r, slot)
 
 
@@ -152,8 +181,9 @@ def copies_change(state, r):
 @inlined()
 def may_find_copy(state, r):
     """Return whether a copy is here that an idle replica knows at once."""
+    replica = state.replicas[r]
     unknown = state.replica_memory[r, REPLICA.unknown] != 0.0
-    return unknown and state.replicas[r].in_flight == 0
+    return unknown and replica.in_flight == 0 and replica.preempted == 0
 
 
 @inlined()

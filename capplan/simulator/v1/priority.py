@@ -16,32 +16,39 @@ from capplan.simulator.state import NONE, Phase
 
 
 @compiled()
-def place_waiting(state, r, slot, unplaced):
-    """Let a waiting request stand where its priority puts it, before ``unplaced``."""
-    request = state.requests[slot]
+def place_waiting(state, r, slot, unplaced, ahead=0.0):
+    """Let a waiting request stand where its priority puts it, before ``unplaced``.
+
+    It stands as one of a priority that is lower by ``ahead``.
+    """
+    priority = state.requests[slot].priority - ahead
     remove_waiting(state, r, slot)
-    place(state, r, slot, request.priority, request.row)
+    place(state, r, slot, priority, state.orders[slot].tie_break)
     following = next_ordered(state, slot)
     insert_waiting_before(state, r, slot, unplaced if following == NONE else following)
 
 
 @inlined()
-def place_arrivals(state, r):
-    """Place the arrivals, which stand last; return whether there are any.
+def place_arrivals(state, r, turn):
+    """Place the arrivals, which stand last; return how many there are.
 
-    None is in the order yet.
+    None is in the order yet. Of equals their rows tell who came first, or their turn
+    here, from ``turn`` on unless that is NONE.
     """
     first = NONE
     slot = state.replicas[r].waiting_tail
     while slot != NONE and state.orders[slot].ordered == 0:
         first = slot
         slot = state.requests[slot].previous
-    new = first != NONE
+    count = 0
     while first != NONE:
         following = state.requests[first].next
+        row = state.requests[first].row
+        state.orders[first].tie_break = row if turn == NONE else turn + count
         place_waiting(state, r, first, following)
         first = following
-    return new
+        count += 1
+    return count
 
 
 @compiled()
@@ -50,13 +57,12 @@ def last_of_all(state, r):
     last = state.replicas[r].running_head
     slot = state.requests[last].next
     while slot != NONE:
-        request = state.requests[slot]
-        other = state.requests[last]
-        if request.priority > other.priority or (
-            request.priority == other.priority and request.row > other.row
-        ):
+        priority = state.requests[slot].priority
+        lowest = state.requests[last].priority
+        later = state.orders[slot].tie_break > state.orders[last].tie_break
+        if priority > lowest or (priority == lowest and later):
             last = slot
-        slot = request.next
+        slot = state.requests[slot].next
     return last
 
 
