@@ -304,12 +304,6 @@ def continue_running(state, r, spare_blocks):
 
 
 @inlined()
-def admit(state, r, budget_tokens):
-    """Admit the head of the queue if it fits; return the tokens scheduled."""
-    return admit_waiting(state, r, state.replicas[r].waiting_head, budget_tokens)
-
-
-@inlined()
 def may_start(state, r, slot):
     """Return whether there is a waiting request, a seat for it, and tokens to compute.
 
@@ -321,13 +315,14 @@ def may_start(state, r, slot):
 
 
 @inlined()
-def admit_waiting(state, r, slot, budget_tokens):
-    """Admit a waiting request, or NONE, if it fits; return the tokens scheduled.
+def admit(state, r, budget_tokens):
+    """Admit the head of the queue if it fits; return the tokens scheduled.
 
     Its whole prompt, and the tokens generated before a preemption, must fit the
     free blocks, although only the blocks of its first chunk are taken, and those of
     bounded groups.
     """
+    slot = state.replicas[r].waiting_head
     if not may_start(state, r, slot):
         return 0
     engine = state.engine[0]

@@ -31,18 +31,8 @@ from capplan.simulator.engine.verifying import (
     verified_tokens,
 )
 from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.kv import drafted_states
 from capplan.simulator.kv.copies import begin_copy
-from capplan.simulator.kv.drafted_states import (
-    drops_block,
-    is_due,
-    is_hashed_with_drafts,
-    iterations_to_due,
-    newest_unfinished,
-    note_due,
-    note_start,
-    note_waiting_start,
-    nothing_due,
-)
 from capplan.simulator.kv.kvcache import (
     adopt_hits,
     blocks_in_iteration,
@@ -61,117 +51,22 @@ from capplan.simulator.kv.states import (
 )
 from capplan.simulator.kv.worklist import first_listed, next_listed, unlist_ended
 from capplan.simulator.state import NONE, SCHEDULE, Phase
-from capplan.simulator.v1.adapters import (
-    begin_adapters,
-    join_adapter,
-    may_join,
-    note_adapters,
-    stop_with_more,
+from capplan.simulator.v1 import (
+    adapters,
+    cadence,
+    copies,
+    drafted_copies,
+    drafts,
+    encoder_cache,
+    images,
+    priority,
+    run_stages,
+    stages,
+    states,
 )
-from capplan.simulator.v1.cadence import (
-    defers_prompts,
-    last_token_is_left,
-    note_waiting,
-)
-from capplan.simulator.v1.copies import (
-    begin_call,
-    blocks_wanted,
-    compute_last,
-    copies_change,
-    decode_at_once,
-    finds_copy,
-    has_begun,
-    may_find_copy,
-    may_not_preempt,
-    note_chunk_before,
-    note_next_copy,
-    note_unknown,
-    outrun_prompt,
-    place_ahead,
-    place_received,
-    recomputes,
-    until_next_copy,
-    wants_copy,
-    when_ready_s,
-)
-from capplan.simulator.v1.drafted_copies import (
-    blocks_reserved,
-    flies_with_drafts,
-    has_nobody,
-    pad_copied,
-    reserve_blocks,
-    run_until_next_copy,
-    run_withholding,
-    take_copied_room,
-    wait_behind,
-    waiting_behind,
-    withhold_discarded,
-)
-from capplan.simulator.v1.drafts import (
-    begin_verifying,
-    count_where_short,
-    iterations_verified,
-    iterations_with_room,
-    leave_verifying,
-    look_at_all,
-    lookahead_tokens,
-    note_padding_rule,
-    padding,
-    slots_verified,
-    verifies,
-    verify,
-    verify_unseen,
-    wait_verifying,
-)
-from capplan.simulator.v1.encoder_cache import REQUEST, fit_images
-from capplan.simulator.v1.images import (
-    begin_images,
-    drop_images,
-    images_change,
-    leave_encoder,
-    look_from,
-    needs_walk,
-    note_images,
-    note_run,
-    refuse_images,
-    run_chunk,
-    run_first_chunk,
-)
-from capplan.simulator.v1.priority import (
-    last_of_all,
-    leave_iteration,
-    place_arrivals,
-    place_waiting,
-)
-from capplan.simulator.v1.run_stages import jump_stages, run_step
 from capplan.simulator.v1.staged_states import (
     free_states_on_stages,
     is_hashed_on_stages,
-)
-from capplan.simulator.v1.stages import (
-    decodes_next,
-    forget_turn,
-    is_elsewhere,
-    is_stale,
-    look_at_arrivals,
-    miss_step,
-    next_micro_batch,
-    note_in_flight,
-    note_refused,
-    note_step,
-    preempt_staged,
-    unsettle,
-)
-from capplan.simulator.v1.states import (
-    count_free,
-    find_states,
-    free_states_behind,
-    horizon_with_states,
-    keep_listed,
-    list_entering,
-    note_chunk,
-    plan_prompts,
-    wait_with_states,
 )
 
 ADAPTERS = CADENCE = COPIES = DRAFTS = IMAGES = PRIORITY = STAGES = STATES = False
@@ -182,14 +77,14 @@ capable = Capable()
 def _decoding(state, r):
     """Return whose record has those that decode in the next iteration."""
     if STAGES:
-        return state.by_rank, next_micro_batch(state, r)
+        return state.by_rank, stages.next_micro_batch(state, r)
     return state, r
 
 
 @capable(inlined())
 def _is_passed(state, r, slot, other):
     """Return whether a request stands before another and had its turn already."""
-    if STAGES and is_elsewhere(state, r, slot):
+    if STAGES and stages.is_elsewhere(state, r, slot):
         return False
     return state.requests[slot].admission < state.requests[other].admission
 
@@ -198,7 +93,7 @@ def _is_passed(state, r, slot, other):
 def _last(state, r):
     """Return the running request that is preempted first."""
     if PRIORITY:
-        return last_of_all(state, r)
+        return priority.last_of_all(state, r)
     return state.replicas[r].running_tail
 
 
@@ -208,26 +103,26 @@ def _preempt_one(state, r, slot):
     taken = 0
     victim = _last(state, r)
     if PRIORITY and _is_passed(state, r, victim, slot):
-        tokens = leave_iteration(state, r, victim)
+        tokens = priority.leave_iteration(state, r, victim)
         if DRAFTS:
-            tokens = leave_verifying(state, r, victim, tokens)
+            tokens = drafts.leave_verifying(state, r, victim, tokens)
         state.replicas[r].left_tokens += tokens
         if IMAGES:
-            leave_encoder(state, r, victim)
+            images.leave_encoder(state, r, victim)
         prompt = state.requests[victim].phase == Phase.PREFILLING
         taken = int(tokens > 0 and not prompt)
     if IMAGES:
-        drop_images(state, r, victim)
+        images.drop_images(state, r, victim)
     if DRAFTS:
         preempt_speculating(state, r, victim, taken)
     elif STAGES:
         if IMAGES or STATES:
-            forget_turn(state, r, victim)
-        preempt_staged(state, r, victim, taken)
+            stages.forget_turn(state, r, victim)
+        stages.preempt_staged(state, r, victim, taken)
     else:
         preempt(state, r, victim, taken)
     if PRIORITY:
-        place_waiting(state, r, victim, NONE)
+        priority.place_waiting(state, r, victim, NONE)
     return victim
 
 
@@ -235,8 +130,10 @@ def _preempt_one(state, r, slot):
 def _may_not_preempt(state, r):
     """Return whether the request to preempt is in the iteration in flight."""
     if DRAFTS:
-        return flies_with_drafts(state, r, state.replicas[r].running_tail)
-    return may_not_preempt(state, r, _last(state, r))
+        return drafted_copies.flies_with_drafts(
+            state, r, state.replicas[r].running_tail
+        )
+    return copies.may_not_preempt(state, r, _last(state, r))
 
 
 @capable(compiled())
@@ -260,10 +157,10 @@ def _take_room(state, r, slot, start, after):
     size = state.engine[0].block_size
     more = 0
     if DRAFTS:
-        more = lookahead_tokens(state)
+        more = drafts.lookahead_tokens(state)
         held = state.requests[slot].room_tokens
         blocks = ceil_div(after + more, size) - ceil_div(held, size)
-        count_where_short(state, r, blocks)
+        drafts.count_where_short(state, r, blocks)
         start = held - more
     else:
         blocks = ceil_div(after, size) - ceil_div(start, size)
@@ -284,7 +181,7 @@ def _aligned(state, slot, start, chunk):
     """Return how much of a chunk is computed at once where states are kept."""
     drops = False
     if DRAFTS:
-        drops = drops_block(state)
+        drops = drafted_states.drops_block(state)
     return chunk_to_boundary(state, slot, start, chunk, drops)
 
 
@@ -294,14 +191,14 @@ def _free_states(state, r, slot, computed):
     if STAGES:
         free_states_on_stages(state, r, slot, computed)
     else:
-        free_states_behind(state, r, slot, computed)
+        states.free_states_behind(state, r, slot, computed)
 
 
 @capable(inlined())
 def _note_turn(state, r, slot, start):
     """Note that the step on stages has tokens of a request, behind ``start`` others."""
     if IMAGES or STATES:
-        note_in_flight(state, r, slot, start)
+        stages.note_in_flight(state, r, slot, start)
 
 
 @capable(inlined())
@@ -310,10 +207,10 @@ def _note_chunk(state, r, slot, start, chunk):
     if STAGES:
         share_state(state, r, slot, start + chunk)
     elif DRAFTS:
-        note_start(state, r, slot, start, start + chunk)
+        drafted_states.note_start(state, r, slot, start, start + chunk)
         share_state(state, r, slot, start + chunk)
     else:
-        note_chunk(state, r, slot, start, chunk)
+        states.note_chunk(state, r, slot, start, chunk)
 
 
 @capable(inlined())
@@ -325,8 +222,8 @@ def _continue_prompt(state, r, slot, budget):
     if STATES:
         chunk = _aligned(state, slot, start, chunk)
     if IMAGES and chunk > 0:
-        first = int(state.request_memory[slot, REQUEST.end])
-        chunk = fit_images(state, r, slot, start, chunk)
+        first = int(state.request_memory[slot, encoder_cache.REQUEST.end])
+        chunk = encoder_cache.fit_images(state, r, slot, start, chunk)
     if chunk <= 0:
         return 0
     if STATES:
@@ -334,15 +231,15 @@ def _continue_prompt(state, r, slot, budget):
     if not _take_room(state, r, slot, start, start + chunk):
         return NONE
     if COPIES and PRIORITY:
-        note_chunk_before(state, slot)
+        copies.note_chunk_before(state, slot)
     add_chunk(state, r, slot, chunk)
     if STAGES:
-        note_step(state, r, slot)
+        stages.note_step(state, r, slot)
         _note_turn(state, r, slot, start)
     if STATES:
         _note_chunk(state, r, slot, start, chunk)
     if IMAGES:
-        run_chunk(state, r, slot, first)
+        images.run_chunk(state, r, slot, first)
     return chunk
 
 
@@ -352,15 +249,15 @@ def _verify(state, r, slot):
     tokens = min(verified_tokens(state), state.replicas[r].left_tokens)
     takes = True
     if STATES:
-        takes = is_due(state, r, slot)
+        takes = drafted_states.is_due(state, r, slot)
     if takes:
         held = state.requests[slot].room_tokens
-        after = slots_verified(state, r, slot, tokens)
+        after = drafts.slots_verified(state, r, slot, tokens)
         if not _take_room(state, r, slot, held, after):
             return NONE
     if STATES:
-        note_due(state, r, slot, tokens, takes)
-    verify(state, r, slot, tokens)
+        drafted_states.note_due(state, r, slot, tokens, takes)
+    drafts.verify(state, r, slot, tokens)
     return tokens
 
 
@@ -378,10 +275,10 @@ def _decode(state, r, slot):
     if STAGES:
         _note_turn(state, r, slot, held)
     elif STATES and held % state.engine[0].block_size == 0:
-        keep_listed(state, r, slot)
+        states.keep_listed(state, r, slot)
     log_entry(state, state.requests[slot].row, held, 1)
     if IMAGES:
-        note_run(state, r, slot)
+        images.note_run(state, r, slot)
     return 1
 
 
@@ -392,15 +289,15 @@ def _sit_out_behind(state, r, admission):
     while slot != NONE and state.requests[slot].admission > admission:
         if DRAFTS:
             if STATES:
-                note_waiting_start(state, r, slot)
-            wait_verifying(state, r, slot)
+                drafted_states.note_waiting_start(state, r, slot)
+            drafts.wait_verifying(state, r, slot)
         elif STAGES:
-            if decodes_next(state, r, slot):
-                miss_step(state, r, slot)
+            if stages.decodes_next(state, r, slot):
+                stages.miss_step(state, r, slot)
         elif state.requests[slot].phase == Phase.DECODING:
             held = sit_out(state, r, slot)
             if STATES:
-                wait_with_states(state, r, slot, held)
+                states.wait_with_states(state, r, slot, held)
         slot = state.requests[slot].previous
 
 
@@ -415,12 +312,12 @@ def _walk(state, r, defers):
     budget = state.engine[0].max_num_batched_tokens
     replica.left_tokens = budget
     if DRAFTS:
-        look_at_all(state, r)
+        drafts.look_at_all(state, r)
     slot = replica.running_head
     admission = replica.admissions
     while slot != NONE:
         request = state.requests[slot]
-        if STAGES and is_elsewhere(state, r, slot):
+        if STAGES and stages.is_elsewhere(state, r, slot):
             slot = request.next
             continue
         tokens = 0
@@ -444,7 +341,7 @@ def _walk(state, r, defers):
     if not COPIES and not STAGES and replica.left_tokens == budget:
         return  # no iteration: a step of stages counts without requests too
     if COPIES and DRAFTS:
-        wait_behind(state, r, admission)
+        drafted_copies.wait_behind(state, r, admission)
     elif COPIES or DRAFTS or IMAGES or PRIORITY or STATES:
         _sit_out_behind(state, r, admission)
 
@@ -461,11 +358,11 @@ def _plan(state, r, left):
     if first_listed(state, r) == NONE and entering == 0:
         log_decodes(state, r)
         return True
-    spent, blocks = plan_prompts(state, r)
+    spent, blocks = states.plan_prompts(state, r)
     fits = spent <= left and blocks <= replica.free_blocks
     if state.engine[0].recording != 0 or not fits:
         return False
-    list_entering(state, r)
+    states.list_entering(state, r)
     slot = first_listed(state, r)
     while slot != NONE:
         following = next_listed(state, slot)
@@ -487,9 +384,9 @@ def _run_unseen(state, r):
     Return False where all are to be: somebody may sit out, or be preempted.
     """
     if STATES and DRAFTS:
-        return nothing_due(state, r)
+        return drafted_states.nothing_due(state, r)
     if DRAFTS:
-        return verify_unseen(state, r)
+        return drafts.verify_unseen(state, r)
     rows, m = _decoding(state, r)
     left = state.engine[0].max_num_batched_tokens - rows.replicas[m].decode_count
     if STATES:
@@ -510,9 +407,9 @@ def _continue_running(state, r, defers):
     replica = state.replicas[r]
     walks = False
     if COPIES:
-        walks = outrun_prompt(state, r)
+        walks = copies.outrun_prompt(state, r)
     if IMAGES:
-        walks = walks or needs_walk(state, r)
+        walks = walks or images.needs_walk(state, r)
     if STAGES:
         walks = walks or state.engine[0].recording + state.engine[0].state_groups > 0
     if not walks:
@@ -532,20 +429,20 @@ def _has_tokens(state, r, slot):
     if request.phase == Phase.PREFILLING:
         return request.chunk_step == state.replicas[r].step + 1
     if DRAFTS:
-        return verifies(state, r, slot)
+        return drafts.verifies(state, r, slot)
     if STAGES:
-        return decodes_next(state, r, slot)
+        return stages.decodes_next(state, r, slot)
     return request.phase == Phase.DECODING
 
 
 @capable(compiled())
 def _use_adapters(state, r):
     """Begin an iteration with the adapters of the running requests that are in it."""
-    begin_adapters(state, r)
+    adapters.begin_adapters(state, r)
     slot = state.replicas[r].running_head
     while slot != NONE:
         if _has_tokens(state, r, slot):
-            join_adapter(state, r, slot)
+            adapters.join_adapter(state, r, slot)
         slot = state.requests[slot].next
 
 
@@ -560,7 +457,7 @@ def _find_hits(state, r, slot):
         else:
             hits, hits_free = count_hits(state, r, slot)
     if STATES:
-        hits, hits_free = find_states(state, r, slot, hits)
+        hits, hits_free = states.find_states(state, r, slot, hits)
     return hits, hits_free
 
 
@@ -570,7 +467,7 @@ def _is_hashed_now(state, r, slot, start):
     if STAGES:
         return is_hashed_on_stages(state, r, slot, start)
     if DRAFTS:
-        return is_hashed_with_drafts(state, r, slot, start)
+        return drafted_states.is_hashed_with_drafts(state, r, slot, start)
     return is_hashed_now(state, r, slot, start)
 
 
@@ -591,34 +488,34 @@ def _admit(state, r, slot, budget):
     chunk = min(request.known_tokens - start, budget)
     more = 0
     if DRAFTS:
-        more = padding(state, r, slot, start)
+        more = drafts.padding(state, r, slot, start)
         if more > 0 and 1 + more > budget:
             return 0
     if STATES:
         chunk = _aligned(state, slot, start, chunk)
     if IMAGES and chunk > 0:
-        first = look_from(state, slot, start)
-        chunk = fit_images(state, r, slot, start, chunk)
+        first = images.look_from(state, slot, start)
+        chunk = encoder_cache.fit_images(state, r, slot, start, chunk)
     if chunk == 0:
         return 0
     bounded = request.bounded_blocks
     waits = False
     if STATES:
         bounded += engine.state_groups * (1 + engine.state_blocks)
-        hits_free += count_free(state, r, hits)
+        hits_free += states.count_free(state, r, hits)
         if hits > 0:
             waits = _is_hashed_now(state, r, slot, start)
     after = start + chunk
     room = after
     if DRAFTS:
         after += more
-        room = after + lookahead_tokens(state)
+        room = after + drafts.lookahead_tokens(state)
     needed = ceil_div(max(request.known_tokens, room), size) - hits + bounded
     if DRAFTS:
-        count_where_short(state, r, needed + hits_free)
+        drafts.count_where_short(state, r, needed + hits_free)
     if waits or needed + hits_free > state.replicas[r].free_blocks:
         if IMAGES:
-            refuse_images(state, r, slot, hits_free)
+            images.refuse_images(state, r, slot, hits_free)
         return 0
     if engine.prefix_caching != 0:
         adopt_hits(state, r, slot, hits)
@@ -634,33 +531,33 @@ def _admit(state, r, slot, budget):
     else:
         start_prefill(state, r, slot, start, chunk)
     if STAGES:
-        note_step(state, r, slot)
+        stages.note_step(state, r, slot)
         _note_turn(state, r, slot, start)
     if STATES:
         _note_chunk(state, r, slot, start, chunk)
     if IMAGES:
-        run_first_chunk(state, r, slot, first)
+        images.run_first_chunk(state, r, slot, first)
     return chunk + more
 
 
 @capable(inlined())
 def _pull(state, r, slot):
     """Begin the copy of a request if it fits; return whether it does, or has begun."""
-    if has_begun(state, slot):
+    if copies.has_begun(state, slot):
         return True
     if state.replicas[r].running_count >= state.engine[0].max_num_seqs:
         return False
     hits, hits_free = _find_hits(state, r, slot)
-    reserved = blocks_wanted(state, r)
+    reserved = copies.blocks_wanted(state, r)
     if DRAFTS:
-        reserved = blocks_reserved(state, r)
+        reserved = drafted_copies.blocks_reserved(state, r)
     begins = begin_copy(state, r, slot, hits, hits_free, reserved)
     if begins:
-        note_next_copy(state, r, slot)
+        copies.note_next_copy(state, r, slot)
         if PRIORITY:
-            place_ahead(state, r, slot)
+            copies.place_ahead(state, r, slot)
         if DRAFTS:
-            reserve_blocks(state, r, slot)
+            drafted_copies.reserve_blocks(state, r, slot)
     return begins
 
 
@@ -672,12 +569,14 @@ def _compute_last_again(state, r, slot, budget):
     """
     more = 0
     if DRAFTS:
-        more = padding(state, r, slot, state.requests[slot].prompt_tokens - 1)
-        if 1 + more > budget or not take_copied_room(state, r, slot, more):
+        more = drafts.padding(state, r, slot, state.requests[slot].prompt_tokens - 1)
+        if 1 + more > budget or not drafted_copies.take_copied_room(
+            state, r, slot, more
+        ):
             return 0
-    compute_last(state, r, slot)
+    copies.compute_last(state, r, slot)
     if DRAFTS:
-        pad_copied(state, r, slot, more)
+        drafted_copies.pad_copied(state, r, slot, more)
     return 1 + more
 
 
@@ -695,19 +594,19 @@ def _start_copied(state, r, budget, idle):
     slot = replica.waiting_head  # inlined: a call takes as long as the rest
     while slot != NONE:
         following = state.requests[slot].next
-        ready_s = when_ready_s(state, slot)
+        ready_s = copies.when_ready_s(state, slot)
         if ready_s == 0.0 and state.requests[slot].preemptions == 0:
             break  # all that have begun stand before
         if ready_s > replica.now_s:
             next_s = min(next_s, ready_s)
-        elif ready_s > 0.0 and not finds_copy(state, r, slot, idle):
-            note_unknown(state, r)
+        elif ready_s > 0.0 and not copies.finds_copy(state, r, slot, idle):
+            copies.note_unknown(state, r)
         elif ready_s > 0.0 and spent < budget and replica.running_count < seats:
             tokens = 1
-            if recomputes(state):
+            if copies.recomputes(state):
                 tokens = _compute_last_again(state, r, slot, budget - spent)
             else:
-                decode_at_once(state, r, slot)
+                copies.decode_at_once(state, r, slot)
             if PRIORITY and tokens > 0:
                 remove_ordered(state, r, slot)
             spent = spent + tokens if tokens > 0 else budget
@@ -719,7 +618,7 @@ def _start_copied(state, r, budget, idle):
 @capable(compiled())
 def _decode_copied(state, r):
     """Let requests decode at once whose first token has come with their KV."""
-    if state.replicas[r].waiting_count > 0 and not recomputes(state):
+    if state.replicas[r].waiting_count > 0 and not copies.recomputes(state):
         _start_copied(state, r, state.engine[0].max_num_seqs, False)
 
 
@@ -727,7 +626,7 @@ def _decode_copied(state, r):
 def _compute_copied(state, r, idle):
     """Let requests compute their last prompt token whose copy is known."""
     replica = state.replicas[r]
-    if idle or (replica.waiting_count > 0 and recomputes(state)):
+    if idle or (replica.waiting_count > 0 and copies.recomputes(state)):
         budget = 0 if replica.preempted > 0 else replica.left_tokens
         replica.left_tokens -= _start_copied(state, r, budget, idle)
 
@@ -739,15 +638,15 @@ def _admit_waiting(state, r, defers):
     slot = state.replicas[r].waiting_head
     while budget > 0 and slot != NONE:
         following = state.requests[slot].next
-        if STAGES and is_stale(state, r, slot):
+        if STAGES and stages.is_stale(state, r, slot):
             slot = following
             continue
-        if ADAPTERS and not may_join(state, r, slot):
+        if ADAPTERS and not adapters.may_join(state, r, slot):
             slot = following
             continue
-        if CADENCE and defers and not last_token_is_left(state, r, slot):
+        if CADENCE and defers and not cadence.last_token_is_left(state, r, slot):
             break
-        if COPIES and wants_copy(state, slot):
+        if COPIES and copies.wants_copy(state, slot):
             if not _pull(state, r, slot):
                 break
             slot = following
@@ -755,16 +654,16 @@ def _admit_waiting(state, r, defers):
         chunk = _admit(state, r, slot, budget)
         if chunk == 0:
             if STAGES:
-                note_refused(state, r, 1.0)
+                stages.note_refused(state, r, 1.0)
             break
         if PRIORITY:
             remove_ordered(state, r, slot)
         if ADAPTERS:
-            join_adapter(state, r, slot)
+            adapters.join_adapter(state, r, slot)
         budget -= chunk
         slot = following
     if CADENCE and not defers:
-        note_waiting(state, r)
+        cadence.note_waiting(state, r)
 
 
 @capable(inlined())
@@ -772,7 +671,7 @@ def _is_empty(state, r):
     """Return whether the iteration has nobody: all wait, or one made room."""
     replica = state.replicas[r]
     if COPIES and DRAFTS:
-        return has_nobody(state, r)
+        return drafted_copies.has_nobody(state, r)
     left = replica.left_tokens
     return replica.preempted > 0 and left == state.engine[0].max_num_batched_tokens
 
@@ -790,18 +689,18 @@ def _horizon(state, r):
     changes = replica.waiting_count > 0 and replica.oldest_finishing != NONE
     changes = changes or replica.preempted > 0
     if COPIES:
-        changes = changes or copies_change(state, r)
+        changes = changes or copies.copies_change(state, r)
     if IMAGES:
-        changes = changes or images_change(state, r)
+        changes = changes or images.images_change(state, r)
     if DRAFTS:
-        most = iterations_verified(state, r, changes)
+        most = drafts.iterations_verified(state, r, changes)
         if STATES:
-            return min(most, iterations_to_due(state, r))
-        return iterations_with_room(state, r, most)
+            return min(most, drafted_states.iterations_to_due(state, r))
+        return drafts.iterations_with_room(state, r, most)
     if STATES:
         alone = replica.batch_tokens + replica.batch_extra_count == 0
         if alone and replica.decode_count > 0 and not changes:
-            return horizon_with_states(state, r)
+            return states.horizon_with_states(state, r)
         changes = True
     return same_batch(state, r, 0, changes)
 
@@ -811,7 +710,7 @@ def _note_unfinished(state, r):
     """Note the newest of the prompts that are not done, where there may be several."""
     replica = state.replicas[r]
     if DRAFTS or STAGES or _is_empty(state, r):
-        replica.prefilling = newest_unfinished(state, r)
+        replica.prefilling = drafted_states.newest_unfinished(state, r)
     else:
         replica.prefilling = unlist_ended(state, r, replica.step + 1)
 
@@ -821,42 +720,42 @@ def schedule(state, r):
     """Give each running request its tokens, then admit while budget is left."""
     defers = False
     if DRAFTS:
-        begin_verifying(state, r)
+        drafts.begin_verifying(state, r)
     if PRIORITY:
         if COPIES:
-            place_received(state, r)
+            copies.place_received(state, r)
         else:
-            new = place_arrivals(state, r, NONE)
+            new = priority.place_arrivals(state, r, NONE)
         if STAGES and new > 0:
-            note_refused(state, r, 0.0)
+            stages.note_refused(state, r, 0.0)
     if STAGES:
         looks = 1
         if ADAPTERS or IMAGES:
-            looks = look_at_arrivals(state, r)
-        if IMAGES and images_change(state, r):
-            unsettle(state, r)
+            looks = stages.look_at_arrivals(state, r)
+        if IMAGES and images.images_change(state, r):
+            stages.unsettle(state, r)
         if STATES:
-            unsettle(state, r)
-        if jump_stages(state, r, looks) > 0:
+            stages.unsettle(state, r)
+        if run_stages.jump_stages(state, r, looks) > 0:
             return -1
-        note_refused(state, r, 0.0)
+        stages.note_refused(state, r, 0.0)
     if IMAGES:
-        begin_images(state, r)
+        images.begin_images(state, r)
     if CADENCE:
-        defers = defers_prompts(state, r)
+        defers = cadence.defers_prompts(state, r)
     if COPIES:
-        begin_call(state, r)
+        copies.begin_call(state, r)
         if DRAFTS:
-            withhold_discarded(state, r)
+            drafted_copies.withhold_discarded(state, r)
         else:
             _decode_copied(state, r)
     _continue_running(state, r, defers)
     if DRAFTS:
-        note_padding_rule(state, r)
+        drafts.note_padding_rule(state, r)
     if ADAPTERS:
         _use_adapters(state, r)
         if STAGES:
-            stop_with_more(state, r)
+            adapters.stop_with_more(state, r)
     if COPIES:
         _compute_copied(state, r, False)
     if state.replicas[r].preempted == 0:
@@ -866,29 +765,29 @@ def schedule(state, r):
     if STAGES:
         encode_s = 0.0
         if ADAPTERS:
-            note_adapters(state, r)
+            adapters.note_adapters(state, r)
         if IMAGES:
-            encode_s = note_images(state, r, True)
-        run_step(state, r, encode_s)
+            encode_s = images.note_images(state, r, True)
+        run_stages.run_step(state, r, encode_s)
         return -1
     horizon = _horizon(state, r)
     if COPIES:
-        if horizon == 0 and may_find_copy(state, r):
+        if horizon == 0 and copies.may_find_copy(state, r):
             _compute_copied(state, r, True)
             _admit_waiting(state, r, defers)
             horizon = _horizon(state, r)
         if DRAFTS:
-            run_until_next_copy(state, r)
+            drafted_copies.run_until_next_copy(state, r)
         else:
-            horizon = until_next_copy(state, r, horizon)
+            horizon = copies.until_next_copy(state, r, horizon)
         if DRAFTS and horizon > 0:
-            _sit_out_behind(state, r, waiting_behind(state, r))
+            _sit_out_behind(state, r, drafted_copies.waiting_behind(state, r))
     if ADAPTERS:
-        note_adapters(state, r)
+        adapters.note_adapters(state, r)
     if IMAGES:
-        state.replicas[r].more_s += note_images(state, r, horizon > 0)
+        state.replicas[r].more_s += images.note_images(state, r, horizon > 0)
     if COPIES and DRAFTS:
-        return run_withholding(state, r, horizon)
+        return drafted_copies.run_withholding(state, r, horizon)
     if DRAFTS:
         return run_speculative(state, r, horizon)
     return horizon
