@@ -43,7 +43,8 @@ REQUEST_COLUMNS: dict[str, tuple[str, ...]] = {
         "end",  # images from it on are not looked at yet
         "newest",  # iteration in which it last ran
         "before",  # and the one before
-        "ended",  # iteration that ended its prompt
+        "since",  # iterations that it was in since the one that ended its prompt
+        "beyond",  # tokens that it knew then beside its prompt
         "encoded",  # images that the one in which it last ran encoded
     ),
     "stages": (

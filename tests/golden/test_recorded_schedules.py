@@ -53,12 +53,6 @@ def test_the_recordings_that_the_simulator_refuses_are_these():
     refused = {tag.rpartition("_a")[0] for tag in REFUSED}
 
     assert refused == {
-        "drafted_states_images",
-        "drafted_states_images_mtp",
-        "images_drafts",
-        "images_drafts_cut",
-        "images_drafts_tight",
-        "images_drafts_whole",
         "pipeline_drafted_states",
         "pipeline_drafts",
         "pipeline_drafts_cut",
@@ -66,8 +60,6 @@ def test_the_recordings_that_the_simulator_refuses_are_these():
         "pipeline_priority_drafts",
         "pipeline_together",
         "pipeline_together_mtp",
-        "together",
-        "together_mtp",
     }
 
 

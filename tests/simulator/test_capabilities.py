@@ -22,7 +22,7 @@ from tests.deployments import fleet_of
 
 FEATURES = ("drafts", "images", "lora", "priority", "stages", "states")
 """Each beside prefix caching and without, as the seed has it."""
-REFUSED = {("drafts", "images"), ("drafts", "stages")}
+REFUSED = {("drafts", "stages")}
 EVERY_SET = [
     names
     for size in range(2, 1 + len(FEATURES))
@@ -32,7 +32,7 @@ EVERY_SET = [
 PLAIN_BESIDE = ("images", "lora", "priority", "states")
 """Which nobody asks for where no request has any."""
 MOST_OFTEN = {
-    ("drafts", "lora"),
+    ("drafts", "images"),
     ("drafts", "lora", "priority", "states"),
     PLAIN_BESIDE,
     ("images", "lora", "priority", "stages"),

@@ -257,6 +257,8 @@ def _verify(state, r, slot):
             return NONE
     if STATES:
         drafted_states.note_due(state, r, slot, tokens, takes)
+    if IMAGES and state.requests[slot].phase == Phase.DECODING:
+        images.note_run(state, r, slot)
     drafts.verify(state, r, slot, tokens)
     return tokens
 

@@ -114,13 +114,21 @@ def _make_room(state, r, tokens, wanted):
     return True
 
 
+@inlined()
+def tokens_ahead(state):
+    """Return how many tokens behind those computed a draft with KV reads."""
+    return int(state.settings[speculation.SETTING.drops_block])
+
+
 @compiled()
 def fit_images(state, r, slot, start, chunk):
     """Return the tokens of a chunk before the first image for which there is no room.
 
     The request refers to images of the chunk that are in the cache. Those that are not
-    are encoded by ``encode_images``, if the chunk is scheduled.
+    are encoded by ``encode_images``, if the chunk is scheduled. A draft with KV reads a
+    token further.
     """
+    ahead = tokens_ahead(state)
     images = state.request_memory[slot]
     memory = state.replica_memory[r]
     cache = state.encoded[r]
@@ -129,14 +137,14 @@ def fit_images(state, r, slot, start, chunk):
     while images[REQUEST.end] < images[REQUEST.count]:
         index = images[REQUEST.end]
         begin = int(images[REQUEST.offset] + index * tokens)
-        if begin >= start + chunk:
+        if begin >= start + chunk + ahead:
             break
         if (
             state.settings[SETTING.disable_chunked_mm_input] != 0.0
             and start < begin
             and start + chunk < begin + tokens
         ):
-            return begin - start
+            return max(0, begin - start - ahead)
         at = _find(state, r, slot, index)
         if at != NONE:
             if cache[at + _REFERENCES] == 0.0:
@@ -145,7 +153,7 @@ def fit_images(state, r, slot, start, chunk):
         elif _make_room(state, r, tokens, wanted):
             wanted += tokens
         else:
-            return max(0, begin - start)
+            return max(0, begin - start - ahead)
         images[REQUEST.end] += 1.0
     return chunk
 

@@ -20,6 +20,7 @@ from capplan.simulator.v1.encoder_cache import (
     encode_images,
     encode_s,
     leave_images,
+    tokens_ahead,
 )
 from capplan.simulator.v1.stages import was_in
 from capplan.workload.trace import Trace
@@ -74,6 +75,7 @@ def note_run(state, r, slot):
     images = state.request_memory[slot]
     images[REQUEST.before] = images[REQUEST.newest]
     images[REQUEST.newest] = state.replicas[r].iterations + 1
+    images[REQUEST.since] += 1.0
     images[REQUEST.encoded] = 0.0
 
 
@@ -86,13 +88,31 @@ def _ran_in(state, slot, iteration):
     return images[REQUEST.newest] == iteration or images[REQUEST.before] == iteration
 
 
+@inlined()
+def _collected_tokens(state, slot, iteration):
+    """Return how many tokens of a request the engine goes by when it collects one.
+
+    At least. With async scheduling the newest token is in flight, and it goes by those
+    before; a draft with KV reads a token further.
+    """
+    request = state.requests[slot]
+    images = state.request_memory[slot]
+    ahead = tokens_ahead(state)
+    if request.computed_tokens < request.known_tokens:
+        return request.computed_tokens - ahead
+    is_last = images[REQUEST.newest] == iteration
+    if request.phase == Phase.DRAINING and is_last:
+        return request.known_tokens
+    since = max(0, int(images[REQUEST.since]) - int(not is_last))
+    in_flight = int(state.engine[0].depth > 1)
+    return request.known_tokens + min(since, 2) - in_flight - ahead
+
+
 @compiled()
 def _leave_collected(state, r, newest, in_flight):
     """Do what the engine does when it collects the oldest iteration, beforehand.
 
-    Nothing is scheduled before. With async scheduling the newest token is in flight,
-    and the engine goes by the tokens before it: an image at the end of the prompt is
-    left one iteration of the request later.
+    Nothing is scheduled before.
     """
     memory = state.replica_memory[r]
     if memory[MEMORY.held_tokens] == 0.0:
@@ -100,21 +120,11 @@ def _leave_collected(state, r, newest, in_flight):
     oldest = newest - (in_flight - 1)
     slot = state.replicas[r].running_head
     while slot != NONE:
-        request = state.requests[slot]
         images = state.request_memory[slot]
-        last = images[REQUEST.newest]
         holds = images[REQUEST.first] < images[REQUEST.end]
         if holds and _ran_in(state, slot, oldest):
-            computed = request.prompt_tokens
-            if request.phase == Phase.PREFILLING:
-                computed = min(computed, request.computed_tokens)
-            if computed == request.prompt_tokens and (
-                state.engine[0].depth > 1 and images[REQUEST.ended] >= oldest
-            ):
-                finishes = request.phase == Phase.DRAINING and last == oldest
-                computed -= int(not finishes)
-            leave_images(state, r, slot, computed)
-        slot = request.next
+            leave_images(state, r, slot, _collected_tokens(state, slot, oldest))
+        slot = state.requests[slot].next
 
 
 @inlined()
@@ -144,8 +154,8 @@ def run_chunk(state, r, slot, first):
         return
     state.replica_memory[r, MEMORY.unfinished] -= 1.0
     images = state.request_memory[slot]
-    fresh = request.known_tokens == request.prompt_tokens
-    images[REQUEST.ended] = images[REQUEST.newest] if fresh else 0.0
+    images[REQUEST.since] = 0.0
+    images[REQUEST.beyond] = request.known_tokens - request.prompt_tokens
 
 
 @compiled()
