@@ -133,6 +133,12 @@ EXPECTED = {
         "releases to a blocked prefill replica",
         "preemptions on decode replicas",
     ],
+    "nixl-priority": [
+        "prefix hits not copied",
+        "pulls that waited for blocks",
+        "releases to a blocked prefill replica",
+        "preemptions on decode replicas",
+    ],
     "distserve": [
         "handed over",
         "pulls that waited for blocks",

@@ -17,6 +17,7 @@ from capplan.planning.settings.plan import PlanSettings
 from capplan.simulator.jit import cache_dir
 from capplan.simulator.schedulers import parse_scheduler, scheduler
 from capplan.simulator.simulate import simulate
+from capplan.simulator.state import OWN_SETTINGS
 from capplan.workload.trace import Trace
 from tests.deployments import fleet_of
 
@@ -105,8 +106,8 @@ EDITS = {
     "default": ("Knob(2)", "Knob(0)", "the default of weight is 0; expected a number"),
     "settings": (
         '{"weight": Knob(2)}',
-        '{f"w{n}": Knob(2) for n in range(33)}',
-        "RULES has 33 settings; expected at most 32",
+        f'{{f"w{{n}}": Knob(2) for n in range({OWN_SETTINGS + 1})}}',
+        f"RULES has {OWN_SETTINGS + 1} settings; expected at most {OWN_SETTINGS}",
     ),
     "exit": ("RULES =", "raise SystemExit(3)\nRULES =", r"mine\.py:13: SystemExit: 3"),
     "encoding": ('"""', '"""\udcff', r"mine\.py: not UTF-8 text at byte 3"),
