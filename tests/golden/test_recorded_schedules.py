@@ -38,7 +38,8 @@ def standing(recording):
     return "answers found" if recording.finds_answers else "equal"
 
 
-STANDING = {tag: standing(read(OWN, tag)) for tag in tags(OWN)}
+RECORDED = {tag: read(OWN, tag) for tag in tags(OWN)}
+STANDING = {tag: standing(recording) for tag, recording in RECORDED.items()}
 EQUAL = [tag for tag, found in STANDING.items() if found == "equal"]
 WITH_ANSWERS_FOUND = [
     tag for tag, found in STANDING.items() if found == "answers found"
@@ -48,13 +49,13 @@ REFUSED = [tag for tag, found in STANDING.items() if found == "refused"]
 
 def flags(tag):
     """Return how many capabilities beside V1's the engine of a recording has."""
-    name = scheduler_name(read(OWN, tag).engine)
+    name = scheduler_name(RECORDED[tag].engine)
     return name.count("+") + name.count("priority")
 
 
 @pytest.mark.parametrize("tag", [tag for tag in EQUAL if flags(tag) < 2])
 def test_the_schedule_is_that_of_the_engine(tag):
-    difference = first_difference(read(OWN, tag))
+    difference = first_difference(RECORDED[tag])
 
     assert difference == ""
 

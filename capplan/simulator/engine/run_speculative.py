@@ -6,7 +6,7 @@ and discarded, where the next was scheduled before that was known: with two in f
 if one token would not have been enough.
 """
 
-from capplan.simulator.engine.batch import iterations_to_completion
+from capplan.simulator.engine.batch import iterations_to_completion, return_to_queue
 from capplan.simulator.engine.gaps import (
     end_gaps,
     enter_resuming,
@@ -18,9 +18,7 @@ from capplan.simulator.engine.jump import SMALLEST_STEP_S, decode_time_s, jump_l
 from capplan.simulator.engine.log import add_to_bins, log_iteration
 from capplan.simulator.engine.queues import (
     push_end,
-    push_waiting_front,
     remove_end,
-    remove_running,
 )
 from capplan.simulator.engine.replica import (
     drain_request,
@@ -48,8 +46,7 @@ from capplan.simulator.engine.speculation import (
 )
 from capplan.simulator.engine.wake import before_end_s
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.kv.kvcache import return_blocks, take_blocks
-from capplan.simulator.kv.states import return_states
+from capplan.simulator.kv.kvcache import take_blocks
 from capplan.simulator.state import NONE, Phase
 
 
@@ -83,16 +80,8 @@ def preempt_speculating(state, r, slot, taken=0):
         request.known_tokens = request.prompt_tokens + request.output_tokens
         phase = Phase.PREEMPTED_DRAINING
         replica.preempted_draining += 1
-    if state.engine[0].state_groups > 0:
-        return_states(state, r, slot, hashed)
-    return_blocks(state, r, slot, request.room_tokens, hashed, True)
-    remove_running(state, r, slot)
-    request.phase = phase
-    request.preemptions += 1
-    request.computed_tokens = 0
+    return_to_queue(state, r, slot, request.room_tokens, hashed, phase)
     request.room_tokens = 0
-    replica.preempted += 1
-    push_waiting_front(state, r, slot)
 
 
 @inlined()

@@ -138,15 +138,6 @@ def found_blocks(state, r, slot):
 
 
 @inlined()
-def padding_tokens(state, slot, start, pads):
-    """Return the drafts that are none beside the last token behind ``start``."""
-    is_last = state.requests[slot].known_tokens - start == 1
-    if is_last and (pads == 1 or (pads == 2 and start > 0)):
-        return int(state.settings[SETTING.drafts])
-    return 0
-
-
-@inlined()
 def start_padded(state, r, slot, start, chunk, padding, room):
     """Start a waiting request with a chunk, whose blocks are taken up to ``room``."""
     state.requests[slot].room_tokens = room

@@ -29,7 +29,6 @@ from capplan.simulator.kv.states import (
     free_old_states,
     hashes_again,
     oldest_state_tokens,
-    shares_tokens,
 )
 from capplan.simulator.state import NONE, Phase
 
@@ -122,19 +121,6 @@ def nothing_due(state, r):
 
 
 @inlined()
-def newest_unfinished(state, r):
-    """Return the newest prompt that is not done, or NONE."""
-    slot = state.replicas[r].running_tail
-    while slot != NONE:
-        request = state.requests[slot]
-        unfinished = request.computed_tokens < request.known_tokens
-        if request.phase == Phase.PREFILLING and unfinished:
-            break
-        slot = request.previous
-    return slot
-
-
-@inlined()
 def iterations_to_due(state, r):
     """Return for how many iterations nobody has to be looked at, at least one."""
     replica = state.replicas[r]
@@ -181,8 +167,8 @@ def next_due(state, slot, step):
     return max(step + 1, due)
 
 
-@inlined()
-def _hashes_drafted(state, r, slot, tokens):
+@compiled()
+def hashes_drafted(state, r, slot, tokens):
     """Return whether the next iteration hashes a request's state at ``tokens``."""
     request = state.requests[slot]
     step = state.replicas[r].step + 1
@@ -206,17 +192,10 @@ def _hashes_drafted(state, r, slot, tokens):
     return hashes_again(state, slot, hashed, tokens, drops_block(state))
 
 
-@compiled()
-def is_hashed_with_drafts(state, r, slot, tokens):
-    """Return whether the next iteration hashes the state that a request would use."""
-    other = state.replicas[r].running_head
-    while other != NONE:
-        shares = shares_tokens(state, slot, other, tokens)
-        if shares and _hashes_drafted(state, r, other, tokens):
-            state.replica_memory[r, EARLIEST] = 0.0  # look again
-            return True
-        other = state.requests[other].next
-    return False
+@inlined()
+def look_again(state, r):
+    """Let the next iteration look at all: one waits for a state that is hashed now."""
+    state.replica_memory[r, EARLIEST] = 0.0
 
 
 @inlined()

@@ -1,9 +1,9 @@
 """vLLM V1's scheduler: running requests first, then the queue in arrival order.
 
 vLLM 0.32, v1/core/sched/scheduler.py, ``Scheduler.schedule``. What an engine may have
-beside it are flags, whose rules stand in ``simulator/v1/``; a set of them is built by
-``with_capabilities``. Running requests that only decode are not looked at, unless one
-lacks a block or a flag asks for it.
+beside it are flags, whose rules stand in ``simulator/v1/``; ``capable.built`` makes the
+schedule of a set of them. Running requests that only decode are not looked at, unless
+one lacks a block or a flag asks for it.
 """
 
 import math
@@ -48,6 +48,7 @@ from capplan.simulator.kv.states import (
     hold_state,
     is_hashed_now,
     share_state,
+    shares_tokens,
 )
 from capplan.simulator.kv.worklist import first_listed, next_listed, unlist_ended
 from capplan.simulator.state import NONE, SCHEDULE, Phase
@@ -61,12 +62,9 @@ from capplan.simulator.v1 import (
     images,
     priority,
     run_stages,
+    staged_states,
     stages,
     states,
-)
-from capplan.simulator.v1.staged_states import (
-    free_states_on_stages,
-    is_hashed_on_stages,
 )
 
 ADAPTERS = CADENCE = COPIES = DRAFTS = IMAGES = PRIORITY = STAGES = STATES = False
@@ -130,9 +128,7 @@ def _preempt_one(state, r, slot):
 def _may_not_preempt(state, r):
     """Return whether the request to preempt is in the iteration in flight."""
     if DRAFTS:
-        return drafted_copies.flies_with_drafts(
-            state, r, state.replicas[r].running_tail
-        )
+        return drafted_copies.flies_with_drafts(state, r, _last(state, r))
     return copies.may_not_preempt(state, r, _last(state, r))
 
 
@@ -152,18 +148,17 @@ def _make_room(state, r, slot, blocks):
 def _take_room(state, r, slot, start, after):
     """Take the blocks of a request's tokens up to ``after``; return if it has them.
 
-    It has those of ``start`` tokens, and the states behind them.
+    It has those of ``start`` tokens, and the states behind them; with drafts those of
+    its ``room_tokens``, which has the lookahead.
     """
     size = state.engine[0].block_size
     more = 0
     if DRAFTS:
         more = drafts.lookahead_tokens(state)
-        held = state.requests[slot].room_tokens
-        blocks = ceil_div(after + more, size) - ceil_div(held, size)
+        start = state.requests[slot].room_tokens - more
+    blocks = ceil_div(after + more, size) - ceil_div(start + more, size)
+    if DRAFTS:
         drafts.count_where_short(state, r, blocks)
-        start = held - more
-    else:
-        blocks = ceil_div(after, size) - ceil_div(start, size)
     if STATES:
         enters = ceil_div(after, size) > ceil_div(start, size)
         blocks += int(enters) * state.engine[0].state_groups
@@ -189,7 +184,7 @@ def _aligned(state, slot, start, chunk):
 def _free_states(state, r, slot, computed):
     """Free the states that a request no longer needs; it has ``computed`` tokens."""
     if STAGES:
-        free_states_on_stages(state, r, slot, computed)
+        staged_states.free_states_on_stages(state, r, slot, computed)
     else:
         states.free_states_behind(state, r, slot, computed)
 
@@ -251,9 +246,8 @@ def _verify(state, r, slot):
     if STATES:
         takes = drafted_states.is_due(state, r, slot)
     if takes:
-        held = state.requests[slot].room_tokens
         after = drafts.slots_verified(state, r, slot, tokens)
-        if not _take_room(state, r, slot, held, after):
+        if not _take_room(state, r, slot, 0, after):
             return NONE
     if STATES:
         drafted_states.note_due(state, r, slot, tokens, takes)
@@ -464,13 +458,39 @@ def _find_hits(state, r, slot):
 
 
 @capable(inlined())
-def _is_hashed_now(state, r, slot, start):
-    """Return whether the iteration hashes the state that a request would use."""
+def _hashes(state, r, slot, tokens):
+    """Return whether the iteration hashes a running request's state at ``tokens``."""
     if STAGES:
-        return is_hashed_on_stages(state, r, slot, start)
+        return staged_states.hashes_on_stages(state, r, slot, tokens)
+    return drafted_states.hashes_drafted(state, r, slot, tokens)
+
+
+@capable(compiled())
+def _any_hashes(state, r, slot, tokens):
+    """Return whether one that shares these tokens with a request hashes their state."""
+    other = state.replicas[r].running_head
+    while other != NONE:
+        shares = shares_tokens(state, slot, other, tokens)
+        if shares and _hashes(state, r, other, tokens):
+            return True
+        other = state.requests[other].next
+    return False
+
+
+@capable(inlined())
+def _is_hashed_now(state, r, slot, tokens):
+    """Return whether the iteration hashes the state that a request would use.
+
+    vLLM then admits it later: the state may not be written yet.
+    """
+    if STAGES:
+        return _any_hashes(state, r, slot, tokens)
     if DRAFTS:
-        return drafted_states.is_hashed_with_drafts(state, r, slot, start)
-    return is_hashed_now(state, r, slot, start)
+        hashed = _any_hashes(state, r, slot, tokens)
+        if hashed:
+            drafted_states.look_again(state, r)
+        return hashed
+    return is_hashed_now(state, r, slot, tokens)
 
 
 @capable(inlined())
@@ -712,7 +732,7 @@ def _note_unfinished(state, r):
     """Note the newest of the prompts that are not done, where there may be several."""
     replica = state.replicas[r]
     if DRAFTS or STAGES or _is_empty(state, r):
-        replica.prefilling = drafted_states.newest_unfinished(state, r)
+        replica.prefilling = states.newest_unfinished(state, r)
     else:
         replica.prefilling = unlist_ended(state, r, replica.step + 1)
 

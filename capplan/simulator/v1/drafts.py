@@ -25,7 +25,6 @@ from capplan.simulator.engine.verifying import (
     decodes_that_fit,
     discarded,
     hold_discarded,
-    padding_tokens,
     room_of_verified,
     take_next_blocks,
     verified_tokens,
@@ -177,8 +176,11 @@ def note_padding_rule(state, r):
 @inlined()
 def padding(state, r, slot, start):
     """Return the drafts that are none beside a prompt's last token, after ``start``."""
-    pads = int(state.replica_memory[r, REPLICA.pads])
-    return padding_tokens(state, slot, start, pads)
+    pads = state.replica_memory[r, REPLICA.pads]
+    is_last = state.requests[slot].known_tokens - start == 1
+    if is_last and (pads == 1.0 or (pads == 2.0 and start > 0)):
+        return int(state.settings[SETTING.drafts])
+    return 0
 
 
 @inlined()

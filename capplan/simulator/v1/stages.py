@@ -145,21 +145,19 @@ def is_stale(state, r, slot):
 
 
 @inlined()
-def is_elsewhere(state, r, slot):
-    """Return whether a running request decodes with another micro-batch."""
-    if state.requests[slot].phase != Phase.DECODING:
-        return False
-    m = int(state.request_memory[slot, REQUEST.micro_batch])
-    return m != next_micro_batch(state, r)
-
-
-@inlined()
 def decodes_next(state, r, slot):
     """Return whether a running request decodes with the step's micro-batch."""
     if state.requests[slot].phase != Phase.DECODING:
         return False
     m = int(state.request_memory[slot, REQUEST.micro_batch])
     return m == next_micro_batch(state, r)
+
+
+@inlined()
+def is_elsewhere(state, r, slot):
+    """Return whether a running request decodes with another micro-batch."""
+    decodes = state.requests[slot].phase == Phase.DECODING
+    return decodes and not decodes_next(state, r, slot)
 
 
 @inlined()
@@ -171,23 +169,26 @@ def note_step(state, r, slot):
 
 
 @inlined()
+def turn_of(state, step):
+    """Return the column of a request that says whether it is in a step in flight."""
+    depth = state.engine[0].depth
+    return state.request_memory.shape[1] - depth + step % depth
+
+
+@inlined()
 def note_in_flight(state, r, slot, start):
     """Note that the step has tokens of a request, behind ``start`` others."""
     step = next_step(state, r)
-    depth = state.engine[0].depth
     memory = state.request_memory[slot]
-    column = memory.shape[0] - depth + step % depth
-    memory[column] = step
+    memory[turn_of(state, step)] = step
     if state.engine[0].state_groups > 0:
-        memory[column - depth] = start
+        memory[turn_of(state, step) - state.engine[0].depth] = start
 
 
 @inlined()
 def was_in(state, slot, step):
     """Return whether a request is in one of the steps in flight."""
-    depth = state.engine[0].depth
-    memory = state.request_memory[slot]
-    return memory[memory.shape[0] - depth + step % depth] == step
+    return state.request_memory[slot, turn_of(state, step)] == step
 
 
 @inlined()
@@ -195,9 +196,7 @@ def forget_turn(state, r, slot):
     """Take a request that is preempted out of the step, if it is in it."""
     step = next_step(state, r)
     if was_in(state, slot, step):
-        depth = state.engine[0].depth
-        memory = state.request_memory[slot]
-        memory[memory.shape[0] - depth + step % depth] = 0.0
+        state.request_memory[slot, turn_of(state, step)] = 0.0
 
 
 @inlined()

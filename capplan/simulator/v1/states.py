@@ -135,6 +135,19 @@ def count_free(state, r, hits):
 
 
 @inlined()
+def newest_unfinished(state, r):
+    """Return the newest prompt that is not done, or NONE."""
+    slot = state.replicas[r].running_tail
+    while slot != NONE:
+        request = state.requests[slot]
+        unfinished = request.computed_tokens < request.known_tokens
+        if request.phase == Phase.PREFILLING and unfinished:
+            break
+        slot = request.previous
+    return slot
+
+
+@inlined()
 def horizon_with_states(state, r):
     """Return for how many iterations all only decode, none in a block that is new."""
     if first_listed(state, r) != NONE:
