@@ -10,7 +10,42 @@ f():``, whose ``f`` it compiles whatever the flag is.)
 from collections.abc import Callable
 from functools import cache
 from types import FunctionType
-from typing import Any
+from typing import Any, NamedTuple
+
+from capplan.deployment.engine import EngineSettings
+from capplan.deployment.policy import Knob
+
+
+def _never(_: EngineSettings) -> bool:
+    return False
+
+
+def _no_values(_: EngineSettings) -> dict[str, float]:
+    return {}
+
+
+def _no_columns(_: EngineSettings) -> tuple[str, ...]:
+    return ()
+
+
+class Capability(NamedTuple):
+    """What the door must know of a flag; its rules are functions beside it.
+
+    Users give ``knobs``, as ``vllm-v1:NAME=NUMBER``; an engine has ``values`` of the
+    ``settings``. The other fields are as in ``Rules``.
+    """
+
+    is_on: Callable[[EngineSettings], bool] = _never
+    knobs: dict[str, Knob] = {}  # noqa: RUF012 (never changed)
+    # Of all that stand before it in the same order, and its own:
+    settings: dict[str, Knob] = {}  # noqa: RUF012
+    values: Callable[[EngineSettings], dict[str, float]] = _no_values
+    # Behind those of columns.py, as many as the engine needs:
+    request_columns: Callable[[EngineSettings], tuple[str, ...]] = _no_columns
+    replica_columns: Callable[[EngineSettings], tuple[str, ...]] = _no_columns
+    orders: bool = False
+    in_order: bool = False
+    keeps_batch: bool = False
 
 
 class Capable:

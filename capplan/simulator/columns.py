@@ -120,7 +120,7 @@ REPLICA_COLUMNS: dict[str, tuple[str, ...]] = {
         "refused",  # 1: the newest one had no room for the head of the queue
         "waiting",  # requests in the queue behind it
     ),  # then, behind all others, each stage and each step in flight: v1/stages.py
-    "worklist": (
+    "states": (
         "first_listed",
         "last_listed",
     ),  # then the heads of the lists of those that enter a block together

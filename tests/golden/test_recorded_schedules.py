@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from recorded import first_difference, read, simulated, tags
 
-from capplan.simulator.v1.capabilities import scheduler_name
+from capplan.simulator.schedulers.v1_policy import scheduler_name
 
 HERE = Path(__file__).parent
 OWN = HERE / "data"

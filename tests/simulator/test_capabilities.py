@@ -16,8 +16,8 @@ from recorded import as_recorded
 from test_against_judge import assert_same
 
 from capplan.errors import InputError
+from capplan.simulator.schedulers.v1_policy import v1_policy
 from capplan.simulator.simulate import simulate
-from capplan.simulator.v1.capabilities import v1_policy
 from tests.deployments import fleet_of
 
 FEATURES = ("drafts", "images", "lora", "priority", "stages", "states")
@@ -162,4 +162,4 @@ def test_capabilities_that_nobody_asks_for_change_nothing(seed):
     )
 
     np.testing.assert_array_equal(every.finish_s, alone.finish_s)
-    assert v1_policy(plain).name == "vllm-v1+STATES"
+    assert v1_policy(plain, {}).name == "vllm-v1+STATES"

@@ -20,8 +20,9 @@ unless somebody reads them: ``eager``.
 
 import math
 
+from capplan.deployment.engine import EngineSettings
 from capplan.deployment.policy import Knob, indices
-from capplan.deployment.speculation import MOST_DRAFTS, Speculation
+from capplan.deployment.speculation import MOST_DRAFTS
 from capplan.simulator.columns import (
     REPLICA_COLUMNS,
     REQUEST_COLUMNS,
@@ -42,7 +43,9 @@ SETTINGS = {
     "drafts": Knob(0, least=0, most=MOST_DRAFTS),
     "lookahead": Knob(0, least=0, most=MOST_DRAFTS),
     "drops_block": Knob(0, least=0, most=1),
-    "eager": Knob(1, least=0, most=1),  # blocks are taken as the engine does
+    # Blocks are counted as the engine takes them, since they are read between
+    # schedulings, or which they are matters:
+    "eager": Knob(1, least=0, most=1),
     **_RATES,
 }
 SETTING = indices(SETTINGS)
@@ -58,17 +61,15 @@ _SALT = 0x51ED270B  # since 0 stays 0 when it is mixed
 _LANES = 8  # pairs of draws at once
 
 
-def drafts_values(speculation: Speculation, *, eager: bool) -> dict[str, float]:
-    """Return the settings of an engine's drafts by name.
-
-    ``eager``: free blocks are read between schedulings, or which they are matters.
-    """
+def drafts_values(engine: EngineSettings) -> dict[str, float]:
+    """Return the settings of an engine's drafts by name, all but ``eager``."""
+    speculation = engine.speculation
+    assert speculation is not None
     rates = speculation.rates + (0.0,) * (MOST_DRAFTS - speculation.drafts)
     return {
         "drafts": speculation.drafts,
         "lookahead": speculation.lookahead_tokens,
         "drops_block": int(speculation.drops_block),
-        "eager": int(eager),
         **dict(zip(_RATES, rates, strict=True)),
     }
 

@@ -16,8 +16,8 @@ from capplan.simulator.fleet.motion import (
 from capplan.simulator.fleet.serving_pool import ServingPool
 from capplan.simulator.hand_offs import hand_off, parse_hand_off
 from capplan.simulator.rebalancers import parse_rebalancer, rebalancer
+from capplan.simulator.schedulers.v1_policy import v1_policy
 from capplan.simulator.state import HAND_OFF_SETTINGS, Needs
-from capplan.simulator.v1.capabilities import v1_policy
 
 
 class Between(NamedTuple):
@@ -54,7 +54,7 @@ def pulling_policy(deployment: Deployment) -> Policy:
         "launches": _launches(policy),
     }
     engine = deployment.pools[1].configuration.engine
-    return v1_policy(engine, values)
+    return v1_policy(engine, values, pulls=True)
 
 
 def _launches(hand_off: Policy) -> float:

@@ -22,6 +22,7 @@ from capplan.simulator.results.times import Iterations
 from capplan.simulator.routers import parse_router
 from capplan.simulator.routers import router as find_router
 from capplan.simulator.schedulers import scheduler as find_scheduler
+from capplan.simulator.schedulers.v1_policy import v1_policy
 from capplan.simulator.state import (
     LIMIT_COUNT,
     NONE,
@@ -36,7 +37,6 @@ from capplan.simulator.state import (
     with_more_slots,
 )
 from capplan.simulator.v1.adapters import MORE_ADAPTERS, groups_by_adapter
-from capplan.simulator.v1.capabilities import v1_policy
 from capplan.simulator.v1.images import image_columns
 from capplan.workload.slo import require
 from capplan.workload.trace import Trace
@@ -79,7 +79,7 @@ class ServingPool:
             reads = self.needs in (Needs.ALL, Needs.SEEN) or of_ranks is not None
             reads = reads or is_watched or parsed.name in READ_SCHEDULERS
             reads = reads or engine.prefix_caching or options.record_iterations
-            engine = replace(engine, scheduler=v1_policy(engine, counts_late=not reads))
+            engine = replace(engine, scheduler=v1_policy(engine, {"eager": int(reads)}))
         policy = engine.scheduler
         self.schedule = schedules_of(policy.name, has_ranks=of_ranks is not None)
         self._measured_tokens = len(tables.fused_s) - 1

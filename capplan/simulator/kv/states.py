@@ -19,7 +19,6 @@ from itertools import chain
 from capplan.deployment.engine import EngineSettings
 from capplan.simulator.columns import (
     REQUEST_COLUMNS,
-    columns_up_to,
     end_of,
     places,
 )
@@ -49,8 +48,8 @@ HELD, STEP, START, SHARED, CHUNK, DUE, KNOWN = _REQUEST
 _PLACES = end_of(REQUEST_COLUMNS, "states")
 
 
-def request_columns(engine: EngineSettings) -> tuple[str, ...]:
-    """Return the columns of a request, with those of the states that it may hold."""
+def held_columns(engine: EngineSettings) -> tuple[str, ...]:
+    """Return the columns of a request for the states that it may hold."""
     # Of those in flight, and the one before.
     states = 1 + engine.pipeline_parallel_size + int(engine.async_scheduling)
     if engine.speculation is not None:
@@ -61,8 +60,7 @@ def request_columns(engine: EngineSettings) -> tuple[str, ...]:
         (f"index_{k}", *(f"record_{k}_{group}" for group in range(engine.state_groups)))
         for k in range(states)
     )
-    columns = columns_up_to(REQUEST_COLUMNS, ["states"])
-    return (*columns, *chain(*held))
+    return tuple(chain(*held))
 
 
 @inlined()

@@ -6,25 +6,19 @@ may have to be freed, and unfinished prompts, stand in another list until an ite
 Both are in order of admission. Links are slots + 1; 0 is none.
 """
 
-from capplan.simulator.columns import (
-    REPLICA_COLUMNS,
-    REQUEST_COLUMNS,
-    columns_up_to,
-    end_of,
-    places,
-)
+from capplan.deployment.engine import EngineSettings
+from capplan.simulator.columns import REPLICA_COLUMNS, REQUEST_COLUMNS, end_of, places
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.state import NONE, Phase
 
 _REQUEST = places(REQUEST_COLUMNS, "worklist")
-_REPLICA = places(REPLICA_COLUMNS, "worklist")
-_LISTS = end_of(REPLICA_COLUMNS, "worklist")
+_REPLICA = places(REPLICA_COLUMNS, "states")
+_LISTS = end_of(REPLICA_COLUMNS, "states")
 
 
-def list_columns(block_size: int) -> tuple[str, ...]:
+def list_columns(engine: EngineSettings) -> tuple[str, ...]:
     """Return the columns of a replica: heads of the lists of those that enter."""
-    columns = columns_up_to(REPLICA_COLUMNS, ["worklist"])
-    return (*columns, *(f"entering_{k}" for k in range(block_size)))
+    return tuple(f"entering_{k}" for k in range(engine.block_size))
 
 
 @inlined()

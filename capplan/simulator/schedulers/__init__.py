@@ -79,7 +79,7 @@ def scheduler(name: str) -> Any:
     if file_of(name):
         module = load(name)
     elif SCHEDULERS.get(name.partition("+")[0]) == "vllm_v1":
-        from capplan.simulator.v1.capabilities import Scheduler
+        from capplan.simulator.schedulers.v1_policy import Scheduler
 
         return Scheduler(name)
     else:

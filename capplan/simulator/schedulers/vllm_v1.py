@@ -68,6 +68,17 @@ from capplan.simulator.v1 import (
 )
 
 ADAPTERS = CADENCE = COPIES = DRAFTS = IMAGES = PRIORITY = STAGES = STATES = False
+CAPABILITIES = {
+    "CADENCE": cadence.CAPABILITY,
+    "COPIES": copies.CAPABILITY,
+    "DRAFTS": drafts.CAPABILITY,
+    "IMAGES": encoder_cache.CAPABILITY,
+    "ADAPTERS": adapters.CAPABILITY,
+    "STATES": states.CAPABILITY,
+    "STAGES": stages.CAPABILITY,
+    "PRIORITY": priority.CAPABILITY,
+}
+"""What each flag stands for; columns of an engine's own stand in this order."""
 capable = Capable()
 
 

@@ -13,7 +13,9 @@ and 1, the iteration that last used it, and 1 where it has a slot.
 import numpy as np
 
 from capplan.deployment.adapters import Adapters
+from capplan.deployment.engine import EngineSettings
 from capplan.deployment.policy import Knob, indices
+from capplan.simulator.capable import Capability
 from capplan.simulator.columns import REPLICA_COLUMNS, places
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.state import NONE, Count
@@ -38,10 +40,20 @@ WIDTH = 3
 _NUMBER, _USED, _IN_SLOT = range(WIDTH)
 
 
-def adapters_values(adapters: Adapters) -> dict[str, float]:
-    """Return the settings of an engine's adapters by name."""
+def _values(engine: EngineSettings) -> dict[str, float]:
     names = list(SETTINGS)[len(encoder_cache.SETTINGS) :]
-    return {name: float(getattr(adapters, name)) for name in names}
+    values = {name: float(getattr(engine.adapters, name)) for name in names}
+    if engine.pipeline is not None:
+        values["read_s"] *= engine.pipeline.share
+    return values
+
+
+CAPABILITY = Capability(
+    lambda engine: engine.adapters is not None,
+    settings=SETTINGS,
+    values=_values,
+    keeps_batch=True,  # iterations are no shorter than without adapters
+)
 
 
 def columns_of(adapters: Adapters) -> int:

@@ -6,12 +6,16 @@ unless some were left waiting when it last did not. Then neither the unfinished 
 goes on nor is one admitted but a last token behind what the prefix cache has.
 """
 
+from capplan.simulator.capable import Capability
 from capplan.simulator.columns import REPLICA_COLUMNS, places
 from capplan.simulator.jit import inlined
 from capplan.simulator.kv.kvcache import count_hits
 from capplan.simulator.state import NONE
 
 MEMORY = places(REPLICA_COLUMNS, "cadence")
+CAPABILITY = Capability(
+    lambda engine: engine.prefill_schedule_interval > 1, in_order=True, keeps_batch=True
+)
 
 
 @inlined()

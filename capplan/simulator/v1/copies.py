@@ -19,6 +19,7 @@ decodes at once, as in DistServe.
 
 import math
 
+from capplan.simulator.capable import Capability
 from capplan.simulator.engine.batch import iterations_until
 from capplan.simulator.engine.decoding import decode_again, is_flying
 from capplan.simulator.engine.gaps import is_resuming
@@ -28,6 +29,7 @@ from capplan.simulator.kv.copies import (
     REPLICA,
     REQUEST,
     SETTING,
+    SETTINGS,
     is_known,
     join_copied,
 )
@@ -35,6 +37,8 @@ from capplan.simulator.kv.kvcache import ceil_div
 from capplan.simulator.state import NONE, Phase
 from capplan.simulator.v1.priority import place_arrivals, place_waiting
 
+CAPABILITY = Capability(settings=SETTINGS, keeps_batch=True)
+"""Of a replica that pulls prompts' KV, whatever its engine; its settings are given."""
 _AHEAD = 2.0**33
 """More than priorities differ by."""
 

@@ -8,6 +8,7 @@ prefix cache is computed again. A last token behind the prefix cache is computed
 decode, beside drafts that are none: the engine keeps to the shape of its decode graphs.
 """
 
+from capplan.simulator.capable import Capability
 from capplan.simulator.engine.batch import iterations_to_completion
 from capplan.simulator.engine.log import log_entry, unlog_entry
 from capplan.simulator.engine.run_speculative import is_discarded, sit_out
@@ -15,9 +16,11 @@ from capplan.simulator.engine.speculation import (
     REPLICA,
     REQUEST,
     SETTING,
+    SETTINGS,
     blocks_at_most,
     context_parts,
     context_parts_on_line,
+    drafts_values,
     settle,
     tokens_before,
 )
@@ -32,6 +35,13 @@ from capplan.simulator.engine.verifying import (
 )
 from capplan.simulator.jit import inlined
 from capplan.simulator.state import Phase
+
+CAPABILITY = Capability(
+    lambda engine: engine.speculation is not None,
+    settings=SETTINGS,
+    values=drafts_values,
+    in_order=True,
+)
 
 
 @inlined()

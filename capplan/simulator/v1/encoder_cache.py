@@ -10,6 +10,7 @@ its prefix group; others are the request's own.
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.images import MOST_ITEMS
 from capplan.deployment.policy import Knob, indices
+from capplan.simulator.capable import Capability
 from capplan.simulator.columns import REPLICA_COLUMNS, REQUEST_COLUMNS, places
 from capplan.simulator.engine import speculation
 from capplan.simulator.jit import compiled, inlined
@@ -33,8 +34,7 @@ _WIDTH = 5  # columns of an image in the cache: these
 _OWNER, _INDEX, _TOKENS, _REFERENCES, _LEFT = range(_WIDTH)
 
 
-def images_values(engine: EngineSettings) -> dict[str, float]:
-    """Return the settings of an engine's images by name."""
+def _values(engine: EngineSettings) -> dict[str, float]:
     assert engine.images is not None
     first, *names = list(SETTINGS)[len(speculation.SETTINGS) :]
     tokens = engine.images.cache_tokens(engine.max_num_batched_tokens)
@@ -42,6 +42,14 @@ def images_values(engine: EngineSettings) -> dict[str, float]:
         first: tokens,
         **{name: float(getattr(engine.images, name)) for name in names},
     }
+
+
+CAPABILITY = Capability(
+    lambda engine: engine.images is not None,
+    settings=SETTINGS,
+    values=_values,
+    keeps_batch=True,  # iterations are no shorter than without images
+)
 
 
 def cache_columns(engine: EngineSettings) -> int:

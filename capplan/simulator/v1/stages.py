@@ -16,8 +16,8 @@ the ``iterations`` of a replica; its ``step`` counts those with requests.
 """
 
 from capplan.deployment.engine import EngineSettings
-from capplan.deployment.pipeline import Pipeline
 from capplan.deployment.policy import Knob, indices
+from capplan.simulator.capable import Capability
 from capplan.simulator.columns import REPLICA_COLUMNS, REQUEST_COLUMNS, places
 from capplan.simulator.engine.batch import preempt, return_to_queue
 from capplan.simulator.engine.decoding import decode_again, stop_decoding
@@ -43,14 +43,15 @@ PLACE = indices(IN_FLIGHT)
 REQUEST = places(REQUEST_COLUMNS, "stages")
 
 
-def stage_columns(stages: int) -> tuple[str, ...]:
+def _replica_columns(engine: EngineSettings) -> tuple[str, ...]:
     """Return the columns of a replica for its stages and the steps in flight."""
+    stages = engine.pipeline_parallel_size
     ends = tuple(f"stage_{i}" for i in range(stages))
     steps = (f"{name}_{k}" for k in range(stages + 1) for name in IN_FLIGHT)
     return (*ends, *steps)
 
 
-def in_flight_columns(engine: EngineSettings) -> tuple[str, ...]:
+def _request_columns(engine: EngineSettings) -> tuple[str, ...]:
     """Return the last columns of a request, for each step in flight.
 
     With states the tokens that it had before, then the step if it is in it.
@@ -61,14 +62,24 @@ def in_flight_columns(engine: EngineSettings) -> tuple[str, ...]:
     return (*before, *(f"in_flight_{k}" for k in steps if noted))
 
 
-def stage_values(pipeline: Pipeline) -> dict[str, float]:
-    """Return the settings of stages by name."""
+def _values(engine: EngineSettings) -> dict[str, float]:
+    pipeline = engine.pipeline
+    assert pipeline is not None
     whole = 1 - pipeline.share
     return {
         "fixed_s": pipeline.hop_s + whole * pipeline.own_s,
         "fixed_request_s": whole * pipeline.own_request_s,
         "fixed_token_s": pipeline.hop_token_s,
     }
+
+
+CAPABILITY = Capability(
+    lambda engine: engine.pipeline is not None,
+    settings=SETTINGS,
+    values=_values,
+    request_columns=_request_columns,
+    replica_columns=_replica_columns,
+)
 
 
 @inlined()

@@ -7,6 +7,7 @@ sits the iteration out. A request takes a block for each group of states beside 
 its KV that it enters, and frees the state before once a token behind it is collected.
 """
 
+from capplan.simulator.capable import Capability
 from capplan.simulator.engine.batch import iterations_to_completion
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kv.kvcache import blocks_in_iteration, ceil_div
@@ -19,18 +20,27 @@ from capplan.simulator.kv.states import (
     collected_tokens,
     count_state_hits,
     free_old_states,
+    held_columns,
     share_state,
 )
 from capplan.simulator.kv.worklist import (
     enter_with,
     first_entering,
     first_listed,
+    list_columns,
     list_one_longer,
     list_until,
     next_entering,
     next_listed,
 )
 from capplan.simulator.state import NONE, Phase
+
+CAPABILITY = Capability(
+    lambda engine: engine.keeps_states,
+    request_columns=held_columns,
+    replica_columns=list_columns,
+    in_order=True,
+)
 
 
 @inlined()
