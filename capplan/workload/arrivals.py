@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from capplan.errors import InputError
+from capplan.workload.forest import begins_s, begun, session_of
 from capplan.workload.trace import Trace
 
 Parameters = Mapping[str, tuple[float, ...]]
@@ -212,8 +213,15 @@ def parse_arrivals(text: str) -> ArrivalProcess:
 def with_arrivals(
     trace: Trace, rate_per_s: float, text: str, rng: np.random.Generator
 ) -> Trace:
-    """Return the trace with arrivals drawn from a process."""
+    """Return the trace with arrivals drawn from a process, of sessions if it has some.
+
+    ``rate_per_s`` is then of sessions; the waits in them stay.
+    """
     process = parse_arrivals(text)
+    if trace.has_turns:
+        begin_s = process.arrivals_s(int(session_of(trace).max()) + 1, rate_per_s, rng)
+        note = f"sessions begin: {process} at {rate_per_s:g} sessions/s"
+        return begun(trace, begin_s).changed(notes=(*trace.notes, note), clock_s=None)
     arrival_s = process.arrivals_s(len(trace), rate_per_s, rng)
     note = f"arrivals: {process} at {rate_per_s:g} requests/s"
     notes = (*trace.notes, note)
@@ -221,13 +229,18 @@ def with_arrivals(
 
 
 def rescale(trace: Trace, rate_per_s: float) -> Trace:
-    """Return the trace with its gaps scaled to a mean rate; the first arrival stays."""
+    """Return the trace with its gaps scaled to a mean rate; the first arrival stays.
+
+    Of conversations those between the begins of sessions.
+    """
     _check_rate(rate_per_s)
     if trace.arrival_s is None or not trace.duration_s > 0:
         raise InputError(
             f"{trace.source}: no arrivals that differ to rescale; "
             "expected times, or an arrival process such as poisson"
         )
+    if trace.has_turns:
+        return _sessions_at(trace, rate_per_s)
     factor = trace.rate_per_s / rate_per_s
     first_s = trace.arrival_s[0]
     note = f"arrivals rescaled from {trace.rate_per_s:.4g} to {rate_per_s:g} requests/s"
@@ -235,6 +248,16 @@ def rescale(trace: Trace, rate_per_s: float) -> Trace:
         arrival_s=first_s + (trace.arrival_s - first_s) * factor,
         notes=(*trace.notes, note),
     )
+
+
+def _sessions_at(trace: Trace, rate_per_s: float) -> Trace:
+    """Return the trace with sessions that begin at a mean rate; the first stays."""
+    begin_s = begins_s(trace)
+    first_s = begin_s.min()
+    gap_s = (begin_s.max() - first_s) / max(1, len(begin_s) - 1)
+    note = f"sessions begin at {rate_per_s:g}/s"
+    at_s = first_s + (begin_s - first_s) / (gap_s * rate_per_s) if gap_s else begin_s
+    return begun(trace, at_s).changed(notes=(*trace.notes, note))
 
 
 def no_times(trace: Trace) -> str:

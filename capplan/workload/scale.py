@@ -5,7 +5,8 @@ from dataclasses import replace
 import numpy as np
 
 from capplan.errors import InputError
-from capplan.workload.synthesis import joined, renumbered
+from capplan.workload.forest import begins_s, session_of, take
+from capplan.workload.synthesis import merged, renumbered
 from capplan.workload.trace import MOST_REQUESTS, Trace
 
 MOST_SCALE = 1000.0
@@ -28,7 +29,8 @@ def scaled_traffic(trace: Trace, scale: float, seed: int) -> Trace:
     end: bursts keep their shape and do not meet their own copies, while the hours of a
     day stay. Copies have sessions and prefix groups of their own, as other users have,
     but for a group of all requests: more of the same would hit the prefix cache more
-    often than the source does.
+    often than the source does. Of conversations whole sessions are kept and shifted;
+    the waits in them stay.
     """
     if not 0 < scale <= MOST_SCALE:
         raise InputError(
@@ -55,38 +57,37 @@ def scaled_traffic(trace: Trace, scale: float, seed: int) -> Trace:
     ]
     if not parts:
         raise InputError(f"--scale {scale:g}: none of {len(trace):,} requests is left")
-    result = _in_order(parts)
+    result = merged(parts)
     note = f"{scale:g} times the requests: {len(result):,} of {len(trace):,}"
     return replace(result, notes=(*trace.notes, note))
 
 
-def _in_order(parts: list[tuple[Trace, np.ndarray]]) -> Trace:
-    """Return the requests of all parts in order of arrival, of equal ones the first."""
-    arrival_s = np.concatenate([at_s for _, at_s in parts])
-    order = np.argsort(arrival_s, kind="stable")
-    result = joined(*(requests for requests, _ in parts)).select(order)
-    return replace(result, arrival_s=arrival_s[order])
-
-
 def _copy(
     trace: Trace, index: int, copies: int, share: float, seed: int
-) -> tuple[Trace, np.ndarray] | None:
-    """Return the requests of a copy and their arrivals; None where none is left."""
-    arrival_s = _shifted(trace, _shift_s(trace, index, copies, seed))
-    copied = replace(trace, arrival_s=None)
+) -> Trace | None:
+    """Return the requests of a copy, or its sessions; None where none is left."""
+    shift_s = _shift_s(trace, index, copies, seed)
+    kept = _draws(trace, index, seed) < share
+    if not kept.any():
+        return None
+    if trace.has_turns:
+        _, first = np.unique(session_of(trace), return_index=True)
+        begin_s = _shifted(trace, begins_s(trace), shift_s)
+        sessions = np.flatnonzero(kept[first])
+        copied = take(trace, sessions, begin_s[sessions])
+        return copied.changed(session=copied.session + index * len(first))
+    arrival_s = _shifted(trace, trace.arrival_s, shift_s)
+    rows = np.flatnonzero(kept)
+    rows = rows[np.argsort(arrival_s[rows], kind="stable")]
+    copied = replace(trace, arrival_s=None).select(rows)
     copied = renumbered(copied, trace, index) if index else copied
-    if share < 1:
-        rows = np.flatnonzero(_draws(trace, index, seed) < share)
-        if not len(rows):
-            return None
-        return copied.select(rows), arrival_s[rows]
-    return copied, arrival_s
+    return copied.changed(arrival_s=arrival_s[rows])
 
 
 def _draws(trace: Trace, index: int, seed: int) -> np.ndarray:
     """Return a number in [0, 1) of each request, the same in a session, shape (n,)."""
     rng = np.random.default_rng((seed, 11, index))
-    session = trace.session
+    session = session_of(trace) if trace.has_turns else trace.session
     # A request without a session is one by itself.
     alone = -1 - np.arange(len(trace))
     _, unit = np.unique(np.where(session < 0, alone, session), return_inverse=True)
@@ -102,12 +103,14 @@ def _shift_s(trace: Trace, index: int, copies: int, seed: int) -> float:
     return most_s * (index - 1 + within) / max(1, copies - 1)
 
 
-def _shifted(trace: Trace, shift_s: float) -> np.ndarray:
-    """Return the arrivals of a trace shifted around its end, shape (n,). [s]"""
+def _shifted(trace: Trace, arrival_s: np.ndarray | None, shift_s: float) -> np.ndarray:
+    """Return arrivals in a trace shifted around its end, in their shape. [s]"""
+    assert arrival_s is not None
     assert trace.arrival_s is not None
     if not shift_s > 0:
-        return trace.arrival_s
-    first_s = float(trace.arrival_s[0])
+        return arrival_s
+    first_s = float(np.nanmin(trace.arrival_s))
     # The last request is followed by the first one after a mean gap.
-    period_s = trace.duration_s * len(trace) / (len(trace) - 1)
-    return first_s + np.fmod(trace.arrival_s - first_s + shift_s, period_s)
+    arrivals = int(np.isfinite(trace.arrival_s).sum())
+    period_s = trace.duration_s * arrivals / max(1, arrivals - 1)
+    return first_s + np.fmod(arrival_s - first_s + shift_s, period_s or np.inf)

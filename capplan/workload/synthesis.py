@@ -1,6 +1,7 @@
 """Generate requests: resample or extend a trace, draw lengths, share a prefix."""
 
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -8,6 +9,15 @@ import numpy as np
 
 from capplan.errors import InputError
 from capplan.workload.arrivals import MOST_RATE_PER_S, with_arrivals
+from capplan.workload.forest import (
+    arriving,
+    begins_s,
+    begun,
+    joined_rows,
+    joined_texts,
+    session_of,
+    take,
+)
 from capplan.workload.lengths import parse_lengths
 from capplan.workload.trace import COLUMNS, MAX_TOKENS, MOST_REQUESTS, Trace
 
@@ -22,9 +32,12 @@ def resample(trace: Trace, n: int, rng: np.random.Generator) -> Trace:
     Correlations between columns stay; those between successive requests do not. Each
     ``len(trace)`` draws get prefix groups and sessions of their own: otherwise a longer
     trace would hit the prefix cache more often. A group of every request stays one.
+    Of conversations whole sessions are drawn, as many as have ``n`` requests or more.
     """
     if n < 1:
         raise InputError(f"{n} requests asked for; expected at least 1")
+    if trace.has_turns:
+        return _drawn_sessions(trace, n, rng)
     rows = rng.integers(len(trace), size=n)
     drawn = trace.changed(arrival_s=None).select(rows)
     note = f"{n:,} requests drawn with replacement from {len(trace):,}"
@@ -32,31 +45,80 @@ def resample(trace: Trace, n: int, rng: np.random.Generator) -> Trace:
     return drawn.changed(notes=(*trace.notes, note))
 
 
+def _drawn_sessions(trace: Trace, n: int, rng: np.random.Generator) -> Trace:
+    """Return sessions drawn with replacement, of ``n`` rows or more, begun at 0 s."""
+    count = np.bincount(session_of(trace))
+    drawn = rng.integers(len(count), size=n)
+    drawn = drawn[: int(np.searchsorted(np.cumsum(count[drawn]), n)) + 1]
+    note = f"{len(drawn):,} sessions drawn with replacement from {len(count):,}"
+    begin_s = None if trace.arrival_s is None else np.zeros(len(drawn))
+    return take(trace, drawn, begin_s).changed(notes=(*trace.notes, note))
+
+
 def extend(trace: Trace, n: int, rng: np.random.Generator) -> Trace:
     """Return a trace of at least ``n`` requests that begins with the given one.
 
     Requests are added by :func:`resample`, with the gaps of the trace in order, which
-    repeats its bursts.
+    repeats its bursts; of conversations whole sessions, with those between sessions.
     """
     missing = n - len(trace)
     if missing <= 0:
         return trace
     added = resample(trace, missing, rng)
-    added = replace(added, arrival_s=_later_arrivals_s(trace, missing))
-    added = renumbered(added, trace, 1)
+    if trace.has_turns:
+        added = _begun_later(added, trace)
+    else:
+        arrival_s = trace.arrival_s
+        added = replace(added, arrival_s=_later_s(arrival_s, missing, trace.source))
+        added = renumbered(added, trace, 1)
+    longer = merged([trace, added])
+    n = len(longer)
     note = f"extended from {len(trace):,} to {n:,} requests by drawing from them again"
-    return replace(joined(trace, added), notes=(*trace.notes, note))
+    return replace(longer, notes=(*trace.notes, note))
+
+
+def _begun_later(added: Trace, trace: Trace) -> Trace:
+    """Return sessions that begin behind those of a trace, with the same gaps."""
+    added = added.changed(session=added.session + int(trace.session.max()) + 1)
+    if trace.arrival_s is None:
+        return added
+    count = int(session_of(added).max()) + 1
+    later_s = _later_s(np.sort(begins_s(trace)), count, trace.source)
+    assert later_s is not None
+    return begun(added, later_s)
+
+
+def merged(traces: Sequence[Trace]) -> Trace:
+    """Return the requests of traces in order of arrival, of equal ones the first.
+
+    Where some come after answers the traces stand one behind the other.
+    """
+    arrivals_s = [each.arrival_s for each in traces if each.arrival_s is not None]
+    result = joined(*(each.changed(arrival_s=None) for each in traces))
+    if len(arrivals_s) < len(traces):
+        return result
+    arrival_s = np.concatenate(arrivals_s)
+    return arriving(result, arrival_s)
 
 
 def joined(trace: Trace, *later: Trace) -> Trace:
-    """Return a trace with the requests of others behind its own."""
+    """Return a trace with the requests of others behind its own.
+
+    Texts of the same name are one.
+    """
+    traces = (trace, *later)
     columns: dict[str, Any] = {
         name: None
-        if all(each.is_default(name) for each in (trace, *later))
+        if all(each.is_default(name) for each in traces)
         else np.concatenate([column, *(getattr(each, name) for each in later)])
         for name in COLUMNS
         if (column := getattr(trace, name)) is not None
+        and all(getattr(each, name) is not None for each in later)
     }
+    if any(each.has_turns for each in traces):
+        columns |= joined_rows(traces)
+    if any(each.text_names != trace.text_names for each in later):
+        columns |= joined_texts(traces)
     return replace(trace, **columns)
 
 
@@ -72,17 +134,19 @@ def renumbered(drawn: Trace, trace: Trace, repetition: np.ndarray | int) -> Trac
     return drawn.changed(**columns)
 
 
-def _later_arrivals_s(trace: Trace, n: int) -> np.ndarray | None:
-    """Return ``n`` arrivals after the last of a trace; None when it has none. [s]"""
-    if trace.arrival_s is None:
+def _later_s(arrival_s: np.ndarray | None, n: int, source: str) -> np.ndarray | None:
+    """Return ``n`` arrivals after the last of some; None when there are none. [s]"""
+    if arrival_s is None:
         return None
-    if not trace.duration_s > 0:
+    span_s = float(arrival_s[-1] - arrival_s[0])
+    if not span_s > 0:
         raise InputError(
-            f"{trace.source}: all requests arrive at once, which is no rate to "
+            f"{source}: all requests arrive at once, which is no rate to "
             "extend them with; expected times that differ, or --rate"
         )
-    gaps_s = np.diff(trace.arrival_s, prepend=trace.arrival_s[0] - 1 / trace.rate_per_s)
-    return trace.arrival_s[-1] + np.cumsum(np.resize(gaps_s, n))
+    rate_per_s = (len(arrival_s) - 1) / span_s
+    gaps_s = np.diff(arrival_s, prepend=arrival_s[0] - 1 / rate_per_s)
+    return arrival_s[-1] + np.cumsum(np.resize(gaps_s, n))
 
 
 def with_shared_prefix(trace: Trace, prefix_tokens: int) -> Trace:

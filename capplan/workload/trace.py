@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from capplan.errors import InputError
+from capplan.workload.forest import first_wrong, renumbered_rows
 
 MAX_TOKENS = 100_000_000
 """More tokens than this in one request is a mistake in the file."""
@@ -38,6 +39,7 @@ class _Column(NamedTuple):
 COLUMNS = {
     "prompt_tokens": _Column(np.int64, 1, MAX_TOKENS),
     "output_tokens": _Column(np.int64, 1, MAX_TOKENS),
+    "after": _Column(np.int64, -1, MOST_REQUESTS, -1),
     "arrival_s": _Column(np.float64, -np.inf, np.inf),
     "request_class": _Column(np.int16, 0, np.iinfo(np.int16).max, 0),
     "prefix_group": _Column(np.int64, -1, np.iinfo(np.int64).max, -1),
@@ -51,6 +53,12 @@ COLUMNS = {
     "image_tokens": _Column(np.int64, 0, MAX_TOKENS, 0),
     "images": _Column(np.int64, 0, MAX_TOKENS, 0),
     "image_offset": _Column(np.int64, 0, MAX_TOKENS, 0),
+    "parent": _Column(np.int64, -1, MOST_REQUESTS, -1),
+    "turn": _Column(np.int64, 0, MOST_REQUESTS, 0),
+    "step": _Column(np.int64, 0, MOST_REQUESTS, 0),
+    "agent": _Column(np.int32, -(2**31), 2**31 - 1, 0),
+    "reasoning_tokens": _Column(np.int64, 0, MAX_TOKENS, 0),
+    "recorded_s": _Column(np.float64, -np.inf, np.inf),
 }
 """Columns of a trace with their dtype, range and default."""
 
@@ -65,17 +73,20 @@ _LIMITS_OF_EACH_OTHER = {
 
 @dataclass(frozen=True, eq=False)
 class Trace:
-    """Requests in order of arrival.
+    """Requests in order of arrival, or those of conversations with parents first.
 
     A column has shape (n,) and dtype, range and default of ``COLUMNS``.
     """
 
     prompt_tokens: np.ndarray
     output_tokens: np.ndarray
-    arrival_s: np.ndarray | None = None  # never falling; None without times
+    # never falling, unless some rows come ``after`` others: they have NaN; None
+    # without times
+    arrival_s: np.ndarray | None = None
     request_class: np.ndarray = _DEFAULT  # index into ``class_names``
     class_names: tuple[str, ...] = ("all",)  # each may have its own SLO
-    # Requests of one group begin with the same ``prefix_tokens``; -1 shares with nobody
+    # Requests of one group begin with the same text, of as many tokens as the most
+    # ``prefix_tokens`` in it; -1 shares with nobody, or with its parent
     prefix_group: np.ndarray = _DEFAULT
     prefix_tokens: np.ndarray = _DEFAULT
     source: str = "given in Python"  # for reports
@@ -92,7 +103,7 @@ class Trace:
     # answered and has thought; 0 where requests arrive whatever becomes of others
     users: int = 0
     # that the k-th request asked is thought of: after an answer, or of the first
-    # ``users`` requests from time 0 on; None without users
+    # ``users`` requests from time 0 on; after the answer of ``after``. None without
     think_s: np.ndarray | None = None
     asked_until_s: float = np.inf  # users ask no more: there may be fewer requests
     # Time since 1970 by the log's local clock where ``arrival_s`` is 0, if it has one
@@ -108,6 +119,20 @@ class Trace:
     # of the prompt, each of ``image_tokens // images`` tokens; by default one, if any
     images: np.ndarray = _DEFAULT
     image_offset: np.ndarray = _DEFAULT  # tokens of text before the first image
+    # row before with whose prompt and answer this prompt shares its first
+    # ``prefix_tokens``; -1: none, or a text
+    parent: np.ndarray = _DEFAULT
+    after: np.ndarray = _DEFAULT  # row whose answer starts ``think_s``; -1: arrives
+    # further rows that rows wait for: (row, row whose answer it waits for), (m, 2)
+    joins: np.ndarray = _DEFAULT
+    turn: np.ndarray = _DEFAULT  # place in its session
+    step: np.ndarray = _DEFAULT  # 0 begins with what a user says, k is a tool's result
+    # 0: the main one; others are sub-agents, those below 0 hold no lane
+    agent: np.ndarray = _DEFAULT
+    reasoning_tokens: np.ndarray = _DEFAULT  # of the answer
+    # when it arrived as it was recorded, where it arrives after an answer
+    recorded_s: np.ndarray | None = None
+    text_names: tuple[str, ...] = ()  # of ``prefix_group``, where texts have names
 
     def __post_init__(self) -> None:
         """Refuse values that no request can have; fill the default columns."""
@@ -121,8 +146,13 @@ class Trace:
                 object.__setattr__(self, name, self._checked(name, values))
             elif column.default is not None:
                 object.__setattr__(self, name, _default(column, len(self)))
+        if self.joins is None:
+            object.__setattr__(self, "joins", np.zeros((0, 2), np.int64))
+        if self.think_s is None and self.has_waits:
+            object.__setattr__(self, "think_s", np.zeros(len(self)))
         self._check_limits()
         self._check_images()
+        self._check_turns()
 
     def _checked(self, name: str, values: np.ndarray) -> np.ndarray:
         dtype, low, high, _ = COLUMNS[name]
@@ -137,13 +167,16 @@ class Trace:
         wrong = ~((values >= low) & (values <= high)) | ~np.isfinite(values)
         if np.issubdtype(dtype, np.integer) and values.dtype.kind == "f":
             wrong |= values != np.floor(values)
+        if name == "arrival_s":
+            wrong &= ~(np.isnan(values) & (self.after >= 0))
         if wrong.any():
             row = int(np.flatnonzero(wrong)[0])
             raise InputError(
                 f"{self.source}: row {row + 1}: {name} is {values[row]}; "
                 f"expected {low} to {high}"
             )
-        if name == "arrival_s" and (np.diff(values) < 0).any():
+        falls = name == "arrival_s" and (np.diff(values) < 0).any()
+        if falls and not self.has_waits:
             raise InputError(f"{self.source}: arrival_s falls; sort it first")
         return np.ascontiguousarray(values, dtype)
 
@@ -178,8 +211,28 @@ class Trace:
             "image, as many as the engine computes for it, and 0 of both without"
         )
 
+    def _check_turns(self) -> None:
+        if not self.has_turns or (wrong := first_wrong(self)) is None:
+            return
+        row, name, expected = wrong
+        value = getattr(self, name)[row]
+        raise InputError(
+            f"{self.source}: row {row + 1}: {name} is {value}; expected {expected}"
+        )
+
     def __len__(self) -> int:
         return len(self.prompt_tokens)
+
+    @property
+    def has_turns(self) -> bool:
+        """Whether requests share with others or wait for them, by their rows."""
+        shares = not self.is_default("parent") and bool((self.parent >= 0).any())
+        return shares or self.has_waits
+
+    @property
+    def has_waits(self) -> bool:
+        """Whether a request arrives after the answer of another."""
+        return not self.is_default("after") and bool((self.after >= 0).any())
 
     def is_default(self, name: str) -> bool:
         """Return whether a column was not given: it is the same array for all."""
@@ -197,44 +250,62 @@ class Trace:
         """Time from the first to the last arrival; 0 without times. [s]"""
         if self.arrival_s is None:
             return 0.0
+        if self.has_waits:
+            return float(np.nanmax(self.arrival_s) - np.nanmin(self.arrival_s))
         return float(self.arrival_s[-1] - self.arrival_s[0])
 
     @property
     def rate_per_s(self) -> float:
-        """Mean arrival rate; NaN without times or with one request. [requests/s]"""
+        """Mean arrival rate; NaN without times or with one request. [requests/s]
+
+        Requests that come after an answer do not count: it is that of sessions.
+        """
         if self.duration_s <= 0:
             return float("nan")
-        return (len(self) - 1) / self.duration_s
+        arrivals = int((self.after < 0).sum()) if self.has_waits else len(self)
+        return (arrivals - 1) / self.duration_s
 
     def select(self, rows: np.ndarray | slice) -> "Trace":
         """Return the requests at ``rows``, which must be in order of arrival.
+
+        Rows that cut a session of ``parent`` and ``after`` are refused.
 
         Examples
         --------
         >>> Trace([5, 6, 7], [1, 2, 3]).select(slice(1, None)).prompt_tokens.tolist()
         [6, 7]
         """
+        renumbered = renumbered_rows(self, rows) if self.has_turns else {}
+        return self.rows_of(rows, **renumbered)
+
+    def rows_of(self, rows: np.ndarray | slice, **columns: Any) -> "Trace":
+        """Return the requests at ``rows``, with these columns in place of theirs."""
         selected = copy(self)  # its values are checked; their order is not
         for name, kind in COLUMNS.items():
             if self.is_default(name):
                 column = _default(kind, len(selected))
-            elif (column := getattr(self, name)) is not None:
-                column = np.ascontiguousarray(column[rows])
+            elif (column := columns.get(name, getattr(self, name))) is not None:
+                chosen = column if name in columns else column[rows]
+                column = np.ascontiguousarray(chosen)
             object.__setattr__(selected, name, column)
         if not len(selected):
             raise InputError(f"{self.source}: no requests; expected at least one")
+        object.__setattr__(selected, "joins", columns.get("joins", self.joins))
         return selected.changed(arrival_s=selected.arrival_s)
 
     def changed(self, **fields: Any) -> "Trace":
         """Return what ``replace`` does; of the columns only those given are checked."""
         other = copy(self)
-        for name, values in fields.items():
+        for name in sorted(fields, key=lambda name: name != "after"):
+            values = fields[name]
             is_column = name in COLUMNS and values is not None
             value = other._checked(name, values) if is_column else values
             object.__setattr__(other, name, value)
         if fields.keys() & _LIMITS_OF_EACH_OTHER:
             other._check_limits()
             other._check_images()
+        if other.has_turns and fields.keys() & COLUMNS.keys():
+            other._check_turns()
         return other
 
 

@@ -149,7 +149,18 @@ def _foreseen(
 
 def read_requests(settings: RequestSettings) -> Trace:
     """Return the requests that the settings name."""
-    return seen(_reshaped(_named(settings), settings), settings)
+    trace = _named(settings)
+    _refuse_turns(trace)
+    return seen(_reshaped(trace, settings), settings)
+
+
+def _refuse_turns(trace: Trace) -> None:
+    if trace.has_turns:
+        raise InputError(
+            f"{trace.source}: requests that share with others or come after their "
+            "answers (parent, after) are not simulated yet; expected requests with "
+            "arrivals and prefix groups"
+        )
 
 
 def _reshaped(trace: Trace, settings: RequestSettings) -> Trace:
