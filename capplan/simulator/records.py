@@ -161,7 +161,7 @@ ENGINE = _record(
     "host_blocks "  # of a replica
     "examined "  # 1: each call of the scheduler, see examine.py
     "ranks "  # of a replica; 1: it is no group
-    "tokens_per_request "  # that a rank computes of a decode
+    "tokens_per_request "  # computed of a decode
     "verifies "  # 1: drafts, see speculation.py
     "largest_graph "  # tokens; 0: nothing is padded
     "balance "  # how a rank is chosen: see group_queue.py

@@ -22,6 +22,7 @@ from capplan.simulator.engine.queues import (
     remove_running,
     remove_waiting,
 )
+from capplan.simulator.engine.speculation import findable_tokens
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kv.kvcache import (
     adopt_hits,
@@ -72,34 +73,48 @@ def preempt(state, r, slot, taken=0):
     """
     replica = state.replicas[r]
     request = state.requests[slot]
+    verifies = state.engine[0].verifies != 0
+    phase = Phase.WAITING
     if request.phase == Phase.PREFILLING:
         held = hashed = request.computed_tokens
         replica.prefilling = NONE
         replica.prefill_tokens += held
         request.token_step = NONE
-        phase = Phase.WAITING
     else:
         admitted_tokens = request.known_tokens
+        if verifies:
+            hashed = findable_tokens(state, r, slot, replica.in_flight > 0, taken)
         if request.phase == Phase.DECODING:
             held = stop_decoding(state, r, slot)
             replica.prefill_tokens += held + 1
             # The iteration before may have a token of it in flight, see failing.py.
-            ran = held + 1 > admitted_tokens
+            ran = verifies or held + 1 > admitted_tokens
             request.token_step = replica.step + 1 if ran else NONE
-            phase = Phase.WAITING
         else:
             held = request.prompt_tokens + request.output_tokens - 1
             request.known_tokens = held + 1
             phase = Phase.PREEMPTED_DRAINING
             replica.preempted_draining += 1
-        # The engine hashes a token when it collects it; while the iteration of
-        # the newest is in flight, the block that it fills cannot be found.
-        hashed = held
-        if is_flying(replica) and held + taken > admitted_tokens:
-            hashed -= 1
-        if state.engine[0].prefix_caching == Caching.LATE:
-            hashed = min(hashed, admitted_tokens)
-    return_to_queue(state, r, slot, held + taken, hashed + taken, phase)
+        held += taken
+        if not verifies:
+            hashed = _hashed_tokens(state, r, held, admitted_tokens, taken)
+    if verifies:
+        held = request.room_tokens
+        request.room_tokens = 0
+    return_to_queue(state, r, slot, held, hashed, phase)
+
+
+@inlined()
+def _hashed_tokens(state, r, held, admitted_tokens, taken):
+    """Return how many tokens of a preempted decode, which holds so many, can be found.
+
+    The engine hashes a token when it collects it; while the iteration of the newest is
+    in flight, the block that it fills cannot be found.
+    """
+    hashed = held - int(is_flying(state.replicas[r]) and held > admitted_tokens)
+    if state.engine[0].prefix_caching == Caching.LATE:
+        hashed = min(hashed, admitted_tokens + taken)
+    return hashed
 
 
 @inlined()

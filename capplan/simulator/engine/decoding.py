@@ -11,6 +11,12 @@ from capplan.simulator.engine.gaps import (
     start_gaps,
 )
 from capplan.simulator.engine.queues import push_end, remove_end
+from capplan.simulator.engine.speculation import (
+    end_line,
+    join_line,
+    leave_line,
+    tokens_before,
+)
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.state import NONE, Phase
 
@@ -40,6 +46,8 @@ def residue(state, slot):
 @inlined()
 def computed_tokens(state, slot, step):
     """Return the KV tokens that a decoding request holds before iteration ``step``."""
+    if state.engine[0].verifies != 0:
+        return tokens_before(state, slot, step)
     request = state.requests[slot]
     last = request.prompt_tokens + request.run_tokens - 1
     return last - (request.end_step - step) - 1
@@ -49,10 +57,12 @@ def computed_tokens(state, slot, step):
 def leave_decoding(state, r, slot):
     """Take a request out of the counts of decoding requests."""
     replica = state.replicas[r]
-    state.residues[r, residue(state, slot)] -= 1
-    context = computed_tokens(state, slot, replica.step + 1) + 1
-    replica.context_tokens -= context
     replica.decode_count -= 1
+    if state.engine[0].verifies != 0:
+        leave_line(state, r, slot)
+        return
+    state.residues[r, residue(state, slot)] -= 1
+    replica.context_tokens -= computed_tokens(state, slot, replica.step + 1) + 1
 
 
 @inlined()
@@ -61,6 +71,8 @@ def stop_decoding(state, r, slot):
     replica = state.replicas[r]
     request = state.requests[slot]
     held = computed_tokens(state, slot, replica.step + 1)
+    if state.engine[0].verifies != 0:
+        end_line(state, slot, replica.step)
     remove_end(state, r, slot)
     leave_decoding(state, r, slot)
     end_gaps(state, r, slot)
@@ -80,6 +92,9 @@ def enter_decoding(state, r, slot, context):
     state.requests[slot].phase = Phase.DECODING
     push_end(state, r, slot)
     replica.decode_count += 1
+    if state.engine[0].verifies != 0:
+        join_line(state, r, slot)
+        return
     replica.context_tokens += context
     state.residues[r, residue(state, slot)] += 1
 

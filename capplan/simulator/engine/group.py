@@ -33,11 +33,6 @@ from capplan.simulator.engine.replica import (
     put_in_flight,
     run_batch,
 )
-from capplan.simulator.engine.run_speculative import (
-    run_verified,
-    verified_batch,
-    verified_line,
-)
 from capplan.simulator.engine.wake import next_s, only_decodes
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.state import NONE, RUN_GROUP, Count
@@ -93,32 +88,16 @@ def _note_line(state, ranks, r, k, horizon):
     """
     tokens = 1
     if horizon == 0:
-        first_s, slope_s = iteration_time_s(ranks, r, 0, 0)
-    elif state.engine[0].tokens_per_request > 1:
-        b, context, tokens = verified_batch(ranks, r)
-        _, first_s, slope_s = verified_line(ranks, r, b, context, tokens)
-        first_s += ranks.replicas[r].wait_s
-        tokens += ranks.replicas[r].batch_tokens
+        first_s, slope_s = iteration_time_s(ranks, r, 0, 0.0, 0)
     else:
-        b, context = batch_of(ranks, r)
-        _, first_s, slope_s = batch_line(ranks, r, b, context)
+        _, first_s, slope_s = batch_line(ranks, r)
         first_s += ranks.replicas[r].wait_s
-        tokens = b + ranks.replicas[r].batch_tokens
+        _, _, tokens = batch_of(ranks, r)
+        tokens += ranks.replicas[r].batch_tokens
     state.scratch[_FIRST, k] = first_s
     state.scratch[_SLOPE, k] = slope_s
     state.scratch[_HORIZON, k] = horizon
     state.scratch[_TOKENS, k] = tokens
-
-
-@inlined()
-def _run_rank(state, ranks, r, start_s, first_s, slope_s, n):
-    """Run n iterations of what a rank has put together."""
-    if state.engine[0].tokens_per_request > 1:
-        b, context, _ = verified_batch(ranks, r)
-        run_verified(ranks, r, b, context, start_s, first_s, slope_s, n)
-    else:
-        b, context = batch_of(ranks, r)
-        run_batch(ranks, r, b, context, start_s, first_s, slope_s, n)
 
 
 @inlined()
@@ -239,7 +218,7 @@ def _run(state, ranks, g, horizon, until_s):
     for k in range(engine.ranks):
         r = first + k
         if state.scratch[_HORIZON, k] > 0:
-            _run_rank(state, ranks, r, start_s, first_s, slope_s, n)
+            run_batch(ranks, r, start_s, first_s, slope_s, n)
             if ranks.replicas[r].sitting > 0:
                 end_sitting(ranks, r)
         else:

@@ -65,7 +65,7 @@ def choose_rank(state, g):
 def _end_vain(state, g):
     """Let idle ranks end what they compute and discard, and a dummy beside its result.
 
-    See ``run_speculative.py``.
+    See ``verifying.py``.
     """
     group = state.replicas[g]
     count = state.engine[0].ranks

@@ -68,7 +68,6 @@ def with_groups(
             "tables that long"
         )
     row.ranks = tables.ranks
-    row.tokens_per_request = tables.tokens_per_request
     row.largest_graph = max(graph_sizes, default=0)
     row.balance = BALANCES.index(engine.dp_balance)
     row.sync_interval = SYNC_INTERVAL if tables.ranks > 1 else 1

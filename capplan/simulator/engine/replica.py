@@ -6,7 +6,8 @@ k + 1 is scheduled while k runs, so arrivals, finished requests and their blocks
 are seen one iteration later. When a scheduler's batch stays the same for n
 iterations, all of them run at once (an event jump): with b requests whose
 contexts sum to L, n iterations take
-n * (a[b] + s[b] * L) + s[b] * b * n * (n - 1) / 2.
+n * (a[b] + s[b] * L) + s[b] * b * n * (n - 1) / 2. With drafts contexts grow by what
+the batch gains on average: ``speculation.py``.
 """
 
 import math
@@ -36,6 +37,14 @@ from capplan.simulator.engine.queues import (
     remove_waiting,
     tell,
 )
+from capplan.simulator.engine.speculation import PARTS, REPLICA, grow, verified_batch
+from capplan.simulator.engine.verifying import (
+    begin_line,
+    count_last,
+    resume_later,
+    set_quiet,
+    take_slots,
+)
 from capplan.simulator.engine.wake import set_wake
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kv.kvcache import (
@@ -63,7 +72,7 @@ def join_queue(state, r, slot):
 def end_idling(replica, now_s):
     """Let a replica without requests stand at a moment.
 
-    The engine waits for what it computes and discards: run_speculative.py.
+    The engine waits for what it computes and discards: verifying.py.
     """
     vain_s = replica.gpu_s if replica.in_flight > 0 else now_s
     replica.now_s = max(replica.now_s, now_s, vain_s)
@@ -165,69 +174,78 @@ def collect_oldest(state, r):
 def batch_of(state, r):
     """Return how many requests the iteration computes as decodes, and their contexts.
 
-    Those of one-token prefills are among them.
+    Then their tokens. Those of one-token prefills are among them.
     """
     replica = state.replicas[r]
-    b = replica.batch_extra_count
-    context = replica.batch_extra_tokens
-    if replica.prompts_only == 0:
-        b += replica.decode_count
-        context += replica.context_tokens
-    return b, context
+    b = tokens = 0
+    context = 0.0
+    if state.engine[0].verifies != 0:
+        b, context, tokens = verified_batch(state, r)
+    elif replica.prompts_only == 0:
+        b = tokens = replica.decode_count
+        context = float(replica.context_tokens)
+    extra = replica.batch_extra_count
+    return b + extra, context + replica.batch_extra_tokens, tokens + extra
 
 
 @inlined()
-def iteration_time_s(state, r, b, context):
+def iteration_time_s(state, r, b, context, tokens):
     """Return the time of the next iteration, and by how much each later one is longer.
 
-    With a prompt there is no later one.
+    With a prompt, or where some verify no drafts, there is no later one. ``tokens`` are
+    those of decodes.
     """
     replica = state.replicas[r]
-    tokens = replica.batch_tokens
+    engine = state.engine[0]
     times = state.by_batch[b]
-    if tokens > 0:
+    if replica.batch_tokens > 0 or tokens < b * engine.tokens_per_request:
         first_s = (
-            state.fused_s[tokens + b]
+            state.fused_s[replica.batch_tokens + tokens]
             + times.fused_decode_s
             + times.fused_context_s * context
-            + state.engine[0].attention_s * replica.batch_attention
+            + engine.attention_s * replica.batch_attention
         )
         return max(first_s, SMALLEST_STEP_S), 0.0
-    return times.decode_s + times.decode_context_s * context, times.decode_context_s * b
+    growth = float(b)
+    if engine.verifies != 0:
+        growth = state.replica_memory[r, REPLICA.growth] / PARTS
+    first_s = times.decode_s + times.decode_context_s * context
+    return first_s, times.decode_context_s * growth
 
 
 @inlined()
-def batch_line(state, r, b, context):
+def batch_line(state, r):
     """Return when the next iteration starts, its time, and how much each later grows.
 
     With what its scheduler noted of it: adapters and images take their time. [s]
     """
     replica = state.replicas[r]
-    first_s, slope_s = iteration_time_s(state, r, b, context)
+    b, context, tokens = batch_of(state, r)
+    first_s, slope_s = iteration_time_s(state, r, b, context, tokens)
     start_s = max(replica.now_s, replica.gpu_s) + replica.wait_s
     stretch = replica.stretch
     return start_s, first_s * stretch + replica.more_s, slope_s * stretch
 
 
 @inlined()
-def run_iterations(state, r, horizon, until_s):
+def run_iterations(state, r, horizon):
     """Run the scheduled iteration and those after it, up to ``horizon`` in all.
 
     Only as many as are scheduled before ``until_s``: the next arrival may change
     the batch.
     """
     replica = state.replicas[r]
-    b, context = batch_of(state, r)
-    start_s, first_s, slope_s = batch_line(state, r, b, context)
+    horizon = min(horizon, state.engine[0].longest_jump)
+    start_s, first_s, slope_s = batch_line(state, r)
     n = 1
     if replica.batch_tokens == 0:
-        span_s = until_s - start_s
+        span_s = replica.until_s - start_s
         n = jump_length(state.engine[0].depth, first_s, slope_s, span_s, horizon)
-    run_batch(state, r, b, context, start_s, first_s, slope_s, n)
+    run_batch(state, r, start_s, first_s, slope_s, n)
 
 
 @inlined()
-def run_batch(state, r, b, context, start_s, first_s, slope_s, n):
+def run_batch(state, r, start_s, first_s, slope_s, n):
     """Run n iterations of a batch; the first takes ``first_s``, as given, from start.
 
     Each takes ``slope_s`` longer than the one before.
@@ -236,29 +254,41 @@ def run_batch(state, r, b, context, start_s, first_s, slope_s, n):
     engine = state.engine[0]
     end_s = start_s + decode_time_s(first_s, slope_s, n)
     last_s = first_s + (n - 1) * slope_s
+    verifies = engine.verifies != 0
     used = engine.kv_blocks - replica.free_blocks
     more = 0
-    if n > 1:
+    if verifies:
+        more, grown = take_slots(state, r, n)
+        used += grown
+    elif n > 1:
         more = blocks_in_iterations(state, r, replica.step + 2, n - 1)
         used += more // 2  # blocks are taken evenly over the jump
     add_to_bins(
         state, start_s, end_s, replica.running_count, replica.waiting_count, used
     )
     if engine.recording != 0:
-        log_iteration(state, r, start_s, end_s, b, context, replica.batch_tokens)
+        b, context, _ = batch_of(state, r)
+        log_iteration(state, r, start_s, end_s, b, int(context), replica.batch_tokens)
 
     replica.gpu_s = end_s
     if replica.prompts_only == 0:
         note_gaps(state, r, start_s + first_s, last_s, slope_s, n)
         replica.decoded_s = end_s
         replica.step += n
-        replica.context_tokens += n * replica.decode_count
+        if verifies:
+            grow(state, r, n)
+        else:
+            replica.context_tokens += n * replica.decode_count
     else:
         replica.prompt_steps += 1
+    if verifies and replica.sitting != 0:
+        resume_later(state, r)
     put_in_flight(state, r, start_s, first_s, slope_s, n, more)
     replica.ran = replica.iterations
     start_decoding(state, r, end_s)
-    _pop_finishing(state, r)
+    pop_finishing(state, r)
+    if verifies:
+        set_quiet(state, r)
 
 
 @inlined()
@@ -353,10 +383,13 @@ def start_decoding(state, r, end_s):
         request = state.requests[slot]
         following = request.next_in_list
         give_first_token(state, r, slot, end_s)
-        generated = request.known_tokens - request.prompt_tokens + 1
         start_gaps(state, r, slot)
-        request.end_step = replica.step + request.run_tokens - generated
-        if request.end_step == replica.step:
+        generated = request.known_tokens - request.prompt_tokens + 1
+        iterations = request.run_tokens - generated
+        if state.engine[0].verifies != 0:
+            iterations = begin_line(state, slot, replica.step, iterations)
+        request.end_step = replica.step + iterations
+        if iterations == 0:
             drain_request(state, r, slot)
         else:
             enter_decoding(state, r, slot, request.known_tokens + 1)
@@ -367,7 +400,7 @@ def start_decoding(state, r, end_s):
 
 
 @inlined()
-def _pop_finishing(state, r):
+def pop_finishing(state, r):
     """Take requests whose last token has been scheduled out of the decoding ones."""
     replica = state.replicas[r]
     while replica.heap_count > 0:
@@ -376,6 +409,8 @@ def _pop_finishing(state, r):
             break
         remove_end(state, r, slot)
         leave_decoding(state, r, slot)
+        if state.engine[0].verifies != 0:
+            count_last(state, r, slot)
         drain_request(state, r, slot)
 
 
@@ -396,21 +431,21 @@ def begin_iteration(replica, until_s):
 
 
 @inlined()
-def _run_scheduled(state, r, horizon, until_s):
+def _run_scheduled(state, r, horizon):
     """Run what was scheduled; where that is nothing, wait for what may change it."""
     replica = state.replicas[r]
     if state.engine[0].examined != 0 and has_fault(state, r, horizon):
         return
     if horizon > 0:
-        run_iterations(state, r, min(horizon, state.engine[0].longest_jump), until_s)
+        run_iterations(state, r, horizon)
     elif horizon < 0:
         return  # the scheduler has run it itself
     elif replica.in_flight > 0:
         # Nothing to run until a result frees seats or blocks: wait for it even
         # though another iteration could be in flight.
         replica.stalled = 1
-    elif state.replicas[r].idle_until_s > replica.now_s:
-        replica.now_s = min(state.replicas[r].idle_until_s, until_s)
+    elif replica.idle_until_s > replica.now_s:
+        replica.now_s = min(replica.idle_until_s, replica.until_s)
     elif replica.preempted == 0 and replica.awaited > 0:
         replica.now_s = math.inf  # until what is awaited comes
     elif replica.preempted == 0:
@@ -430,6 +465,6 @@ def step(state, r, until_s, schedule):
         return
     begin_iteration(replica, until_s)
     horizon = schedule(state, r)
-    _run_scheduled(state, r, horizon, until_s)
+    _run_scheduled(state, r, horizon)
     if replica.sitting > 0:
         end_sitting(state, r)

@@ -28,12 +28,11 @@ from capplan.simulator.columns import (
     REQUEST_COLUMNS,
     places,
 )
-from capplan.simulator.engine.gaps import end_gaps, leaves_resuming
-from capplan.simulator.engine.queues import remove_end
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kv import copies
 from capplan.simulator.kv.kvcache import ceil_div, take_blocks
 from capplan.simulator.memory.hash_ring import mixed
+from capplan.simulator.state import Phase
 
 _RATES = {
     f"rate_{k}": Knob(0.0, least=0.0, most=1.0) for k in range(1, MOST_DRAFTS + 1)
@@ -141,6 +140,12 @@ def _iterations(settings, key, j, tokens):
 
 
 @inlined()
+def verified_tokens(state):
+    """Return the tokens of the budget that a decoding request takes."""
+    return state.engine[0].tokens_per_request
+
+
+@inlined()
 def draw_iterations(state, slot, tokens):
     """Draw in which iterations a request gets its next tokens, one or more."""
     request = state.requests[slot]
@@ -203,13 +208,15 @@ def flies(state, r, slot, flying):
 
 @inlined()
 def findable_tokens(state, r, slot, flying, taken=0):
-    """Return the tokens of a decoding request that the prefix cache has been given.
+    """Return the tokens of a running request that the prefix cache has been given.
 
     ``flying``: while the replica's last iteration is in flight. Without a second one
     in flight it is given them when the request is scheduled again. ``taken`` is 1 where
     it is in the next iteration: then the cache has all that the engine knows.
     """
     memory = state.request_memory[slot]
+    if state.requests[slot].phase != Phase.DECODING:
+        return int(memory[REQUEST.base] + memory[REQUEST.gained]) + taken
     step = state.replicas[r].step + 1
     held = tokens_before(state, slot, step)
     before = int(memory[REQUEST.before])
@@ -236,7 +243,7 @@ def slot_tokens(state, slot, step, flying):
     """
     request = state.requests[slot]
     memory = state.request_memory[slot]
-    verified = 1 + int(state.settings[SETTING.drafts])
+    verified = verified_tokens(state)
     sat_out = int(memory[REQUEST.sat_out]) == step - 1
     if flying and has_decoded(state, slot, step) and not sat_out:
         tokens = tokens_before(state, slot, step - 1) + 2 * verified
@@ -289,7 +296,7 @@ def blocks_at_most(state, r, n):
     memory = state.replica_memory[r]
     b = replica.decode_count
     tokens = (memory[REPLICA.loose] + n * memory[REPLICA.growth]) / PARTS
-    verified = 1 + int(state.settings[SETTING.drafts])
+    verified = verified_tokens(state)
     tokens += b * (2 * verified + int(state.settings[SETTING.lookahead]))
     blocks = int(tokens / state.engine[0].block_size) + b + 1
     return blocks * (1 + state.engine[0].state_groups)
@@ -333,15 +340,6 @@ def add_context(state, r, parts, growth):
 
 
 @inlined()
-def leave_speculating(state, r, slot):
-    """Take a request out of the sums of those that decode."""
-    replica = state.replicas[r]
-    parts = context_parts_on_line(state, slot, replica.step + 1)
-    add_context(state, r, -parts, -state.request_memory[slot, REQUEST.growth])
-    replica.decode_count -= 1
-
-
-@inlined()
 def context_parts_on_line(state, slot, step):
     """Return what the sum of contexts has of it, also one iteration past its end."""
     memory = state.request_memory[slot]
@@ -350,17 +348,41 @@ def context_parts_on_line(state, slot, step):
 
 
 @inlined()
-def stop_speculating(state, r, slot):
-    """Take a request out of the decoding ones; it computes what it knows again."""
-    replica = state.replicas[r]
-    request = state.requests[slot]
-    step = replica.step + 1
-    held = tokens_before(state, slot, step)
+def grow(state, r, n):
+    """Let contexts grow as they do in n iterations."""
+    add_context(state, r, n * state.replica_memory[r, REPLICA.growth], 0.0)
+
+
+@inlined()
+def verified_batch(state, r):
+    """Return the requests that verify in an iteration, their contexts and tokens.
+
+    Those that decode, and others that are computed and discarded, less those that sit
+    it out.
+    """
+    memory = state.replica_memory[r]
+    b = state.replicas[r].decode_count + int(memory[REPLICA.more_count])
+    context = (memory[REPLICA.context] + memory[REPLICA.more_parts]) / PARTS
+    tokens = b * verified_tokens(state) + int(memory[REPLICA.padded])
+    return b, context, tokens
+
+
+@inlined()
+def join_line(state, r, slot):
+    """Add a request to the sums of those that decode."""
+    parts = context_parts_on_line(state, slot, state.replicas[r].step + 1)
+    add_context(state, r, parts, state.request_memory[slot, REQUEST.growth])
+
+
+@inlined()
+def leave_line(state, r, slot):
+    """Take a request out of the sums of those that decode."""
+    parts = context_parts_on_line(state, slot, state.replicas[r].step + 1)
+    add_context(state, r, -parts, -state.request_memory[slot, REQUEST.growth])
+
+
+@inlined()
+def end_line(state, slot, step):
+    """Note the iterations of a request that decodes no more after one."""
     memory = state.request_memory[slot]
-    memory[REQUEST.drawn] += step - 1 - memory[REQUEST.began]
-    remove_end(state, r, slot)
-    leave_speculating(state, r, slot)
-    end_gaps(state, r, slot)
-    request.known_tokens = held + 1
-    if not leaves_resuming(state, r, slot):
-        request.last_token_s = replica.decoded_s
+    memory[REQUEST.drawn] += step - memory[REQUEST.began]

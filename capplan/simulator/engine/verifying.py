@@ -1,199 +1,164 @@
-"""What an iteration has that verifies drafts, beside those that decode in it.
+"""What runs iterations does for requests whose drafts are verified: ``replica.py``.
 
-Requests computed once more and discarded, prompts, and admissions; for the schedulers
-that ``run_speculative.py`` runs.
+A request that has its last token in an iteration is computed once more, and discarded,
+where the next was scheduled before that was known: with two in flight, if one token
+would not have been enough.
 """
 
-from capplan.simulator.engine.batch import start_prefill
+from capplan.simulator.engine.batch import iterations_to_completion
+from capplan.simulator.engine.gaps import (
+    end_gaps,
+    enter_resuming,
+    leaves_resuming,
+    start_gaps,
+)
+from capplan.simulator.engine.jump import decode_time_s
 from capplan.simulator.engine.queues import push_end, remove_end
-from capplan.simulator.engine.run_speculative import is_discarded
 from capplan.simulator.engine.speculation import (
     PARTS,
     REPLICA,
     REQUEST,
-    SETTING,
     add_context,
     blocks_at_most,
     blocks_of_decodes,
-    context_parts,
-    context_parts_on_line,
     draw_iterations,
-    has_decoded,
     hold_slots,
     more_blocks,
-    settle,
+    run_after,
     slot_tokens,
-    tokens_before,
 )
+from capplan.simulator.engine.wake import before_end_s
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.kv.kvcache import count_hits, take_blocks
-from capplan.simulator.state import NONE, Count
+from capplan.simulator.kv.kvcache import take_blocks
+from capplan.simulator.state import NONE, Phase
 
 
 @inlined()
-def verified_tokens(state):
-    """Return the tokens of the budget that a decoding request takes."""
-    return 1 + int(state.settings[SETTING.drafts])
+def is_discarded(state, r, slot):
+    """Return whether the next iteration computes it although it has all its tokens.
 
-
-@inlined()
-def room_of_verified(state, slot, step, flying, tokens):
-    """Return for which tokens it has slots if it verifies so many: ``slot_tokens``."""
-    room = slot_tokens(state, slot, step, flying) - (verified_tokens(state) - tokens)
-    return max(state.requests[slot].room_tokens, room)
-
-
-@compiled()
-def verify_fewer(state, r, slot, tokens):
-    """Let a request compute ``tokens`` in the next iteration, fewer than it verifies.
-
-    Its line ends and another begins behind it. Returns what the sum of contexts lacks
-    of the iteration. [parts]
-    """
-    request = state.requests[slot]
-    memory = state.request_memory[slot]
-    step = state.replicas[r].step + 1
-    held = tokens_before(state, slot, step)
-    left = request.run_tokens - (held + 1 - request.prompt_tokens)
-    shown = context_parts_on_line(state, slot, step)
-    growth = memory[REQUEST.growth]
-    remove_end(state, r, slot)
-    memory[REQUEST.drawn] += step - 1 - memory[REQUEST.began]
-    draw_iterations(state, slot, 1)
-    memory[REQUEST.drawn] += 1
-    gained = min(int(memory[REQUEST.total]), tokens)
-    memory[REQUEST.earlier] = memory[REQUEST.before]
-    if has_decoded(state, slot, step):
-        memory[REQUEST.earlier] = tokens_before(state, slot, step - 1)
-    memory[REQUEST.began] = step
-    memory[REQUEST.before] = held
-    memory[REQUEST.base] = held + gained
-    memory[REQUEST.padded] = tokens - gained
-    if gained < left:
-        draw_iterations(state, slot, left - gained)
-    else:
-        memory[REQUEST.iterations] = 0.0
-        memory[REQUEST.gained] = -gained
-        memory[REQUEST.total] = 0.0
-        once_more = state.engine[0].depth == 2 and left >= 2
-        memory[REQUEST.discarded] = 1.0 if once_more else 0.0
-    request.end_step = step + int(memory[REQUEST.iterations])
-    push_end(state, r, slot)
-    now = context_parts_on_line(state, slot, step)
-    add_context(state, r, now - shown, memory[REQUEST.growth] - growth)
-    return (held + 1) * PARTS - now
-
-
-@inlined()
-def discarded(state, r):
-    """Return how many requests the next iteration discards, and their contexts.
-
-    And the blocks that they take. Their last tokens are in flight.
+    Its last one is in flight, the only one that is.
     """
     replica = state.replicas[r]
-    count = 0
-    parts = 0.0
-    blocks = 0
-    if replica.in_flight == 1:
-        step = replica.step + 1
-        slot = replica.oldest_finishing
-        while slot != NONE:
-            if is_discarded(state, r, slot):
-                count += 1
-                parts += context_parts(state, slot, step)
-                blocks += more_blocks(state, r, slot, step, True)
-            slot = state.requests[slot].next_in_list
-    return count, parts, blocks
-
-
-@compiled()
-def hold_discarded(state, r, blocks):
-    """Take the blocks of these requests."""
-    replica = state.replicas[r]
-    step = replica.step + 1
-    take_blocks(state, r, blocks)
-    slot = replica.oldest_finishing
-    while slot != NONE:
-        if is_discarded(state, r, slot):
-            room = slot_tokens(state, slot, step, True)
-            state.requests[slot].room_tokens = room
-        slot = state.requests[slot].next_in_list
-
-
-@inlined()
-def found_blocks(state, r, slot):
-    """Return which blocks of a request the prefix cache has, and which are free.
-
-    With a draft that has KV the last one is computed again. It may be the last of the
-    prompt where layers are of several kinds (``HybridKVCacheCoordinator``).
-    """
-    drops_block = state.settings[SETTING.drops_block] != 0.0
-    left = 0 if drops_block and state.engine[0].state_groups > 0 else 1
-    hits, hits_free = count_hits(state, r, slot, left)
-    if hits > 0 and drops_block:
-        hits -= 1
-        label = state.spare[r, state.replicas[r].spare_count + hits]
-        hits_free -= int(state.blocks[r, label].references == 0)
-    return hits, hits_free
-
-
-@inlined()
-def start_padded(state, r, slot, start, chunk, padding, room):
-    """Start a waiting request with a chunk, whose blocks are taken up to ``room``."""
-    state.requests[slot].room_tokens = room
-    start_prefill(state, r, slot, start, chunk)
-    state.request_memory[slot, REQUEST.padded] = 0.0
-    if padding > 0:
-        _pad(state, r, slot, start, padding)
-
-
-@inlined()
-def note_padding(state, r, slot, padding):
-    """Note drafts that are none beside the token of a request that was just logged."""
-    state.request_memory[slot, REQUEST.padded] = padding
-    state.replica_memory[r, REPLICA.padded] += padding
-    if state.engine[0].recording != 0:
-        state.entries[state.counts[Count.ENTRIES] - 1].scheduled = 1 + padding
-
-
-@inlined()
-def _pad(state, r, slot, start, padding):
-    """Let the one token of a prompt that was just added be computed like a decode."""
-    replica = state.replicas[r]
-    note_padding(state, r, slot, padding)
-    if start < state.requests[slot].prompt_tokens:
-        replica.batch_tokens -= 1
-        replica.batch_attention -= start + 0.5
-        replica.batch_extra_count += 1
-        replica.batch_extra_tokens += start + 1
-
-
-@inlined()
-def decodes_that_fit(state, r, most):
-    """Return for how many iterations all decode, the next one's blocks being taken."""
-    replica = state.replicas[r]
-    if blocks_at_most(state, r, most) <= replica.free_blocks:
-        return most
-    fit = 1
-    while fit < most:
-        middle = fit + (most - fit + 1) // 2
-        if blocks_of_decodes(state, r, middle) <= replica.free_blocks:
-            fit = middle
-        else:
-            most = middle - 1
-    return fit
-
-
-@compiled()
-def take_next_blocks(state, r, others):
-    """Count all blocks and take those of the next iteration if they are free.
-
-    And ``others``, which are not taken.
-    """
-    settle(state, r)
-    needed = blocks_of_decodes(state, r, 1)
-    if needed + others > state.replicas[r].free_blocks:
+    if state.requests[slot].phase != Phase.DRAINING or replica.in_flight != 1:
         return False
-    take_blocks(state, r, needed)
-    hold_slots(state, r, 1)
-    return True
+    memory = state.request_memory[slot]
+    last = memory[REQUEST.began] + memory[REQUEST.iterations]
+    return memory[REQUEST.discarded] != 0.0 and replica.step == int(last)
+
+
+@compiled()
+def sit_out(state, r, slot):
+    """Let a decoding request wait for the next iteration: its line starts later."""
+    replica = state.replicas[r]
+    memory = state.request_memory[slot]
+    request = state.requests[slot]
+    memory[REQUEST.began] += 1
+    add_context(state, r, -memory[REQUEST.growth], 0.0)
+    remove_end(state, r, slot)
+    request.end_step += 1
+    push_end(state, r, slot)
+    if not leaves_resuming(state, r, slot):
+        request.last_token_s = replica.decoded_s
+    if int(memory[REQUEST.sat_out]) != replica.step:
+        memory[REQUEST.sat_since] = replica.step + 1
+        memory[REQUEST.sat_s] = request.last_token_s
+    memory[REQUEST.sat_out] = replica.step + 1
+    end_gaps(state, r, slot)
+
+
+@compiled()
+def resume_later(state, r):
+    """Note who sat the iteration out that has just been run."""
+    slot = state.replicas[r].running_head
+    step = state.replicas[r].step
+    while slot != NONE:
+        sat_out = int(state.request_memory[slot, REQUEST.sat_out])
+        if state.requests[slot].phase == Phase.DECODING and sat_out == step:
+            start_gaps(state, r, slot)
+            enter_resuming(state, r, slot)
+        slot = state.requests[slot].next
+
+
+@compiled()
+def take_slots(state, r, n):
+    """Take the blocks of a jump of n iterations behind its first; return how many.
+
+    Then how many more are in use on average: they are taken evenly over the jump. Where
+    blocks are counted later, none are taken.
+    """
+    memory = state.replica_memory[r]
+    if memory[REPLICA.spare] > 0.0:
+        grown = memory[REPLICA.loose] + n * memory[REPLICA.growth] / 2
+        memory[REPLICA.loose] += n * memory[REPLICA.growth] + 1.0
+        return 0, int(grown / PARTS / state.engine[0].block_size)
+    more = 0
+    if n > 1:
+        more = blocks_of_decodes(state, r, n)
+        hold_slots(state, r, n)
+    return more, more // 2
+
+
+@inlined()
+def begin_line(state, slot, step, left):
+    """Draw in how many iterations a request has its last tokens, and return it.
+
+    Its prompt was done in iteration ``step``.
+    """
+    known_tokens = state.requests[slot].known_tokens
+    memory = state.request_memory[slot]
+    run_after(state, slot, step - 1)
+    memory[REQUEST.began] = step
+    memory[REQUEST.base] = known_tokens
+    memory[REQUEST.before] = known_tokens
+    if left == 0:
+        memory[REQUEST.discarded] = 0.0
+        memory[REQUEST.gained] = 0.0
+        return 0
+    draw_iterations(state, slot, left)
+    return int(memory[REQUEST.iterations])
+
+
+@inlined()
+def count_last(state, r, slot):
+    """Take a request's blocks that has its last token, where they are counted late.
+
+    Without a second iteration in flight it leaves tokens that the engine never enters
+    in its prefix cache: those of an iteration when it schedules the next one.
+    """
+    replica = state.replicas[r]
+    request = state.requests[slot]
+    if state.replica_memory[r, REPLICA.loose] != 0.0:
+        flying = replica.in_flight == 2
+        take_blocks(state, r, more_blocks(state, r, slot, replica.step, flying))
+        request.room_tokens = slot_tokens(state, slot, replica.step, flying)
+    if state.engine[0].depth == 1:
+        memory = state.request_memory[slot]
+        hashed = int(memory[REQUEST.base] + memory[REQUEST.gained]) + 1
+        held = request.prompt_tokens + request.output_tokens - 1
+        request.unhashed_tokens = max(0, held - hashed)
+
+
+@inlined()
+def set_quiet(state, r):
+    """Note before when no decode finishes if all that run decode; early, not late.
+
+    Where blocks may run out before, an iteration later may preempt, and where the
+    budget is short it is another batch: nothing is known.
+    """
+    replica = state.replicas[r]
+    replica.quiet_s = 0.0
+    b = replica.decode_count
+    engine = state.engine[0]
+    if b == 0 or b * engine.tokens_per_request > engine.max_num_batched_tokens:
+        return
+    n = iterations_to_completion(state, r)
+    if blocks_at_most(state, r, n) >= replica.free_blocks:
+        return
+    growth = state.replica_memory[r, REPLICA.growth] / PARTS
+    times = state.by_batch[b]
+    context = state.replica_memory[r, REPLICA.context] / PARTS
+    first_s = times.decode_s + times.decode_context_s * context
+    slope_s = times.decode_context_s * growth
+    span_s = decode_time_s(first_s, slope_s, n)
+    replica.quiet_s = before_end_s(replica.gpu_s, span_s)

@@ -8,17 +8,14 @@ given, and what is left is drawn anew from there, as after a preemption.
 from capplan.simulator.engine.decoding import (
     computed_tokens,
     decode_again,
+    enter_decoding,
     stop_decoding,
 )
 from capplan.simulator.engine.gaps import enter_resuming, start_gaps
-from capplan.simulator.engine.queues import push_end
 from capplan.simulator.engine.speculation import (
     REQUEST,
-    add_context,
-    context_parts_on_line,
     findable_tokens,
     run_after,
-    stop_speculating,
     tokens_before,
 )
 from capplan.simulator.jit import compiled, inlined
@@ -34,8 +31,6 @@ def decoded_tokens(state, slot):
     request = state.requests[slot]
     if request.phase == Phase.DECODING:
         step = state.replicas[request.replica].step + 1
-        if state.engine[0].verifies != 0:
-            return tokens_before(state, slot, step)
         return computed_tokens(state, slot, step)
     return request.computed_tokens if request.phase == Phase.PAUSED else NONE
 
@@ -48,10 +43,9 @@ def leave_iterations(state, r, slot):
     """
     if state.engine[0].verifies == 0:
         return stop_decoding(state, r, slot)
-    held = tokens_before(state, slot, state.replicas[r].step + 1)
-    unhashed = held - findable_tokens(state, r, slot, False)
-    stop_speculating(state, r, slot)
-    state.requests[slot].unhashed_tokens = unhashed
+    found = findable_tokens(state, r, slot, False)
+    held = stop_decoding(state, r, slot)
+    state.requests[slot].unhashed_tokens = held - found
     state.replicas[r].quiet_s = 0.0
     return held
 
@@ -69,12 +63,8 @@ def _verify_again(state, r, slot, left_step):
     request = state.requests[slot]
     request.room_tokens = request.computed_tokens
     request.unhashed_tokens = 0
-    request.phase = Phase.DECODING
     request.end_step = int(memory[REQUEST.began] + memory[REQUEST.iterations])
-    push_end(state, r, slot)
-    replica.decode_count += 1
-    parts = context_parts_on_line(state, slot, replica.step + 1)
-    add_context(state, r, parts, memory[REQUEST.growth])
+    enter_decoding(state, r, slot, 0)
     enter_resuming(state, r, slot)
     replica.quiet_s = 0.0
 
@@ -134,7 +124,7 @@ def lose_verifying(state, r, slot):
     memory = state.request_memory[slot]
     collected = replica.step - replica.in_flight
     if request.phase == Phase.DECODING:
-        stop_speculating(state, r, slot)
+        stop_decoding(state, r, slot)
         lose_draws(state, r, slot, replica.step, collected)
     elif request.phase == Phase.DRAINING or request.phase == Phase.PREEMPTED_DRAINING:
         memory[REQUEST.drawn] += request.end_step - memory[REQUEST.began]

@@ -144,7 +144,9 @@ def pool_state(
         keeps_batch = not (policy.does("orders") or rules.request_columns)
     row.keeps_batch = int(keeps_batch)
     row.asked = int(engine.adapters is not None or engine.images is not None)
-    row.verifies = int(engine.speculation is not None)
+    drafts = engine.speculation
+    row.verifies = int(drafts is not None)
+    row.tokens_per_request = 1 if drafts is None else drafts.verified_tokens
     if policy.does("swaps"):
         row.block_link_s = engine.block_link_s
         row.host_blocks = engine.host_kv_blocks

@@ -20,18 +20,9 @@ from capplan.simulator.engine.batch import (
 from capplan.simulator.engine.decoding import computed_tokens, sit_out
 from capplan.simulator.engine.log import log_entry
 from capplan.simulator.engine.ordered import remove_ordered
-from capplan.simulator.engine.run_speculative import (
-    is_discarded,
-    preempt_speculating,
-    run_speculative,
-)
-from capplan.simulator.engine.verifying import (
-    found_blocks,
-    start_padded,
-    verified_tokens,
-)
+from capplan.simulator.engine.speculation import verified_tokens
+from capplan.simulator.engine.verifying import is_discarded
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.kv import drafted_states
 from capplan.simulator.kv.copies import begin_copy
 from capplan.simulator.kv.kvcache import (
     adopt_hits,
@@ -57,6 +48,7 @@ from capplan.simulator.v1 import (
     cadence,
     copies,
     drafted_copies,
+    drafted_states,
     drafts,
     encoder_cache,
     images,
@@ -122,9 +114,7 @@ def _preempt_one(state, r, slot):
         taken = int(tokens > 0 and not prompt)
     if IMAGES:
         images.drop_images(state, r, victim)
-    if DRAFTS:
-        preempt_speculating(state, r, victim, taken)
-    elif STAGES:
+    if STAGES:
         if IMAGES or STATES:
             stages.forget_turn(state, r, victim)
         stages.preempt_staged(state, r, victim, taken)
@@ -460,7 +450,7 @@ def _find_hits(state, r, slot):
     hits_free = 0
     if state.engine[0].prefix_caching != 0:
         if DRAFTS:
-            hits, hits_free = found_blocks(state, r, slot)
+            hits, hits_free = drafts.found_blocks(state, r, slot)
         else:
             hits, hits_free = count_hits(state, r, slot)
     if STATES:
@@ -560,7 +550,7 @@ def _admit(state, r, slot, budget):
     if STATES:
         hold_state(state, slot, after)
     if DRAFTS:
-        start_padded(state, r, slot, start, chunk, more, room)
+        drafts.start_padded(state, r, slot, start, chunk, more, room)
     else:
         start_prefill(state, r, slot, start, chunk)
     if STAGES:
@@ -821,6 +811,4 @@ def schedule(state, r):
         state.replicas[r].more_s += images.note_images(state, r, horizon > 0)
     if COPIES and DRAFTS:
         return drafted_copies.run_withholding(state, r, horizon)
-    if DRAFTS:
-        return run_speculative(state, r, horizon)
     return horizon

@@ -9,13 +9,20 @@ discards are free when that is collected (``defer_block_free``).
 
 import math
 
-from capplan.simulator.engine.run_speculative import is_discarded, run_speculative
-from capplan.simulator.engine.speculation import REPLICA, REQUEST, SETTING, flies
-from capplan.simulator.engine.verifying import note_padding, verified_tokens
+from capplan.simulator.engine.replica import run_iterations
+from capplan.simulator.engine.speculation import (
+    REPLICA,
+    REQUEST,
+    SETTING,
+    flies,
+    verified_tokens,
+)
+from capplan.simulator.engine.verifying import is_discarded
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kv.copies import REPLICA as COPIES
 from capplan.simulator.kv.kvcache import ceil_div, take_blocks
 from capplan.simulator.state import NONE, Phase
+from capplan.simulator.v1.drafts import note_padding
 
 _NOBODY = 2.0**62
 
@@ -152,12 +159,17 @@ def run_until_next_copy(state, r):
 
 @inlined()
 def run_withholding(state, r, horizon):
-    """Run as ``run_speculative``; hold back the blocks that this iteration discards."""
+    """Run what was put together; hold back the blocks that this iteration discards.
+
+    Return -1, or ``horizon`` where that is 0 or of a rank, whose group runs it.
+    """
     memory = state.replica_memory[r]
     withheld = 0
     if horizon > 0:
         withheld = _blocks_of_discarded(state, r)
-    n = run_speculative(state, r, horizon)
+        if state.engine[0].ranks == 0:
+            run_iterations(state, r, horizon)
+            horizon = -1
     state.replicas[r].free_blocks += int(memory[COPIES.withheld])
     memory[COPIES.withheld] = withheld
-    return n
+    return horizon

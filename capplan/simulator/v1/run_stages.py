@@ -10,28 +10,22 @@ on, and as long as it is the slowest, its steps start stages * u apart, u of the
 import math
 
 from capplan.simulator.engine.batch import iterations_to_completion
-from capplan.simulator.engine.decoding import (
-    decode_line,
-    enter_decoding,
-    leave_decoding,
-)
-from capplan.simulator.engine.gaps import end_gaps, note_gaps, start_gaps
+from capplan.simulator.engine.decoding import decode_line
+from capplan.simulator.engine.gaps import note_gaps
 from capplan.simulator.engine.jump import decode_time_s, iterations_before
 from capplan.simulator.engine.log import add_to_bins, log_iteration
-from capplan.simulator.engine.queues import remove_end
 from capplan.simulator.engine.replica import (
-    give_first_token,
     iteration_time_s,
-    with_finishing,
+    pop_finishing,
+    start_decoding,
 )
 from capplan.simulator.engine.wake import before_end_s
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kv.kvcache import blocks_in_iterations, take_blocks
-from capplan.simulator.state import NONE, Count, Phase
+from capplan.simulator.state import NONE, Count
 from capplan.simulator.v1.stages import (
     MEMORY,
     PLACE,
-    REQUEST,
     SETTING,
     collected_step,
     end_missing,
@@ -90,7 +84,7 @@ def _run(state, batches, r, step, m, encode_s):
     context = replica.batch_extra_tokens + batch.context_tokens
     batch.stretch = replica.stretch
     batch.more_s = replica.more_s
-    stage_s, _ = iteration_time_s(state, r, b, context)
+    stage_s, _ = iteration_time_s(state, r, b, context, b)
     stage_s += _longer_s(state, batch, stage_s, b, replica.batch_tokens)
     memory = state.replica_memory[r]
     first = first_stage(state)
@@ -121,8 +115,13 @@ def _run(state, batches, r, step, m, encode_s):
     batch.decoded_s = end_s
     batch.step += 1
     batch.context_tokens += batch.decode_count
-    _start_decoding(state, batches, r, step, m, end_s)
-    _pop_finishing(state, batches, r, step, m)
+    batch.in_flight = 1
+    batch.oldest_finishing = NONE
+    batch.joining = replica.joining
+    replica.joining = NONE
+    start_decoding(batches, m, end_s)
+    pop_finishing(batches, m)
+    memory[place_of(state, step) + PLACE.finishing] = batch.oldest_finishing
 
 
 @inlined()
@@ -170,52 +169,6 @@ def _is_stuck(state, batches, r):
         if batches.replicas[micro_batch_of(state, r, step)].decode_count > 0:
             return False
     return state.replicas[r].in_flight == state.engine[0].depth
-
-
-@inlined()
-def _finish_with(state, batches, r, step, m, slot):
-    """Let a request wait for its last token, which a step computes."""
-    state.requests[slot].phase = Phase.DRAINING
-    end_gaps(batches, m, slot)
-    memory = state.replica_memory[r]
-    column = place_of(state, step) + PLACE.finishing
-    memory[column] = with_finishing(state, int(memory[column]), slot)
-
-
-@inlined()
-def _start_decoding(state, batches, r, step, m, end_s):
-    """Let requests whose prompt a step completes decode with its micro-batch."""
-    replica = state.replicas[r]
-    batch = batches.replicas[m]
-    slot = replica.joining
-    replica.joining = NONE
-    while slot != NONE:
-        request = state.requests[slot]
-        following = request.next_in_list
-        give_first_token(state, r, slot, end_s)
-        start_gaps(batches, m, slot)
-        state.request_memory[slot, REQUEST.micro_batch] = m
-        generated = request.known_tokens - request.prompt_tokens + 1
-        state.request_memory[slot, REQUEST.resumes] = 0
-        request.end_step = batch.step + request.run_tokens - generated
-        if request.end_step == batch.step:
-            _finish_with(state, batches, r, step, m, slot)
-        else:
-            enter_decoding(batches, m, slot, request.known_tokens + 1)
-        slot = following
-
-
-@inlined()
-def _pop_finishing(state, batches, r, step, m):
-    """Take requests whose last token a step computes out of the decoding ones."""
-    batch = batches.replicas[m]
-    while batch.heap_count > 0:
-        slot = state.ends[m, 0]
-        if state.requests[slot].end_step > batch.step:
-            break
-        remove_end(batches, m, slot)
-        leave_decoding(batches, m, slot)
-        _finish_with(state, batches, r, step, m, slot)
 
 
 @inlined()

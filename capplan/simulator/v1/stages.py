@@ -173,8 +173,13 @@ def is_elsewhere(state, r, slot):
 
 @inlined()
 def note_step(state, r, slot):
-    """Note that the step computes a chunk of a request's prompt."""
+    """Note that the step computes a chunk of a request's prompt.
+
+    With its micro-batch the request decodes if that is the last one.
+    """
     memory = state.request_memory[slot]
+    memory[REQUEST.micro_batch] = next_micro_batch(state, r)
+    memory[REQUEST.resumes] = 0
     memory[REQUEST.step_before] = memory[REQUEST.last_step]
     memory[REQUEST.last_step] = next_step(state, r)
 

@@ -9,7 +9,6 @@ Contexts grow on a line, so that the iteration in which a request enters a block
 state of it is free, is known: until it is ``due`` nothing is done for it.
 """
 
-from capplan.simulator.engine.run_speculative import is_discarded
 from capplan.simulator.engine.speculation import (
     REPLICA,
     REQUEST,
@@ -17,8 +16,9 @@ from capplan.simulator.engine.speculation import (
     flies,
     has_decoded,
     tokens_before,
+    verified_tokens,
 )
-from capplan.simulator.engine.verifying import discarded, verified_tokens
+from capplan.simulator.engine.verifying import is_discarded
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kv.kvcache import ceil_div
 from capplan.simulator.kv.states import (
@@ -31,6 +31,7 @@ from capplan.simulator.kv.states import (
     oldest_state_tokens,
 )
 from capplan.simulator.state import NONE, Phase
+from capplan.simulator.v1.drafts import discarded
 
 EARLIEST = REPLICA.earliest
 _NEVER = 2**62
@@ -156,7 +157,7 @@ def next_due(state, slot, step):
     size = engine.block_size
     room = state.requests[slot].room_tokens
     lookahead = int(state.settings[SETTING.lookahead])
-    verified = 1 + int(state.settings[SETTING.drafts])
+    verified = verified_tokens(state)
     enough = ceil_div(room, size) * size - lookahead
     enough = min(enough, ceil_div(room - lookahead, size) * size)
     flying = engine.depth - 1
