@@ -102,9 +102,10 @@ def session_of(trace: "Trace") -> np.ndarray:
     return np.asarray(rank[label])
 
 
-def first_wrong(columns: "Trace") -> tuple[int, str, str] | None:
+def first_wrong(columns: Any) -> tuple[int, str, str] | None:
     """Return the first row whose turn cannot be, its column, and what is expected."""
-    n, parent, after = len(columns), columns.parent, columns.after
+    parent, after = columns.parent, columns.after
+    n = len(parent)
     rows = np.arange(n)
     has_parent = parent >= 0
     own, prefix = columns.prompt_tokens, columns.prefix_tokens
@@ -138,7 +139,7 @@ def first_wrong(columns: "Trace") -> tuple[int, str, str] | None:
     return at, "after", "no request that waits for this one itself"
 
 
-def _in_cycle(trace: "Trace") -> int | None:
+def _in_cycle(trace: Any) -> int | None:
     """Return the first row that waits for itself, if any."""
     waits, waited = waiting(trace)
     if (waited < waits).all():
@@ -146,7 +147,7 @@ def _in_cycle(trace: "Trace") -> int | None:
     from scipy.sparse import coo_array
     from scipy.sparse.csgraph import connected_components
 
-    n, alone = len(trace), waits == waited
+    n, alone = len(trace.parent), waits == waited
     edges = coo_array((np.ones(len(waits), np.int8), (waits, waited)), (n, n))
     _, label = connected_components(edges, connection="strong")
     size = np.bincount(label)[label]

@@ -43,6 +43,8 @@ def iterate_trace(
             f"{path}:1: {column} cannot be read in chunks, since it makes classes of "
             "all requests together; expected no such column, or --no-stream"
         )
+    if read.has_turns:
+        raise InputError(f"{path}: conversations are read whole: leave --stream out")
     class_names: list[str] = []
     sessions: dict[str, int] = {}
     adapters: dict[str, int] = {}
@@ -100,7 +102,8 @@ def can_be_streamed(
     known = reader(PLAIN if columns else name or sniffed(path))
     if not getattr(known, "is_guessed", False):
         return False
-    return not requests.limit_columns(requests.columns_of(path, columns, known))
+    read = requests.columns_of(path, columns, known)
+    return not (requests.limit_columns(read) or read.has_turns)
 
 
 def _classes(

@@ -59,6 +59,10 @@ _FIRST_OF_SEVERAL = frozenset(
 )
 """Columns of which several guesses may stand in a file: the first is taken."""
 
+_OF_TURNS = {"id", "parent", "after", "think_s", "turn", "step", "agent"}
+_OF_TURNS |= {"reasoning_tokens"}
+"""Columns that are read where rows have ids and name others by them."""
+
 EPOCH_S = 1e8
 """Arrivals beyond this are stamps since 1970. [s]"""
 _Guess = tuple[str, int, str]
@@ -81,6 +85,11 @@ class Columns:
     # tokens that may be beside
     total: str = ""  # name of the total that shows which are
     traced: tuple[str, ...] = ()  # names of a call's id and of its parent's
+
+    @property
+    def has_turns(self) -> bool:
+        """Whether rows name others, which they share with or wait for."""
+        return "id" in self.names
 
     @property
     def arrival(self) -> str | None:
@@ -147,6 +156,8 @@ def columns_among(
     if settled & set(PER_S):
         settled |= set(PER_S)
     doubts: dict[str, list[str]] = {}
+    if not _has_turns({*known, *names}):
+        settled |= _OF_TURNS
     for column, aliases in NAMES.items():
         present = [name for name in aliases if name in known]
         if present and column not in settled:
@@ -202,6 +213,11 @@ def columns_among(
         total=total,
         traced=parts.traced(header),
     )
+
+
+def _has_turns(names: Collection[str]) -> bool:
+    shares = {"parent", "prefix_tokens"} <= {*names}
+    return "id" in names and ("after" in names or shares)
 
 
 def _path(name: str, header: Collection[str]) -> str:

@@ -57,9 +57,13 @@ def ordered_trace(
     given = {name: column for name, column in given.items() if column is not None}
     _refuse_gap(notes.path, given.get("arrival_s"))
     falls = int((np.diff(given.get("arrival_s", ())) < 0).sum())
-    if falls:
+    if falls and not (given.get("after", np.zeros(0)) >= 0).any():
         order = np.argsort(given["arrival_s"], kind="stable")
-        given = {name: column[order] for name, column in given.items()}
+        whole = {k: given.pop(k) for k in ("joins", "text_names") if k in given}
+        given = {name: column[order] for name, column in given.items()} | whole
+        if "parent" in given:
+            to = np.append(np.argsort(order), -1)
+            given["parent"] = to[given["parent"]]
         notes.add(
             f"arrivals fall at {falls:,} of {len(order):,} requests; sorted by arrival"
         )

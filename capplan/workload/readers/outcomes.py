@@ -103,7 +103,8 @@ def outcomes(table: Table, columns: Columns) -> tuple[np.ndarray, Counter[str]]:
     rows["without output tokens"] = (output == 0).to_numpy()
     counted = ~np.any([*rows.values()], axis=0)
     may_be_0 = "prompt_tokens" in columns.details  # cached tokens stand beside it
-    for name in filter(None, (names.get(columns.arrival or ""), *counts)):
+    arrival = None if columns.has_turns else columns.arrival  # some come after others
+    for name in filter(None, (names.get(arrival or ""), *counts)):
         least = -np.inf if name not in counts else 0 if may_be_0 else 1
         for why, those in (
             (f"without {name}", table.frame[name].isna().to_numpy()),

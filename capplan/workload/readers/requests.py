@@ -27,6 +27,12 @@ from capplan.workload.readers.parts import by_totals
 from capplan.workload.readers.sessions import column_sessions
 from capplan.workload.readers.stamps import Stamps, arrivals
 from capplan.workload.readers.table import Table, column_names, read_table
+from capplan.workload.readers.turns import (
+    Turns,
+    refuse_left_out,
+    spread,
+    with_zeros,
+)
 from capplan.workload.request_limits import limited_classes
 from capplan.workload.slo import LIMITS
 from capplan.workload.trace import MAX_TOKENS, MOST_ADAPTERS, Trace
@@ -36,7 +42,18 @@ if TYPE_CHECKING:
 
     from capplan.workload.readers.formats import Format
 
-_TEXTS = ("class", "session", "adapter", "status", "error", "kind", "cache_hit")
+_TEXTS = (
+    "id",
+    "parent",
+    "after",
+    "class",
+    "session",
+    "adapter",
+    "status",
+    "error",
+    "kind",
+    "cache_hit",
+)
 """Columns that are read as texts."""
 _WHOLE = {
     "predicted_output_tokens": (1, MAX_TOKENS, ""),
@@ -84,6 +101,9 @@ def of_table(
     if known.tidy:
         table = known.tidy(table, notes)
     right, left_out = outcomes(table, columns)
+    if columns.has_turns:
+        refuse_left_out(table, columns, right)
+        table = with_zeros(table, columns.names.get("prefix_tokens"))
     say_left_out(notes, left_out, len(table))
     table = table.select(right)
     columns = by_totals(table, columns)
@@ -106,7 +126,8 @@ def _trace(
     note = columns.guesses if is_known else columns.note
     if note and known.is_guessed:
         notes.add(note, warn=not is_known)
-    stamps = arrivals(table, columns)
+    turns = Turns(table, columns) if columns.has_turns else None
+    stamps = arrivals(table.select(~turns.waits) if turns else table, columns)
     if known.check:
         known.check(table, notes)
     if known.note:
@@ -121,6 +142,9 @@ def _trace(
         added = table.frame[[*names]].apply(parsed, whole=True).sum().sum()
         mean = f"{added / len(table):,.0f} are of {' and '.join(names)}"
         notes.remarks.append(f"of {column.replace('_', ' ')} {mean}")
+    if turns:
+        arrival_s = spread(arrival_s, ~turns.waits)
+        given |= turns.columns(given, arrival_s)
     if known.sessions:
         times = np.zeros(len(table)) if stamps is None else stamps.values
         given["session"] = known.sessions(table, times)

@@ -283,6 +283,8 @@ def table_of(
 
 def _value(value: Any, dtype: Any) -> Any:
     if dtype == "category":
+        if isinstance(value, list):
+            return ";".join(map(str, value)) or None
         return None if value in (None, "") else str(value)
     return None if isinstance(value, str) and value in _MISSING else value
 
