@@ -42,14 +42,8 @@ class _ByPointer:
         """Data and shape of each array, then those of ``by_rank``; int64."""
         found = _words(self, self._kinds)
         if hasattr(self, "ranks"):
-            found += _words(self.by_rank, self._kinds)
+            found += _words(getattr(self, _BY_RANK), self._kinds)
         return np.array(found, np.int64)
-
-    @cached_property
-    def by_rank(self) -> Any:
-        """The same, whose replicas are the ranks."""
-        arrays: Any = self
-        return arrays._replace(replicas=arrays.ranks)
 
     def __getstate__(self) -> None:
         """Keep no addresses in a copy."""

@@ -2,249 +2,362 @@
 
 Fields that are read together share cache lines. Fields ending in ``_s`` are seconds,
 in ``_tokens`` tokens, in ``_blocks`` KV blocks, in ``_step`` iteration numbers of the
-replica.
+replica. Compiled functions say which record an argument is; mypy reads it.
 """
+
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 import numpy as np
 
+Row = TypeVar("Row")
 
-def _record(names: str) -> np.dtype:
-    """Return float64 of seconds and shares, int64 of all else, by names in order."""
-    reals = ("batch_attention", "seen_kv_use", "key", "stretch")
-    return np.dtype(
-        [
-            (name, np.float64 if name.endswith("_s") or name in reals else np.int64)
-            for name in names.split()
-        ]
-    )
+if TYPE_CHECKING:
+
+    class Records(np.recarray[Any, Any], Generic[Row]):
+        """Records in one dimension."""
+
+        @overload  # type: ignore[override]
+        def __getitem__(self, index: int) -> Row: ...
+        @overload
+        def __getitem__(self, index: Any) -> Any: ...
+        def __getitem__(self, index: Any) -> Any: ...
+
+    class RecordsOfEach(np.recarray[Any, Any], Generic[Row]):
+        """Records of each replica."""
+
+        @overload  # type: ignore[override]
+        def __getitem__(self, index: int) -> Records[Row]: ...
+        @overload
+        def __getitem__(self, index: tuple[int, int]) -> Row: ...
+        @overload
+        def __getitem__(self, index: Any) -> Any: ...
+        def __getitem__(self, index: Any) -> Any: ...
+
+else:
+    Records = RecordsOfEach = dict  # for the annotations, which nothing evaluates
 
 
-REQUEST = _record(
-    "arrival_s "
-    "scheduled_s "  # first time in a batch; NaN before
-    "first_token_s "  # NaN before
-    "last_token_s "  # when it was last preempted
-    "longest_gap_s "  # between tokens, up to the last preemption
-    "row "  # in the trace
-    "request_class "
-    "priority "  # lower first
-    "end_step "  # iteration that gives its last token
-    "token_step "  # iteration that gave its first since admission
-    "prefix_group prompt_tokens output_tokens "
-    "run_tokens "  # output computed for it; padding goes beyond its own
-    "predicted_tokens "  # predicted output
-    "most_output_tokens "  # that its client asked for
-    "known_tokens "  # prompt and tokens generated before admission
-    "computed_tokens "  # while prefilling: KV held
-    "chunk_step chunk_tokens "  # the last one with a chunk of its prompt, and that
-    "room_tokens "  # whose blocks it took when admitted; 0: none
-    "unhashed_tokens "  # its last, which are not found when it ends
-    "prefix_tokens "
-    "session "  # NONE: not known
-    "adapter "  # NONE: the LLM itself
-    "adapter_entry "  # its row in host memory, while it runs
+class Request:
+    """A request on a replica."""
+
+    arrival_s: float
+    scheduled_s: float  # first time in a batch; NaN before
+    first_token_s: float  # NaN before
+    last_token_s: float  # when it was last preempted
+    longest_gap_s: float  # between tokens, up to the last preemption
+    row: int  # in the trace
+    request_class: int
+    priority: int  # lower first
+    end_step: int  # iteration that gives its last token
+    token_step: int  # iteration that gave its first since admission
+    prefix_group: int
+    prompt_tokens: int
+    output_tokens: int
+    run_tokens: int  # output computed for it; padding goes beyond its own
+    predicted_tokens: int  # predicted output
+    most_output_tokens: int  # that its client asked for
+    known_tokens: int  # prompt and tokens generated before admission
+    computed_tokens: int  # while prefilling: KV held
+    chunk_step: int
+    chunk_tokens: int  # the last one with a chunk of its prompt, and that
+    room_tokens: int  # whose blocks it took when admitted; 0: none
+    unhashed_tokens: int  # its last, which are not found when it ends
+    prefix_tokens: int
+    session: int  # NONE: not known
+    adapter: int  # NONE: the LLM itself
+    adapter_entry: int  # its row in host memory, while it runs
     # Of a router that keeps account of what it sent, see active_blocks.py:
-    "charged_tokens "  # to prefill, as it knew when it chose
-    "charged_blocks "
-    "charged_holder "  # of these blocks; or NONE
-    "charged_run "  # those that others share; NONE: none
-    "cached_tokens "  # prefix hits at first admission
-    "hit_blocks "  # prefix hits at last admission
-    "shared_blocks "  # blocks held through the prefix cache
-    "bounded_blocks "  # held while running, beside those of its tokens
-    "preemptions "
-    "late_gaps "  # above its TBT; less ``late`` since ``token_step``
-    "heap_position "
-    "admission "  # running requests stand in this order
-    "migrations "
-    "joined_tokens "  # KV when it joined by a migration; 0: it did not
-    "partner "  # its slot in the other pool, see hand_off.py; NONE
-    "handed_s "  # when its prompt was done there; 0: it was not
-    "next "  # in its replica's waiting or running list
-    "previous "
-    "next_in_list "  # in a list of joining or finishing requests
-    "replica phase"
-)
+    charged_tokens: int  # to prefill, as it knew when it chose
+    charged_blocks: int
+    charged_holder: int  # of these blocks; or NONE
+    charged_run: int  # those that others share; NONE: none
+    cached_tokens: int  # prefix hits at first admission
+    hit_blocks: int  # prefix hits at last admission
+    shared_blocks: int  # blocks held through the prefix cache
+    bounded_blocks: int  # held while running, beside those of its tokens
+    preemptions: int
+    late_gaps: int  # above its TBT; less ``late`` since ``token_step``
+    heap_position: int
+    admission: int  # running requests stand in this order
+    migrations: int
+    joined_tokens: int  # KV when it joined by a migration; 0: it did not
+    partner: int  # its slot in the other pool, see hand_off.py; NONE
+    handed_s: float  # when its prompt was done there; 0: it was not
+    next: int  # in its replica's waiting or running list
+    previous: int
+    next_in_list: int  # in a list of joining or finishing requests
+    replica: int
+    phase: int
 
-REPLICA = _record(
-    "now_s "  # the engine loop's clock: next scheduling
-    "gpu_s "  # end of the newest scheduled iteration
-    "oldest_end_s "  # end of the oldest iteration in flight
-    "newest_end_s "
-    "decoded_s "  # end of the newest one in which requests decode
-    "wake_s "  # no request can finish before
-    "until_s "  # its next iterations are scheduled before
-    "quiet_s "  # no decode finishes before, where ends are drawn
-    "step "  # iterations scheduled so far, of requests that may decode
-    "prompt_steps "  # of prompts alone, which decoding ones sit out
-    "prompts_only "  # 1: the next iteration is of prompts alone
-    "resuming "  # requests whose last token is not from the last step
-    "in_flight "  # iterations scheduled, result not collected
-    "iterations "  # that were put in flight so far, a rank's dummies too
-    "ran "  # the last of these with its requests
-    "stalled "  # 1: nothing to schedule before the next result
-    "oldest_finishing "  # requests whose last token is in it
-    "newest_finishing "
-    "joining "  # requests whose prefill this iteration ends
-    "running_head running_tail running_count waiting_head waiting_tail waiting_count "
-    "prefilling "  # the running request with an unfinished prompt
-    "decode_count "  # requests that decode in the next iteration
-    "context_tokens "  # their contexts with the next token
-    "preempted_draining "  # requests in phase PREEMPTED_DRAINING
-    "free_blocks "
-    "outstanding "  # requests arrived and not finished
-    "awaited "  # copies from or to here: blocks or requests come back
-    "outstanding_prompt_tokens "  # their prompts
-    "outstanding_output_tokens "  # their predicted outputs
-    "prefill_tokens "  # tokens still to be prefilled
-    "batch_tokens "  # of the next iteration: prefill tokens
-    "batch_attention "  # sum of new * (prefix + new / 2)
-    "batch_extra_count "  # one-token prefills that cost as decodes
-    "batch_extra_tokens "  # and their contexts
-    "left_tokens "  # of its budget, while it is put together
-    "stretch "  # its time is so many times what the tables say
-    "more_s "  # and so much longer
-    "wait_s "  # before which it does not start
-    "sitting "  # decodes that sit it out
-    "admissions "
-    "preempted "  # in this scheduling
-    "heap_count gap_first gap_count "
-    "queue_head "  # of free KV blocks, least recently used first
-    "queue_tail "
-    "spare_count "  # unused records of KV blocks
-    "idle_until_s "  # where nothing runs: look again then; see sa.py
-    "seen_waiting "  # waiting requests at the router's last look
-    "seen_kv_use "  # and the share of its KV blocks in use
-    "seen_running "
-    "seen_tokens "  # that its queue is to compute
-    "seen_high "  # 1: a request of high priority is there
+
+class Replica:
+    """A replica, a rank of a group, or a micro-batch of stages."""
+
+    now_s: float  # the engine loop's clock: next scheduling
+    gpu_s: float  # end of the newest scheduled iteration
+    oldest_end_s: float  # end of the oldest iteration in flight
+    newest_end_s: float
+    decoded_s: float  # end of the newest one in which requests decode
+    wake_s: float  # no request can finish before
+    until_s: float  # its next iterations are scheduled before
+    quiet_s: float  # no decode finishes before, where ends are drawn
+    step: int  # iterations scheduled so far, of requests that may decode
+    prompt_steps: int  # of prompts alone, which decoding ones sit out
+    prompts_only: int  # 1: the next iteration is of prompts alone
+    resuming: int  # requests whose last token is not from the last step
+    in_flight: int  # iterations scheduled, result not collected
+    iterations: int  # that were put in flight so far, a rank's dummies too
+    ran: int  # the last of these with its requests
+    stalled: int  # 1: nothing to schedule before the next result
+    oldest_finishing: int  # requests whose last token is in it
+    newest_finishing: int
+    joining: int  # requests whose prefill this iteration ends
+    running_head: int
+    running_tail: int
+    running_count: int
+    waiting_head: int
+    waiting_tail: int
+    waiting_count: int
+    prefilling: int  # the running request with an unfinished prompt
+    decode_count: int  # requests that decode in the next iteration
+    context_tokens: int  # their contexts with the next token
+    preempted_draining: int  # requests in phase PREEMPTED_DRAINING
+    free_blocks: int
+    outstanding: int  # requests arrived and not finished
+    awaited: int  # copies from or to here: blocks or requests come back
+    outstanding_prompt_tokens: int  # their prompts
+    outstanding_output_tokens: int  # their predicted outputs
+    prefill_tokens: int  # tokens still to be prefilled
+    batch_tokens: int  # of the next iteration: prefill tokens
+    batch_attention: float  # sum of new * (prefix + new / 2)
+    batch_extra_count: int  # one-token prefills that cost as decodes
+    batch_extra_tokens: int  # and their contexts
+    left_tokens: int  # of its budget, while it is put together
+    stretch: float  # its time is so many times what the tables say
+    more_s: float  # and so much longer
+    wait_s: float  # before which it does not start
+    sitting: int  # decodes that sit it out
+    admissions: int
+    preempted: int  # in this scheduling
+    heap_count: int
+    gap_first: int
+    gap_count: int
+    queue_head: int  # of free KV blocks, least recently used first
+    queue_tail: int
+    spare_count: int  # unused records of KV blocks
+    idle_until_s: float  # where nothing runs: look again then; see sa.py
+    seen_waiting: int  # waiting requests at the router's last look
+    seen_kv_use: float  # and the share of its KV blocks in use
+    seen_running: int
+    seen_tokens: int  # that its queue is to compute
+    seen_high: int  # 1: a request of high priority is there
     # Of a rank, see group_queue.py:
-    "dummy_s "  # end of the newest iteration without its requests
-    "throttled "  # 1: no prompts in the next iteration
-    "turn "  # of a group: rank at which the next choice begins
-    "looks "  # looks at its ranks so far
-    "wave_step "  # iterations when its ranks last began to step
-    "number "  # of those that there have been: hash_ring.py
-    "charged_tokens "  # of requests whose first token is to come
-    "oldest_charged_tokens "  # of those it comes to in that iteration
-    "newest_charged_tokens "
+    dummy_s: float  # end of the newest iteration without its requests
+    throttled: int  # 1: no prompts in the next iteration
+    turn: int  # of a group: rank at which the next choice begins
+    looks: int  # looks at its ranks so far
+    wave_step: int  # iterations when its ranks last began to step
+    number: int  # of those that there have been: hash_ring.py
+    charged_tokens: int  # of requests whose first token is to come
+    oldest_charged_tokens: int  # of those it comes to in that iteration
+    newest_charged_tokens: int
     # Of schedulers that order, pause or swap; what one alone keeps is its memory:
-    "root "  # of the tree of the order
-    "paused "  # PAUSED requests with KV, here or on the host
-    "in_link_s "  # until when blocks are copied from the host
-    "out_link_s "  # and to it
-    "host_free_blocks "
-    "leaving_blocks"  # free on the GPU, perhaps being copied out
-)
+    root: int  # of the tree of the order
+    paused: int  # PAUSED requests with KV, here or on the host
+    in_link_s: float  # until when blocks are copied from the host
+    out_link_s: float  # and to it
+    host_free_blocks: int
+    leaving_blocks: int  # free on the GPU, perhaps being copied out
 
-ENGINE = _record(
-    "max_num_batched_tokens max_num_seqs block_size "
-    "kv_blocks "  # without the null block
-    "bounded_groups "
-    "bounded_blocks "  # most blocks of a request in each of them
-    "state_groups "  # whose states are cached: states.py
-    "state_blocks "  # of each beside its states: those of drafts
-    "depth "  # iterations in flight: 1 sync, 2 async
-    "prefix_caching "
-    "longest_jump "  # iterations; any value gives the same result
-    "recording "  # 1: iterations are written to the log
-    "attention_s "
-    "request_s "  # from a request's arrival to the queue
-    "seed "
-    "reserves "  # 1: requests take all their blocks when admitted
-    "keeps_batch "  # 1: while nothing waits all decode, see Rules
-    "prompt_budget "  # 1: decodes come on top of the token budget
-    "bins_start_s "  # of the series
-    "bin_width_s "
-    "counts_late "  # 1: a class has a limit on each gap
-    "block_link_s "  # copy of a block to or from the host
-    "host_blocks "  # of a replica
-    "examined "  # 1: each call of the scheduler, see examine.py
-    "ranks "  # of a replica; 1: it is no group
-    "tokens_per_request "  # computed of a decode
-    "verifies "  # 1: drafts, see speculation.py
-    "largest_graph "  # tokens; 0: nothing is padded
-    "balance "  # how a rank is chosen: see group_queue.py
-    "sync_interval "  # steps after which ranks agree to pause
-    "prefill_interval "  # steps of which one may have prompts
-    "asked"  # 1: ranks ask the scheduler also where they only decode
-)
 
-ORDER = _record(
-    "key "  # requests stand in order of key, then of tie_break
-    "tie_break "
-    "left "  # in the tree: see ordered.py
-    "right up "
-    "ordered"  # 1: it is in the tree
-)
-"""Where a request stands, of schedulers that keep an order."""
+class Engine:
+    """Settings of the engine, the same for all replicas."""
 
-PAUSE = _record(
-    "since_s "  # NaN: it is not paused
-    "paused_s"  # time with KV but not running
-)
-"""Of schedulers that let requests sit out."""
+    max_num_batched_tokens: int
+    max_num_seqs: int
+    block_size: int
+    kv_blocks: int  # without the null block
+    bounded_groups: int
+    bounded_blocks: int  # most blocks of a request in each of them
+    state_groups: int  # whose states are cached: states.py
+    state_blocks: int  # of each beside its states: those of drafts
+    depth: int  # iterations in flight: 1 sync, 2 async
+    prefix_caching: int
+    longest_jump: int  # iterations; any value gives the same result
+    recording: int  # 1: iterations are written to the log
+    attention_s: float
+    request_s: float  # from a request's arrival to the queue
+    seed: int
+    reserves: int  # 1: requests take all their blocks when admitted
+    keeps_batch: int  # 1: while nothing waits all decode, see Rules
+    prompt_budget: int  # 1: decodes come on top of the token budget
+    bins_start_s: float  # of the series
+    bin_width_s: float
+    counts_late: int  # 1: a class has a limit on each gap
+    block_link_s: float  # copy of a block to or from the host
+    host_blocks: int  # of a replica
+    examined: int  # 1: each call of the scheduler, see examine.py
+    ranks: int  # of a replica; 1: it is no group
+    tokens_per_request: int  # computed of a decode
+    verifies: int  # 1: drafts, see speculation.py
+    largest_graph: int  # tokens; 0: nothing is padded
+    balance: int  # how a rank is chosen: see group_queue.py
+    sync_interval: int  # steps after which ranks agree to pause
+    prefill_interval: int  # steps of which one may have prompts
+    asked: int  # 1: ranks ask the scheduler also where they only decode
 
-SWAP = _record(
-    "host_blocks "  # its KV on the host
-    "swaps "  # times its KV went there
-    "ready_s"  # when its KV has been copied
-)
-"""Of schedulers that move KV to the host."""
 
-RESULT = _record(
-    "row request_class replica preemptions cached_tokens prompt_tokens output_tokens "
-    "predicted_tokens arrival_s scheduled_s first_token_s finish_s longest_gap_s "
-    "late_gaps swaps paused_s migrations handed_s"
-)
+class Order:
+    """Where a request stands, of schedulers that keep an order."""
 
-ITERATION = _record(
-    "replica sched_s start_s end_s ctx_reqs ctx_tokens gen_reqs gen_ctx running "
-    "waiting free_blocks preempted "
-    "entries_end"  # where its entries stop in the entries log
-)
+    key: float  # requests stand in order of key, then of tie_break
+    tie_break: int
+    left: int  # in the tree: see ordered.py
+    right: int
+    up: int
+    ordered: int  # 1: it is in the tree
 
-ENTRY = _record("row computed scheduled")
 
-BIN = _record(
-    "busy_s "  # replica seconds with an iteration running
-    "batch_s "  # request seconds running
-    "waiting_s "  # request seconds waiting
-    "kv_block_s"  # block seconds in use
-)
+class Pause:
+    """Of schedulers that let requests sit out."""
 
-BLOCK = _record(
-    "next "  # in the queue of free blocks
-    "previous "
-    "owner "  # prefix group, or -2 - row of the request; NONE: no hash
-    "index "  # which block of the owner's tokens
-    "count "  # of a run without a hash; 1 with one
-    "references "
-    "next_same"  # next block with the same hash, younger
-)
+    since_s: float  # NaN: it is not paused
+    paused_s: float  # time with KV but not running
 
-RUN = _record(
-    "holder "  # a list of a replica; NONE: unused
-    "group "  # whose blocks; NONE: blocks that nobody can share
-    "part "  # prompt tokens that end in a block not full; 0: full ones
-    "low "  # blocks low + 1 to high of the group
-    "high "
-    "at_s "  # when they were last sent
-    "turn "  # and by which arrival
-    "since "  # arrival since which its holder has some of the group
-    "count "  # requests that have them: active_blocks.py
-    "next "  # of its holder, oldest first
-    "previous "
-    "above "  # of the same group: the run that was put over it
-    "below "
+
+class Swap:
+    """Of schedulers that move KV to the host."""
+
+    host_blocks: int  # its KV on the host
+    swaps: int  # times its KV went there
+    ready_s: float  # when its KV has been copied
+
+
+class Result:
+    """A finished request."""
+
+    row: int
+    request_class: int
+    replica: int
+    preemptions: int
+    cached_tokens: int
+    prompt_tokens: int
+    output_tokens: int
+    predicted_tokens: int
+    arrival_s: float
+    scheduled_s: float
+    first_token_s: float
+    finish_s: float
+    longest_gap_s: float
+    late_gaps: int
+    swaps: int
+    paused_s: float
+    migrations: int
+    handed_s: float
+
+
+class Iteration:
+    """An iteration in the log."""
+
+    replica: int
+    sched_s: float
+    start_s: float
+    end_s: float
+    ctx_reqs: int
+    ctx_tokens: int
+    gen_reqs: int
+    gen_ctx: int
+    running: int
+    waiting: int
+    free_blocks: int
+    preempted: int
+    entries_end: int  # where its entries stop in the entries log
+
+
+class Entry:
+    """A request in an iteration of the log."""
+
+    row: int
+    computed: int
+    scheduled: int
+
+
+class Bin:
+    """A time bin of the series."""
+
+    busy_s: float  # replica seconds with an iteration running
+    batch_s: float  # request seconds running
+    waiting_s: float  # request seconds waiting
+    kv_block_s: float  # block seconds in use
+
+
+class Block:
+    """A block of KV that can be found, or a run of neighbours without a hash."""
+
+    next: int  # in the queue of free blocks
+    previous: int
+    owner: int  # prefix group, or -2 - row of the request; NONE: no hash
+    index: int  # which block of the owner's tokens
+    count: int  # of a run without a hash; 1 with one
+    references: int
+    next_same: int  # next block with the same hash, younger
+
+
+class Run:
+    """Blocks of a prefix group sent to a replica together: prefix_memory.py."""
+
+    holder: int  # a list of a replica; NONE: unused
+    group: int  # whose blocks; NONE: blocks that nobody can share
+    part: int  # prompt tokens that end in a block not full; 0: full ones
+    low: int  # blocks low + 1 to high of the group
+    high: int
+    at_s: float  # when they were last sent
+    turn: int  # and by which arrival
+    since: int  # arrival since which its holder has some of the group
+    count: int  # requests that have them: active_blocks.py
+    next: int  # of its holder, oldest first
+    previous: int
+    above: int  # of the same group: the run that was put over it
+    below: int
     # Not of this run: all arrays of the state are passed with each call, so that
     # one with these costs less than three.
-    "entry "  # in this row of their hash table: run_table.py
-    "point"  # at this place of a ring of hashes: hash_ring.py
-)
-"""Blocks of a prefix group that were sent to a replica together: prefix_memory.py."""
+    entry: int  # in this row of their hash table: run_table.py
+    point: int  # at this place of a ring of hashes: hash_ring.py
 
-GAP = _record("step gap_s")
 
-BY_BATCH = _record("decode_s decode_context_s fused_decode_s fused_context_s")
-"""Latency tables by the number of requests in the batch, see latency/contract.py."""
+class Gap:
+    """A pair to find the longest gap: gaps.py."""
+
+    step: int
+    gap_s: float
+
+
+class ByBatch:
+    """Latency tables by the requests in the batch, see latency/contract.py."""
+
+    decode_s: float
+    decode_context_s: float
+    fused_decode_s: float
+    fused_context_s: float
+
+
+def _dtype(record: type) -> np.dtype:
+    """Return the dtype of a record: float64 of floats, int64 of ints."""
+    kinds = {float: np.float64, int: np.int64}
+    return np.dtype([(k, kinds[v]) for k, v in record.__annotations__.items()])
+
+
+REQUEST = _dtype(Request)
+REPLICA = _dtype(Replica)
+ENGINE = _dtype(Engine)
+ORDER = _dtype(Order)
+PAUSE = _dtype(Pause)
+SWAP = _dtype(Swap)
+RESULT = _dtype(Result)
+ITERATION = _dtype(Iteration)
+ENTRY = _dtype(Entry)
+BIN = _dtype(Bin)
+BLOCK = _dtype(Block)
+RUN = _dtype(Run)
+GAP = _dtype(Gap)
+BY_BATCH = _dtype(ByBatch)

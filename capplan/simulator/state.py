@@ -23,6 +23,22 @@ from capplan.simulator.records import (
     RESULT,
     RUN,
     SWAP,
+    Bin,
+    Block,
+    ByBatch,
+    Engine,
+    Entry,
+    Gap,
+    Iteration,
+    Order,
+    Pause,
+    Records,
+    RecordsOfEach,
+    Replica,
+    Request,
+    Result,
+    Run,
+    Swap,
 )
 
 NONE = -1
@@ -67,41 +83,46 @@ class Needs(IntEnum):
 class State(NamedTuple):
     """All that a policy may read; only the core and its primitives write to it."""
 
-    requests: np.recarray  # REQUEST, (slots,)
-    replicas: np.recarray  # REPLICA, (replicas,)
-    orders: np.recarray  # ORDER, (slots,); (0,) where the scheduler keeps no order
-    pauses: np.recarray  # PAUSE, likewise
-    swaps: np.recarray  # SWAP, likewise
+    requests: Records[Request]  # (slots,)
+    replicas: Records[Replica]  # (replicas,)
+    orders: Records[Order]  # (slots,); (0,) where the scheduler keeps no order
+    pauses: Records[Pause]  # likewise
+    swaps: Records[Swap]  # likewise
     request_memory: np.ndarray  # float64, (slots, columns): of the scheduler alone
     replica_memory: np.ndarray  # float64, (replicas, columns): likewise
     adapters: np.ndarray  # float64, (replicas, columns): see v1/adapters.py
     encoded: np.ndarray  # float64, (replicas, columns): see v1/encoder_cache.py
-    engine: np.recarray  # ENGINE, (1,)
+    engine: Records[Engine]  # (1,)
     ends: np.ndarray  # int64, (replicas, 2 * max_num_seqs): slots, a heap by end_step,
     # and those ``resuming``, see gaps.py
     residues: np.ndarray  # int64, (replicas, block_size): see kvcache.py
-    gaps: np.recarray  # GAP, (replicas, GAPS): see gaps.py
-    by_batch: np.recarray  # BY_BATCH, (max_num_seqs + 1,) or more
+    gaps: RecordsOfEach[Gap]  # (replicas, GAPS): see gaps.py
+    by_batch: Records[ByBatch]  # (max_num_seqs + 1,) or more
     fused_s: np.ndarray  # the latency table by tokens, see latency/contract.py
-    blocks: np.recarray  # BLOCK, (replicas, kv_blocks) with prefix caching
+    blocks: RecordsOfEach[Block]  # (replicas, kv_blocks) with prefix caching
     spare: np.ndarray  # int64, (replicas, kv_blocks): unused records of these
     table: np.ndarray  # int32, (replicas, 2**k): hash table of full blocks
     holdings: np.ndarray  # int64, (slots, most): blocks held through the cache
     counts: np.ndarray  # int64, (COUNTS,): see Count
-    results: np.recarray  # RESULT, requests in order of completion
-    iterations: np.recarray  # ITERATION
-    entries: np.recarray  # ENTRY
-    bins: np.recarray  # BIN
+    results: Records[Result]  # requests in order of completion
+    iterations: Records[Iteration]
+    entries: Records[Entry]
+    bins: Records[Bin]
     draws: np.ndarray  # float64, (requests of the chunk, 2): uniform, for routers
     scratch: np.ndarray  # float64: row 0 is the router's, the others of annealing.py
     settings: np.ndarray  # float64: of the scheduler, then of routers, see Setting
     classes: np.ndarray  # float64, (classes, 4 + replicas): see Limit, then gaps above
     # the class's TBT so far, of each replica
-    runs: np.recarray  # RUN, (2**k,): what a router remembers; (0,) if it does not
-    ranks: np.recarray  # REPLICA, (replicas * ranks,) of groups, or micro-batches of
+    runs: Records[Run]  # (2**k,): what a router remembers; (0,) if it does not
+    ranks: Records[Replica]  # (replicas * ranks,) of groups, or micro-batches of
     # pipelines, else (0,); arrays by replica that no router reads have a row of each
     shared_s: np.ndarray  # float64, (5, tokens): times of all ranks, see Shared
     trees: np.ndarray  # float64, (2, nodes): see tournament.py; (2, 0) without
+
+    @property
+    def by_rank(self) -> "State":
+        """The same, whose replicas are the ranks."""
+        return self._replace(replicas=self.ranks)
 
 
 class _Count(NamedTuple):
@@ -195,9 +216,14 @@ GAPS = 256
 """Pairs that a replica keeps to find the longest gap since an iteration."""
 
 
-def records(shape: int | tuple[int, ...], dtype: np.dtype) -> np.recarray:
+def records(shape: int | tuple[int, ...], dtype: np.dtype) -> Any:
     """Return records of zeros."""
     return np.zeros(shape, dtype).view(np.recarray)
+
+
+def _unwritten(count: int) -> Any:
+    """Return room for results, which are written whole."""
+    return np.empty(count, RESULT).view(np.recarray)
 
 
 class Sizes(NamedTuple):
@@ -254,7 +280,7 @@ def empty_state(sizes: Sizes, tables: tuple[np.ndarray, ...]) -> State:
         table=np.zeros((sizes.rows, _table_size(sizes.cached_blocks)), np.int32),
         holdings=np.zeros((sizes.slots, 0), np.int64),
         counts=np.zeros(len(Count), np.int64),
-        results=np.empty(sizes.results, RESULT).view(np.recarray),  # written whole
+        results=_unwritten(sizes.results),
         iterations=records(sizes.iterations, ITERATION),
         entries=records(sizes.entries, ENTRY),
         bins=records(sizes.bins, BIN),
@@ -275,7 +301,7 @@ def empty_state(sizes: Sizes, tables: tuple[np.ndarray, ...]) -> State:
     return state
 
 
-def idle_replicas(count: int) -> np.recarray:
+def idle_replicas(count: int) -> Any:
     """Return replicas on which no request is; their KV blocks are still to be freed."""
     replicas = records(count, REPLICA)
     heads = ("running_head", "waiting_head", "queue_head", "joining", "prefilling")
@@ -293,7 +319,7 @@ def unused_blocks(state: State, r: int | slice) -> None:
     state.table[r] = NONE
 
 
-def _by_batch(tables: tuple[np.ndarray, ...]) -> np.recarray:
+def _by_batch(tables: tuple[np.ndarray, ...]) -> Any:
     """Return the tables by batch as records."""
     rows = records(len(tables[0]), BY_BATCH)
     names = BY_BATCH.names or ()
@@ -326,19 +352,24 @@ def with_more_slots(state: State) -> State:
     """Return the state with twice the room for outstanding requests."""
     old = len(state.requests)
     new = 2 * old
-    requests = grown(state.requests, new).view(np.recarray)
+    requests = grown_records(state.requests, new)
     _chain(requests, old)
     state.counts[Count.FREE] = old
     assert state.counts[Count.RESULTS] == 0, "results are taken before"
     return state._replace(
         requests=requests,
-        results=np.empty(len(state.results) + old, RESULT).view(np.recarray),
-        orders=grown(state.orders, 2 * len(state.orders)).view(np.recarray),
-        pauses=grown(state.pauses, 2 * len(state.pauses)).view(np.recarray),
-        swaps=grown(state.swaps, 2 * len(state.swaps)).view(np.recarray),
+        results=_unwritten(len(state.results) + old),
+        orders=grown_records(state.orders, 2 * len(state.orders)),
+        pauses=grown_records(state.pauses, 2 * len(state.pauses)),
+        swaps=grown_records(state.swaps, 2 * len(state.swaps)),
         request_memory=grown(state.request_memory, new),
         holdings=grown(state.holdings, new),
     )
+
+
+def grown_records(rows: Records, length: int) -> Any:
+    """Return a copy of records, extended by zeros to ``length``."""
+    return grown(rows, length).view(np.recarray)
 
 
 def grown(array: np.ndarray, length: int) -> np.ndarray:

@@ -16,7 +16,7 @@ from capplan.simulator.state import (
     STATE,
     Phase,
     State,
-    grown,
+    grown_records,
     idle_replicas,
     unused_blocks,
 )
@@ -136,10 +136,11 @@ def with_more_replicas(state: State, count: int) -> State:
         (len(state.scratch), max(state.scratch.shape[1], before + count))
     )
     scratch[:, : state.scratch.shape[1]] = state.scratch
-    results = grown(state.results, len(state.results) + count)  # each may end one
+    # Each may end one:
+    results = grown_records(state.results, len(state.results) + count)
     larger = state._replace(
         classes=np.concatenate([state.classes, gaps], axis=1),
-        results=results.view(np.recarray),
+        results=results,
         scratch=scratch,
         **changed,
     )

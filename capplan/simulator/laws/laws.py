@@ -106,15 +106,15 @@ def _left(fleet: Fleet) -> str:
     """Return what is still held when every request has finished."""
     replicas, engine = fleet.state.replicas, fleet.state.engine[0]
     for replica in replicas:
-        if replica["free_blocks"] != engine["kv_blocks"]:
+        if replica["free_blocks"] != engine.kv_blocks:
             return (
-                f"left {replica['free_blocks']} of {engine['kv_blocks']} KV blocks "
+                f"left {replica['free_blocks']} of {engine.kv_blocks} KV blocks "
                 "free at the end; expected all"
             )
         host = replica["host_free_blocks"]
-        if host != engine["host_blocks"]:
+        if host != engine.host_blocks:
             return (
-                f"left {host} of {engine['host_blocks']} blocks of the host free at "
+                f"left {host} of {engine.host_blocks} blocks of the host free at "
                 "the end; expected all"
             )
     return ""

@@ -25,7 +25,7 @@ from capplan.simulator.memory.run_table import (
     newest_run,
     table_row,
 )
-from capplan.simulator.state import NONE, Count, State, grown
+from capplan.simulator.state import NONE, Count, State, grown_records
 
 FIRST_RUNS = 1024
 """Runs that there is room for at first; doubled when they are short."""
@@ -255,7 +255,7 @@ def with_enough_runs(state: State) -> State:
     before = len(state.runs)
     if before == 0 or state.counts[Count.UNUSED_RUNS] >= _MOST_NEW_RUNS:
         return state
-    state = state._replace(runs=grown(state.runs, 2 * before).view(np.recarray))
+    state = state._replace(runs=grown_records(state.runs, 2 * before))
     state.runs["entry"] = NONE
     state.runs["holder"][before:] = NONE
     link_unused(state, before // 2)

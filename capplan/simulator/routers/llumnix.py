@@ -31,7 +31,7 @@ def _freeness(state, r, target, is_charged):
     if requests == 0:
         return math.inf
     blocks = state.engine[0].kv_blocks
-    left = round(blocks * (1.0 - replica.seen_kv_use))
+    left = float(round(blocks * (1.0 - replica.seen_kv_use)))
     left -= replica.seen_tokens / state.engine[0].block_size
     if is_charged:
         left -= blocks - target
