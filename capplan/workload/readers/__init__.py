@@ -14,14 +14,19 @@ from capplan.workload.readers.options import ReadOptions
 from capplan.workload.readers.wrong_header import refuse_folder
 from capplan.workload.trace import Trace
 
-READERS = dict.fromkeys(
-    (
-        *("azure", "burstgpt", "qwen-bailian", "ragpulse", "mooncake"),
-        *("langfuse", "langsmith", "litellm", "bedrock", "opentelemetry"),
-        *("claude-code", "csv"),
-    ),
-    "formats",
-) | {"sharegpt": "conversations"}
+READERS = (
+    dict.fromkeys(("weka", "dynamo", "mooncake-sessions", "aiperf"), "agents")
+    | {"agentic-mooncake": "agents"}
+    | dict.fromkeys(
+        (
+            *("azure", "burstgpt", "qwen-bailian", "ragpulse", "mooncake"),
+            *("langfuse", "langsmith", "litellm", "bedrock", "opentelemetry"),
+            *("claude-code", "csv"),
+        ),
+        "formats",
+    )
+    | {"sharegpt": "conversations"}
+)
 """Module of each format, in the order in which they are tried."""
 
 PLAIN = "csv"

@@ -104,6 +104,8 @@ def read(path: str | Path, options: ReadOptions) -> Trace:
     else:
         notes.add(ESTIMATE_NOTE)
     tally: Counter[str] = Counter()
+    if options.turns:
+        options = replace(options, sharegpt_rule="multiturn")
     rule = options.sharegpt_rule
     columns = _columns(path, options)
     conversations = _conversations(notes, options.salvage, tally)
@@ -129,8 +131,17 @@ def read(path: str | Path, options: ReadOptions) -> Trace:
     for kind, said in _SAID.items():
         if tally[kind]:
             notes.add(f"{tally[kind]:,} {said}")
-    trace = requests.of_table(table.select(right), columns, notes, FORMATS["csv"])
-    return trace.changed(session=trace.prefix_group) if rule == "multiturn" else trace
+    chosen = table.select(right)
+    if options.turns:
+        names = {**columns.names, "session": "prefix_group"}
+        names.pop("prefix_group")
+        named = chosen.frame["prefix_group"].astype(str).astype("category")
+        chosen = Table(path, chosen.frame.assign(prefix_group=named))
+        columns = replace(columns, names=names)
+    trace = requests.of_table(chosen, columns, notes, FORMATS["csv"], options)
+    if rule != "multiturn" or options.turns:
+        return trace
+    return trace.changed(session=trace.prefix_group)
 
 
 def _columns(path: str | Path, options: ReadOptions) -> Columns:

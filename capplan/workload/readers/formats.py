@@ -16,9 +16,14 @@ from capplan.input_file import parse_yaml, read_text
 from capplan.workload.readers import requests
 from capplan.workload.readers.cells import parsed
 from capplan.workload.readers.columns import NAMES, columns_among
-from capplan.workload.readers.hashed_blocks import arrivals_in_buckets, chat_sessions
+from capplan.workload.readers.hashed_blocks import (
+    arrivals_in_buckets,
+    chat_sessions,
+    chat_waits,
+)
 from capplan.workload.readers.options import ReadOptions
 from capplan.workload.readers.ordering import Notes
+from capplan.workload.readers.recorded import Waits
 from capplan.workload.readers.table import Table
 from capplan.workload.trace import Trace
 
@@ -40,6 +45,9 @@ class Format:
     block_tokens: int = 0
     arrivals: Callable[[np.ndarray, int, Notes], np.ndarray] | None = None
     sessions: Callable[[Table, np.ndarray], np.ndarray] | None = None
+    waits: Callable[[Table, np.ndarray | None], Waits] | None = None
+    duration: str = ""  # column of how long requests took [s]
+    end: str = ""  # column of when they ended, as the arrivals are written
     check: Callable[[Table, Notes], None] | None = None
     tidy: Callable[[Table, Notes], Table] | None = None  # before rows are left out
 
@@ -79,12 +87,14 @@ _STAMPED = ("timestamp", "input_length", "output_length")
 
 def _is_ragpulse(first: FirstRow) -> bool:
     named = any(name.startswith("hash_ids.") for name in first)
-    return _has(*_STAMPED)(first) and (named or "session_id" in first)
+    is_text = isinstance(first.get("timestamp"), str) and "session_id" in first
+    return _has(*_STAMPED)(first) and (named or is_text)
 
 
 def _is_mooncake(first: FirstRow) -> bool:
     numeric = type(first.get("timestamp")) in (int, float)
-    return numeric and _has(*_STAMPED)(first) and "chat_id" not in first
+    others = {"chat_id", "session_id", "request_id"} & first.keys()
+    return numeric and _has(*_STAMPED)(first) and not others
 
 
 def _is_plain(first: FirstRow) -> bool:
@@ -145,7 +155,7 @@ def _answers_once(table: Table, notes: Notes) -> Table:
 
 _FUNCTIONS: dict[str, dict[str, Any]] = {
     "azure": {"check": _images},
-    "qwen-bailian": {"sessions": chat_sessions},
+    "qwen-bailian": {"sessions": chat_sessions, "waits": chat_waits},
     "ragpulse": {"knows": _is_ragpulse},
     "mooncake": {"knows": _is_mooncake, "arrivals": arrivals_in_buckets},
     "opentelemetry": {"knows": _is_opentelemetry},

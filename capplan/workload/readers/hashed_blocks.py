@@ -15,6 +15,7 @@ from capplan.errors import InputError
 from capplan.input_file import has_more_than
 from capplan.workload.readers.ordering import Notes
 from capplan.workload.readers.prefix_paths import prefix_paths
+from capplan.workload.readers.recorded import NO_JOINS, Waits
 from capplan.workload.readers.stamps import by_unit
 from capplan.workload.readers.table import Table
 
@@ -47,7 +48,7 @@ def shared_prefixes(
     """Return the prefix columns of prompts given as block hashes (``hash_ids``)."""
     # A block is shared with prompts that arrived before.
     order = np.argsort(stamps, kind="stable")
-    blocks = _blocks(table)
+    blocks = hashed_prompts(table)
     paths = prefix_paths([blocks[row] for row in order])
     group, shared_blocks = np.empty_like(order), np.empty_like(order)
     group[order], shared_blocks[order] = paths.group, paths.shared_blocks
@@ -61,7 +62,8 @@ def shared_prefixes(
     return {"prefix_group": group, "prefix_tokens": prefix_tokens}
 
 
-def _blocks(table: Table) -> list[list[int | str]]:
+def hashed_prompts(table: Table) -> list[list[int | str]]:
+    """Return the hashes of each prompt's blocks (``hash_ids``)."""
     blocks = [[] if cell is None else cell for cell in table.frame["hash_ids"]]
     right = [
         isinstance(cell, list) and all(type(block) in (int, str) for block in cell)
@@ -83,6 +85,20 @@ def chat_sessions(table: Table, stamps: np.ndarray) -> np.ndarray:
         chat, parent = rows[row]
         first[chat] = chat if parent == "-1" else first.setdefault(parent, parent)
     return pd.factorize(chats.map(first))[0]
+
+
+def chat_waits(table: Table, start_s: np.ndarray | None) -> Waits:
+    """Return for whose answers chats waited: the one that they go on with."""
+    last: dict[str, int] = {}
+    after = np.full(len(table), -1)
+    parents = table.frame["parent_chat_id"].astype(object).fillna("-1").astype(str)
+    for row, (chat, parent) in enumerate(
+        zip(table.frame["chat_id"].astype(str), parents, strict=True)
+    ):
+        after[row] = last.get(parent, -1)
+        last[chat] = row
+    begin_s = np.zeros(len(table)) if start_s is None else start_s
+    return Waits(after, NO_JOINS, np.maximum(0, begin_s - begin_s[after]), after)
 
 
 def arrivals_in_buckets(stamp_ms: np.ndarray, seed: int, notes: Notes) -> np.ndarray:

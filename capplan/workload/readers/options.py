@@ -27,6 +27,7 @@ class ReadOptions:
     tokenizer: str | Path | None = None  # tokenizer.json; None estimates tokens
     salvage: bool = False  # keep the whole records of a truncated file
     seed: int = 0  # spreads arrivals that the source rounds coarsely
+    turns: bool = False  # of recorded sessions come after answers
     columns: Mapping[str, str] = field(default_factory=dict)  # names in a log
 
     def __post_init__(self) -> None:

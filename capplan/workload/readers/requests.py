@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,12 +18,17 @@ from capplan.errors import InputError
 from capplan.input_file import opened
 from capplan.records import form
 from capplan.workload.readers.cells import is_numeric, parsed
-from capplan.workload.readers.columns import Columns, columns_among
-from capplan.workload.readers.hashed_blocks import refuse_too_large, shared_prefixes
+from capplan.workload.readers.columns import PER_S, Columns, columns_among
+from capplan.workload.readers.hashed_blocks import (
+    hashed_prompts,
+    refuse_too_large,
+    shared_prefixes,
+)
 from capplan.workload.readers.options import ReadOptions
 from capplan.workload.readers.ordering import Notes, ordered_trace, say_left_out
 from capplan.workload.readers.outcomes import outcomes
 from capplan.workload.readers.parts import by_totals
+from capplan.workload.readers.recorded import Recording, chains
 from capplan.workload.readers.sessions import column_sessions
 from capplan.workload.readers.stamps import Stamps, arrivals
 from capplan.workload.readers.table import Table, column_names, read_table
@@ -82,20 +87,27 @@ def read(path: str | Path, options: ReadOptions, known: "Format") -> Trace:
     """Return the requests of a file of a format."""
     columns = columns_of(path, options.columns, known)
     is_csv = known.is_guessed and form(path) == "csv"
-    if is_csv and (clean := _clean(path, columns)) is not None:
+    if is_csv and not options.turns and (clean := _clean(path, columns)) is not None:
         return clean
     if known.block_tokens:
         refuse_too_large(path)
     notes = Notes(path)
-    fields = {**wanted(columns), **known.also}
+    also = dict(known.also)
+    if options.turns:
+        also |= {name: None for name in (known.duration, known.end) if name}
+    fields = {**wanted(columns), **also}
     table = read_table(notes, fields, salvage=options.salvage)
     lacking = dict.fromkeys(known.also.keys() - set(table.frame))
     table = Table(path, table.frame.assign(**lacking))
-    return of_table(table, columns, notes, known, options.seed)
+    return of_table(table, columns, notes, known, options)
 
 
 def of_table(
-    table: Table, columns: Columns, notes: Notes, known: "Format", seed: int = 0
+    table: Table,
+    columns: Columns,
+    notes: Notes,
+    known: "Format",
+    options: ReadOptions,
 ) -> Trace:
     """Return the requests of a table with the columns of a trace."""
     if known.tidy:
@@ -110,7 +122,7 @@ def of_table(
     if not _are_few(table, columns):
         columns = columns.without_guess("class")
     try:
-        trace = _trace(table, columns, notes, known, seed)
+        trace = _trace(table, columns, notes, known, options)
     except InputError:
         _refuse_all(table, columns)
         raise
@@ -119,7 +131,11 @@ def of_table(
 
 
 def _trace(
-    table: Table, columns: Columns, notes: Notes, known: "Format", seed: int
+    table: Table,
+    columns: Columns,
+    notes: Notes,
+    known: "Format",
+    options: ReadOptions,
 ) -> Trace:
     class_names, request_class = classes(table, columns)
     is_known = bool(known.columns)
@@ -132,7 +148,7 @@ def _trace(
         known.check(table, notes)
     if known.note:
         notes.add(known.note, warn=False)
-    arrival_s, clock_s = _clock(stamps, notes, known, seed)
+    arrival_s, clock_s = _clock(stamps, notes, known, options.seed)
     if limited := limit_columns(columns):
         class_names, request_class = limited_classes(
             str(table.path), class_names, request_class, _limits(table, limited)
@@ -150,13 +166,73 @@ def _trace(
         given["session"] = known.sessions(table, times)
     if known.tidy and "session" in given:
         given["prefix_group"] = given["session"]
-    if known.block_tokens and stamps:
+    if options.turns and not turns:
+        if arrival_s is not None:
+            order = np.argsort(arrival_s, kind="stable")
+            table = Table(table.path, table.frame.iloc[order])
+            given = {name: column[order] for name, column in given.items()}
+            arrival_s, request_class = arrival_s[order], _at(request_class, order)
+        given |= recorded(table, columns, notes, known, given, arrival_s)
+        arrival_s = given.pop("arrival_s", None)
+    elif known.block_tokens and stamps:
         prompt, blocks = given["prompt_tokens"], known.block_tokens
         given |= shared_prefixes(table, notes, stamps.values, prompt, blocks)
     trace = ordered_trace(
         notes, arrival_s, class_names, request_class=request_class, **given
     )
     return replace(trace, clock_s=clock_s)
+
+
+def _at(column: np.ndarray | None, order: np.ndarray) -> np.ndarray | None:
+    return None if column is None else column[order]
+
+
+def recorded(
+    table: Table,
+    columns: Columns,
+    notes: Notes,
+    known: "Format",
+    given: Mapping[str, np.ndarray],
+    start_s: np.ndarray | None,
+) -> dict[str, Any]:
+    """Return the columns of turns of requests with sessions or hashed blocks."""
+    blocks = hashed_prompts(table) if known.block_tokens else None
+    session, n = given.get("session"), len(table)
+    if session is None and blocks is None:
+        raise InputError(
+            f"{table.path}: no conversations; expected a column session, id with after "
+            "or parent, or hash_ids"
+        )
+    is_open = session is None
+    if session is None:
+        assert blocks is not None
+        session = chains(blocks)
+    alone = np.where(session < 0, session.max() + 1 + np.arange(n), session)
+    took_s = _durations(table, columns, known)
+    end_s = None if took_s is None or start_s is None else start_s + took_s
+    return Recording(
+        np.unique(alone, return_inverse=True)[1],
+        given["prompt_tokens"],
+        given["output_tokens"],
+        start_s,
+        end_s,
+        blocks=blocks,
+        block_tokens=known.block_tokens,
+        waits=known.waits(table, start_s) if known.waits else None,
+        is_open=is_open,
+    ).columns(notes)
+
+
+def _durations(table: Table, columns: Columns, known: "Format") -> np.ndarray | None:
+    """Return how long requests took, NaN where it is not told; None without. [s]"""
+    frame = table.frame
+    if known.duration in frame:
+        return parsed(frame[known.duration]).to_numpy(float)
+    start = columns.names.get(columns.arrival or "")
+    if known.end not in frame or start is None:
+        return None
+    ends, begins = (parsed(frame[name]) for name in (known.end, start))
+    return (ends - begins).to_numpy(float) / PER_S[columns.arrival or ""]
 
 
 def _refuse_all(table: Table, columns: Columns) -> None:

@@ -21,7 +21,7 @@ import numpy as np
 from capplan.csv_file import cell, header, longer_than_header, separator, texts
 from capplan.errors import InputError
 from capplan.input_file import BrokenFileError, from_windows, opened
-from capplan.records import Record, first_values, flat, form, page, records
+from capplan.records import WRAPPERS, Record, first_values, flat, form, page, records
 from capplan.workload.readers.cells import (
     DECIMAL_COMMA,
     FIRST_YEAR,
@@ -187,12 +187,15 @@ def _holder(column: str, names: Sequence[str]) -> str:
 
 
 def whole_records(
-    notes: Notes, salvage: bool, wanted: Collection[str] | None = None
+    notes: Notes,
+    salvage: bool,
+    wanted: Collection[str] | None = None,
+    wrappers: Collection[str] = WRAPPERS,
 ) -> Iterator[Record]:
     """Yield the records of a file, of a broken one with ``salvage`` those before."""
     count, tops = 0, list[dict[str, Any]]()
     try:
-        for record in records(notes.path, wanted, tops=tops):
+        for record in records(notes.path, wanted, wrappers, tops=tops):
             yield record
             count += 1
         with suppress(KeyError):  # a key that appears twice is none of a page

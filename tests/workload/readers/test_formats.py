@@ -10,6 +10,7 @@ import pytest
 
 from capplan.errors import InputError, TraceWarning
 from capplan.workload.readers import READERS, first_row, read_trace, reader, sniffed
+from tests.workload.readers import test_agents as agents
 
 AZURE_2023 = (
     "TIMESTAMP,ContextTokens,GeneratedTokens\r\n"
@@ -162,6 +163,13 @@ BEDROCK = "".join(
 )
 
 SAMPLES = {
+    "weka": json.dumps({**agents.SESSION, "requests": [agents.append(0, 99, 2)]}),
+    "dynamo": json.dumps(agents.dynamo("s", 1000, 64, ["a"])),
+    "agentic-mooncake": json.dumps(agents.mooncake("r", 1024, timestamp=5000)),
+    "mooncake-sessions": json.dumps(
+        {"session_id": "a", "timestamp": 1, "input_length": 9, "output_length": 2}
+    ),
+    "aiperf": json.dumps(agents.exported("c", 0, 1, 9)),
     "langfuse": LANGFUSE,
     "langsmith": LANGSMITH,
     "litellm": LITELLM,
@@ -179,6 +187,7 @@ SAMPLES = {
 
 
 LINES = (
+    *(name for name, module in READERS.items() if module == "agents"),
     "claude-code",
     "mooncake",
     "qwen-bailian",
@@ -432,7 +441,9 @@ def test_a_byte_order_mark_is_no_part_of_the_first_name(write):
     assert trace.prompt_tokens.tolist() == [374, 396]
 
 
-@pytest.mark.parametrize("name", sorted(set(READERS) - {"sharegpt"}))
+@pytest.mark.parametrize(
+    "name", [name for name in READERS if READERS[name] == "formats"]
+)
 def test_arrivals_out_of_order_are_sorted_with_a_warning(write, name):
     lines = SAMPLES[name].splitlines()
     failed = (",0,0,", "errorCode")

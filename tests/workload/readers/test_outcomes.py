@@ -7,6 +7,7 @@ import pytest
 from capplan.errors import InputError, TraceWarning
 from capplan.workload.readers import READERS, read_trace
 from capplan.workload.readers.chunks import iterate_trace
+from tests.workload.readers import test_agents as agents
 
 SPEND_LOGS = (  # the columns of LiteLLM's /spend/logs that matter
     "request_id,prompt_tokens,completion_tokens,startTime,model,status\n"
@@ -42,6 +43,20 @@ def logged(fields, prompt, output):
 
 
 UNANSWERED = {
+    "weka": json.dumps(
+        {
+            **agents.SESSION,
+            "requests": [agents.append(0, 5, 0), agents.append(0, 5, 1)],
+        }
+    ),
+    "dynamo": "".join(
+        json.dumps(agents.dynamo("s", 1, 5, ["a"], output=k)) + "\n" for k in range(2)
+    ),
+    "agentic-mooncake": hashed({"request_id": "r", "hash_ids": [1]}),
+    "mooncake-sessions": hashed({"session_id": "s", "hash_ids": [1], "delay": 1}),
+    "aiperf": "".join(
+        json.dumps(agents.exported("c", k, k + 1, 5, output=k)) + "\n" for k in range(2)
+    ),
     "langfuse": logged(
         {"type": "GENERATION", "startTime": "2026-09-14", "level": "DEFAULT"},
         "promptTokens",
