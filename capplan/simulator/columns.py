@@ -53,21 +53,11 @@ REQUEST_COLUMNS: dict[str, tuple[str, ...]] = {
         "step_before",  # and the one before
         "resumes",  # step from which it decodes again, having missed its turn
     ),
-    "worklist": (
-        "until",  # the last iteration in which it is listed; 0: it is not
-        "next_listed",
-        "previous_listed",
-        "entering",  # its list of those that enter a block together, + 1; 0: none
-        "next_entering",
-        "previous_entering",
-    ),
     "states": (
         "held",  # states of each group
         "step",  # the last iteration with a chunk of it, or that it sat out
         "start_tokens",  # what it had computed before
         "shared_tokens",  # where others have KV in common with it, but no state
-        "chunk",  # of its prompt that is planned
-        # With drafts:
         "due",  # the next iteration in which its blocks may change
         "known",  # tokens known when it last had a chunk or verified fewer drafts
     ),  # then for each state its block, and its record in each group: kv/states.py
@@ -94,7 +84,6 @@ REPLICA_COLUMNS: dict[str, tuple[str, ...]] = {
         "more_parts",  # and their contexts [parts]
         "spare",  # blocks left for decodes while these are not counted; -1: looked at
         "pads",  # beside which last tokens it has drafts that are none
-        "earliest",  # with states: the first iteration in which one that decodes is due
     ),
     "cadence": (
         "capacity_bound",  # 1: prompts were left waiting, none is put off
@@ -121,9 +110,8 @@ REPLICA_COLUMNS: dict[str, tuple[str, ...]] = {
         "waiting",  # requests in the queue behind it
     ),  # then, behind all others, each stage and each step in flight: v1/stages.py
     "states": (
-        "first_listed",
-        "last_listed",
-    ),  # then the heads of the lists of those that enter a block together
+        "earliest",  # the first iteration in which one that decodes is due
+    ),
 }
 
 

@@ -11,7 +11,7 @@ first, its block index and of each group the record + 1 where others can find it
 state that only its request can find has no record until it is free.
 
 A drafted token has a state of its own until it is accepted: ``state_blocks`` more of
-each group, which a request holds as long as it runs (``drafted_states.py``).
+each group, which a request holds as long as it runs.
 """
 
 from itertools import chain
@@ -22,7 +22,8 @@ from capplan.simulator.columns import (
     end_of,
     places,
 )
-from capplan.simulator.engine.decoding import computed_tokens, is_flying
+from capplan.simulator.engine.decoding import is_flying
+from capplan.simulator.engine.speculation import SETTING
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kv.block_table import add_hash, find, remove_hash
 from capplan.simulator.kv.kvcache import (
@@ -35,16 +36,10 @@ from capplan.simulator.kv.kvcache import (
     take_record,
     unlink,
 )
-from capplan.simulator.kv.worklist import (
-    enter_no_more,
-    first_listed,
-    next_listed,
-    unlist,
-)
-from capplan.simulator.state import NONE, Phase
+from capplan.simulator.state import NONE
 
 _REQUEST = places(REQUEST_COLUMNS, "states")
-HELD, STEP, START, SHARED, CHUNK, DUE, KNOWN = _REQUEST
+HELD, STEP, START, SHARED, DUE, KNOWN = _REQUEST
 _PLACES = end_of(REQUEST_COLUMNS, "states")
 
 
@@ -105,53 +100,28 @@ def count_state_hits(state, r, slot, most):
     return 0, 0
 
 
-@compiled()
-def _hashes_now(state, r, slot, tokens):
-    """Return whether the next iteration hashes the state of a request at ``tokens``.
-
-    It does where a chunk ends there. vLLM also hashes that of the last block that the
-    prompt fills anew, as long as it is held and no block was filled since.
-    """
-    request = state.requests[slot]
-    memory = state.request_memory[slot]
-    step = state.replicas[r].step + 1
-    if request.phase == Phase.PREFILLING:
-        hashed = request.computed_tokens
-        if int(memory[STEP]) != step:
-            return False
-        if hashed == tokens:
-            return True
-    elif request.phase == Phase.DECODING:
-        # The newest token is not known yet where it is in flight.
-        hashed = computed_tokens(state, slot, step) + 1
-        hashed -= int(is_flying(state.replicas[r]))
-    else:
-        return False
-    return hashes_again(state, slot, hashed, tokens, False)
-
-
 @inlined()
-def last_state_tokens(state, tokens, drops_block):
+def last_state_tokens(state, tokens):
     """Return after how many of ``tokens`` the last state is kept.
 
-    It ends a block and leaves a token to compute. A draft with KV ``drops_block``, the
-    last that is found.
+    It ends a block and leaves a token to compute. A draft with KV drops the last block
+    that is found.
     """
     size = state.engine[0].block_size
-    if drops_block:
+    if state.settings[SETTING.drops_block] != 0.0:
         return max(0, tokens // size * size - size)
     return (tokens - 1) // size * size
 
 
 @inlined()
-def hashes_again(state, slot, hashed, tokens, drops_block):
+def hashes_again(state, slot, hashed, tokens):
     """Return whether an iteration that hashes ``hashed`` tokens does that state anew.
 
     That at ``tokens``: the last that the prompt leaves, if no block was filled since.
     """
     request = state.requests[slot]
     size = state.engine[0].block_size
-    last = last_state_tokens(state, request.prompt_tokens, drops_block)
+    last = last_state_tokens(state, request.prompt_tokens)
     if tokens != last or hashed // size * size != tokens:
         return False
     for place in range(int(state.request_memory[slot, HELD])):
@@ -167,21 +137,6 @@ def shares_tokens(state, slot, other, tokens):
     request, one = state.requests[slot], state.requests[other]
     is_same = one.prefix_group == request.prefix_group
     return is_same and min(one.prefix_tokens, request.prefix_tokens) >= tokens
-
-
-@compiled()
-def is_hashed_now(state, r, slot, tokens):
-    """Return whether the next iteration hashes the state that a request would use.
-
-    vLLM then admits it later: the state may not be written yet.
-    """
-    other = first_listed(state, r)
-    while other != NONE:
-        shares = shares_tokens(state, slot, other, tokens)
-        if shares and _hashes_now(state, r, other, tokens):
-            return True
-        other = next_listed(state, other)
-    return False
 
 
 @compiled()
@@ -261,8 +216,6 @@ def _free_state(state, r, slot, place, group, hashed_tokens):
 @compiled()
 def return_states(state, r, slot, hashed_tokens):
     """Free all states of a request that leaves, of each group the last first."""
-    unlist(state, r, slot)
-    enter_no_more(state, r, slot)
     memory = state.request_memory[slot]
     groups = state.engine[0].state_groups
     give_blocks(state, r, groups * state.engine[0].state_blocks)
@@ -273,18 +226,17 @@ def return_states(state, r, slot, hashed_tokens):
 
 
 @inlined()
-def collected_tokens(state, r, slot, computed):
+def collected_tokens(state, r, slot, computed, before):
     """Return how many of the tokens scheduled so far, ``computed``, are not in flight.
 
-    Without drafts.
+    Those ``before`` were there when the last iteration was put together.
     """
     replica = state.replicas[r]
-    if is_flying(replica):
-        if int(state.request_memory[slot, STEP]) == replica.step:
-            return int(state.request_memory[slot, START])
-        if state.requests[slot].phase == Phase.DECODING:
-            return computed - 1
-    return computed
+    if not is_flying(replica):
+        return computed
+    if int(state.request_memory[slot, STEP]) == replica.step:
+        return int(state.request_memory[slot, START])
+    return before
 
 
 @compiled()
@@ -320,7 +272,7 @@ def oldest_state_tokens(state, slot):
 
 
 @inlined()
-def chunk_to_boundary(state, slot, start, tokens, drops_block=False):
+def chunk_to_boundary(state, slot, start, tokens):
     """Return how many of ``tokens`` after ``start`` the next chunk of a prompt has.
 
     It ends with a block, so that its state can be found; the last block that the prompt
@@ -341,7 +293,7 @@ def chunk_to_boundary(state, slot, start, tokens, drops_block=False):
         boundary = (start // size + 1) * size
         if boundary < end:
             end = boundary
-    last = last_state_tokens(state, known, drops_block)
+    last = last_state_tokens(state, known)
     if start < last < end:
         end = last
     shared = int(state.request_memory[slot, SHARED])

@@ -32,23 +32,19 @@ from capplan.simulator.kv.kvcache import (
     take_blocks,
 )
 from capplan.simulator.kv.states import (
-    CHUNK,
     HELD,
     adopt_state,
     chunk_to_boundary,
     hold_state,
-    is_hashed_now,
     share_state,
     shares_tokens,
 )
-from capplan.simulator.kv.worklist import first_listed, next_listed, unlist_ended
 from capplan.simulator.state import NONE, SCHEDULE, Phase
 from capplan.simulator.v1 import (
     adapters,
     cadence,
     copies,
     drafted_copies,
-    drafted_states,
     drafts,
     encoder_cache,
     images,
@@ -173,15 +169,6 @@ def _take_room(state, r, slot, start, after):
 
 
 @capable(inlined())
-def _aligned(state, slot, start, chunk):
-    """Return how much of a chunk is computed at once where states are kept."""
-    drops = False
-    if DRAFTS:
-        drops = drafted_states.drops_block(state)
-    return chunk_to_boundary(state, slot, start, chunk, drops)
-
-
-@capable(inlined())
 def _free_states(state, r, slot, computed):
     """Free the states that a request no longer needs; it has ``computed`` tokens."""
     if STAGES:
@@ -200,13 +187,9 @@ def _note_turn(state, r, slot, start):
 @capable(inlined())
 def _note_chunk(state, r, slot, start, chunk):
     """Note a chunk of a prompt, whose blocks are taken, and its state."""
-    if STAGES:
-        share_state(state, r, slot, start + chunk)
-    elif DRAFTS:
-        drafted_states.note_start(state, r, slot, start, start + chunk)
-        share_state(state, r, slot, start + chunk)
-    else:
-        states.note_chunk(state, r, slot, start, chunk)
+    if not STAGES:
+        states.note_start(state, r, slot, start, start + chunk)
+    share_state(state, r, slot, start + chunk)
 
 
 @capable(inlined())
@@ -216,7 +199,7 @@ def _continue_prompt(state, r, slot, budget):
     start = request.computed_tokens
     chunk = min(request.known_tokens - start, budget)
     if STATES:
-        chunk = _aligned(state, slot, start, chunk)
+        chunk = chunk_to_boundary(state, slot, start, chunk)
     if IMAGES and chunk > 0:
         first = int(state.request_memory[slot, encoder_cache.REQUEST.end])
         chunk = encoder_cache.fit_images(state, r, slot, start, chunk)
@@ -240,43 +223,43 @@ def _continue_prompt(state, r, slot, budget):
 
 
 @capable(inlined())
-def _verify(state, r, slot):
-    """Give a request the tokens that it verifies, and slots; return them, or NONE."""
-    tokens = min(verified_tokens(state), state.replicas[r].left_tokens)
-    takes = True
-    if STATES:
-        takes = drafted_states.is_due(state, r, slot)
-    if takes:
-        after = drafts.slots_verified(state, r, slot, tokens)
-        if not _take_room(state, r, slot, 0, after):
-            return NONE
-    if STATES:
-        drafted_states.note_due(state, r, slot, tokens, takes)
-    if IMAGES and state.requests[slot].phase == Phase.DECODING:
-        images.note_run(state, r, slot)
-    drafts.verify(state, r, slot, tokens)
-    return tokens
+def _is_due(state, r, slot, held):
+    """Return whether the blocks of a decode may change; its old states are free then.
+
+    It holds so many tokens.
+    """
+    if STAGES:
+        staged_states.free_states_on_stages(state, r, slot, held)
+        return True
+    return states.is_due(state, r, slot)
 
 
 @capable(inlined())
 def _decode(state, r, slot):
     """Give a decode its tokens and blocks; return how many, NONE for no room."""
-    if DRAFTS:
-        return _verify(state, r, slot)
     rows, m = _decoding(state, r)
     held = computed_tokens(state, slot, rows.replicas[m].step + 1)
+    tokens = 1
+    after = held + 1
+    takes = True
+    if DRAFTS:
+        tokens = min(verified_tokens(state), state.replicas[r].left_tokens)
+        after = drafts.slots_verified(state, r, slot, tokens)
     if STATES:
-        _free_states(state, r, slot, held)
-    if not _take_room(state, r, slot, held, held + 1):
+        takes = _is_due(state, r, slot, held)
+    if takes and not _take_room(state, r, slot, held, after):
         return NONE
     if STAGES:
         _note_turn(state, r, slot, held)
-    elif STATES and held % state.engine[0].block_size == 0:
-        states.keep_listed(state, r, slot)
-    log_entry(state, state.requests[slot].row, held, 1)
-    if IMAGES:
+    elif STATES:
+        states.note_due(state, r, slot, tokens, takes)
+    if IMAGES and state.requests[slot].phase == Phase.DECODING:
         images.note_run(state, r, slot)
-    return 1
+    if DRAFTS:
+        drafts.verify(state, r, slot, tokens)
+    else:
+        log_entry(state, state.requests[slot].row, held, 1)
+    return tokens
 
 
 @capable(compiled())
@@ -286,15 +269,15 @@ def _sit_out_behind(state, r, admission):
     while slot != NONE and state.requests[slot].admission > admission:
         if DRAFTS:
             if STATES:
-                drafted_states.note_waiting_start(state, r, slot)
+                states.note_waiting_start(state, r, slot)
             drafts.wait_verifying(state, r, slot)
         elif STAGES:
             if stages.decodes_next(state, r, slot):
                 stages.miss_step(state, r, slot)
         elif state.requests[slot].phase == Phase.DECODING:
-            held = sit_out(state, r, slot)
             if STATES:
-                states.wait_with_states(state, r, slot, held)
+                states.note_waiting_start(state, r, slot)
+            sit_out(state, r, slot)
         slot = state.requests[slot].previous
 
 
@@ -310,6 +293,8 @@ def _walk(state, r, defers):
     replica.left_tokens = budget
     if DRAFTS:
         drafts.look_at_all(state, r)
+    if STATES:
+        states.look_at_all(state, r)
     slot = replica.running_head
     admission = replica.admissions
     while slot != NONE:
@@ -336,6 +321,8 @@ def _walk(state, r, defers):
         replica.left_tokens -= tokens
         slot = request.next
     if not COPIES and not STAGES and replica.left_tokens == budget:
+        if STATES:
+            states.look_again(state, r)
         return  # no iteration: a step of stages counts without requests too
     if COPIES and DRAFTS:
         drafted_copies.wait_behind(state, r, admission)
@@ -344,50 +331,17 @@ def _walk(state, r, defers):
 
 
 @capable(inlined())
-def _plan(state, r, left):
-    """Look at those running requests alone that need it for their states.
-
-    Return False where all are to be looked at: somebody may sit out, or be preempted.
-    """
-    replica = state.replicas[r]
-    entering = blocks_in_iteration(state, r, replica.step + 1)
-    replica.left_tokens = left
-    if first_listed(state, r) == NONE and entering == 0:
-        log_decodes(state, r)
-        return True
-    spent, blocks = states.plan_prompts(state, r)
-    fits = spent <= left and blocks <= replica.free_blocks
-    if state.engine[0].recording != 0 or not fits:
-        return False
-    states.list_entering(state, r)
-    slot = first_listed(state, r)
-    while slot != NONE:
-        following = next_listed(state, slot)
-        phase = state.requests[slot].phase
-        if phase == Phase.DECODING:
-            _decode(state, r, slot)
-        elif phase == Phase.PREFILLING:
-            chunk = int(state.request_memory[slot, CHUNK])
-            _continue_prompt(state, r, slot, chunk)
-        slot = following
-    replica.left_tokens -= spent
-    return True
-
-
-@capable(inlined())
 def _run_unseen(state, r):
     """Give those that decode their tokens where nobody else has to be looked at.
 
     Return False where all are to be: somebody may sit out, or be preempted.
     """
-    if STATES and DRAFTS:
-        return drafted_states.nothing_due(state, r)
+    if STATES:
+        return states.nothing_due(state, r)
     if DRAFTS:
         return drafts.verify_unseen(state, r)
     rows, m = _decoding(state, r)
     left = state.engine[0].max_num_batched_tokens - rows.replicas[m].decode_count
-    if STATES:
-        return _plan(state, r, left)
     replica = state.replicas[r]
     needed = blocks_in_iteration(rows, m, rows.replicas[m].step + 1)
     if needed > replica.free_blocks:
@@ -463,7 +417,7 @@ def _hashes(state, r, slot, tokens):
     """Return whether the iteration hashes a running request's state at ``tokens``."""
     if STAGES:
         return staged_states.hashes_on_stages(state, r, slot, tokens)
-    return drafted_states.hashes_drafted(state, r, slot, tokens)
+    return states.hashes_state(state, r, slot, tokens)
 
 
 @capable(compiled())
@@ -484,14 +438,10 @@ def _is_hashed_now(state, r, slot, tokens):
 
     vLLM then admits it later: the state may not be written yet.
     """
-    if STAGES:
-        return _any_hashes(state, r, slot, tokens)
-    if DRAFTS:
-        hashed = _any_hashes(state, r, slot, tokens)
-        if hashed:
-            drafted_states.look_again(state, r)
-        return hashed
-    return is_hashed_now(state, r, slot, tokens)
+    hashed = _any_hashes(state, r, slot, tokens)
+    if hashed:
+        states.look_again(state, r)
+    return hashed
 
 
 @capable(inlined())
@@ -515,7 +465,7 @@ def _admit(state, r, slot, budget):
         if more > 0 and 1 + more > budget:
             return 0
     if STATES:
-        chunk = _aligned(state, slot, start, chunk)
+        chunk = chunk_to_boundary(state, slot, start, chunk)
     if IMAGES and chunk > 0:
         first = images.look_from(state, slot, start)
         chunk = encoder_cache.fit_images(state, r, slot, start, chunk)
@@ -717,25 +667,13 @@ def _horizon(state, r):
         changes = changes or images.images_change(state, r)
     if DRAFTS:
         most = drafts.iterations_verified(state, r, changes)
-        if STATES:
-            return min(most, drafted_states.iterations_to_due(state, r))
-        return drafts.iterations_with_room(state, r, most)
-    if STATES:
-        alone = replica.batch_tokens + replica.batch_extra_count == 0
-        if alone and replica.decode_count > 0 and not changes:
-            return states.horizon_with_states(state, r)
-        changes = True
-    return same_batch(state, r, 0, changes)
-
-
-@capable(inlined())
-def _note_unfinished(state, r):
-    """Note the newest of the prompts that are not done, where there may be several."""
-    replica = state.replicas[r]
-    if DRAFTS or STAGES or _is_empty(state, r):
-        replica.prefilling = states.newest_unfinished(state, r)
+        if not STATES:
+            most = drafts.iterations_with_room(state, r, most)
     else:
-        replica.prefilling = unlist_ended(state, r, replica.step + 1)
+        most = same_batch(state, r, 0, changes)
+    if STATES:
+        most = min(most, states.iterations_to_due(state, r))
+    return most
 
 
 @capable(compiled(SCHEDULE))
@@ -784,7 +722,7 @@ def schedule(state, r):
     if state.replicas[r].preempted == 0:
         _admit_waiting(state, r, defers)
     if STATES:
-        _note_unfinished(state, r)
+        state.replicas[r].prefilling = states.newest_unfinished(state, r)
     if STAGES:
         encode_s = 0.0
         if ADAPTERS:

@@ -1,7 +1,7 @@
 """Recurrent states on pipeline stages, of which several chunks may be in flight.
 
 Each step in flight has its columns of a request (``v1/stages.py``), by which states are
-free and hashed. All running requests are looked at in each step: there is no worklist.
+free and hashed. All running requests are looked at in each step.
 """
 
 from capplan.simulator.jit import compiled, inlined
@@ -43,8 +43,8 @@ def hashes_on_stages(state, r, slot, tokens):
     if request.phase == Phase.PREFILLING:
         if request.computed_tokens == tokens:
             return True
-        return hashes_again(state, slot, request.computed_tokens, tokens, False)
+        return hashes_again(state, slot, request.computed_tokens, tokens)
     before = _start_in(state, slot, step)
     # The newest token is not known yet where it is in flight.
     flying = int(collected_on_stages(state, r, slot, before) < before)
-    return hashes_again(state, slot, before + 1 - flying, tokens, False)
+    return hashes_again(state, slot, before + 1 - flying, tokens)

@@ -5,124 +5,245 @@ end with a block of KV. So several prompts may be unfinished at once, and what r
 taken in order of admission: a decode behind a prompt that takes the rest of the budget
 sits the iteration out. A request takes a block for each group of states beside each of
 its KV that it enters, and frees the state before once a token behind it is collected.
+
+With drafts (``MambaManager`` with speculative blocks) a request holds blocks for those
+too, which it gives back when it leaves. It enters a state's block with the first token
+there that may be kept, accepted or not; a rejected one does not give it back. The
+draft's lookahead needs KV, but no states.
+
+Contexts grow on a line, so that the iteration in which a request enters a block, or a
+state of it is free, is known: until it is ``due`` nothing is done for it.
 """
 
 from capplan.simulator.capable import Capability
-from capplan.simulator.engine.batch import iterations_to_completion
+from capplan.simulator.columns import REPLICA_COLUMNS, places
+from capplan.simulator.engine.decoding import computed_tokens, is_flying
+from capplan.simulator.engine.speculation import (
+    REQUEST,
+    SETTING,
+    flies,
+    has_decoded,
+    verified_tokens,
+)
+from capplan.simulator.engine.verifying import is_discarded
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.kv.kvcache import blocks_in_iteration, ceil_div
+from capplan.simulator.kv.kvcache import ceil_div
 from capplan.simulator.kv.states import (
-    CHUNK,
+    DUE,
+    KNOWN,
     SHARED,
     START,
     STEP,
-    chunk_to_boundary,
     collected_tokens,
     count_state_hits,
     free_old_states,
+    hashes_again,
     held_columns,
-    share_state,
-)
-from capplan.simulator.kv.worklist import (
-    enter_with,
-    first_entering,
-    first_listed,
-    list_columns,
-    list_one_longer,
-    list_until,
-    next_entering,
-    next_listed,
+    oldest_state_tokens,
 )
 from capplan.simulator.state import NONE, Phase
+from capplan.simulator.v1.drafts import discarded
 
 CAPABILITY = Capability(
-    lambda engine: engine.keeps_states,
-    request_columns=held_columns,
-    replica_columns=list_columns,
-    in_order=True,
+    lambda engine: engine.keeps_states, request_columns=held_columns, in_order=True
 )
+EARLIEST = places(REPLICA_COLUMNS, "states").earliest
+_NEVER = 2**62
 
 
 @inlined()
 def free_states_behind(state, r, slot, computed):
-    """Free the states that a request no longer needs; it has ``computed`` tokens."""
-    collected = collected_tokens(state, r, slot, computed)
+    """Free the states that a prompt no longer needs; it has ``computed`` tokens."""
+    collected = collected_tokens(state, r, slot, computed, computed)
     free_old_states(state, r, slot, collected, computed)
 
 
 @inlined()
-def keep_listed(state, r, slot):
-    """Look at a request as long as a state of the next iteration is in flight."""
-    until = state.replicas[r].step + 1 + state.engine[0].depth
-    list_until(state, r, slot, until)
+def look_at_all(state, r):
+    """Note that all are looked at: each says when it is due again."""
+    state.replica_memory[r, EARLIEST] = _NEVER
 
 
 @inlined()
-def note_chunk(state, r, slot, start, chunk):
-    """Note a chunk of a prompt, whose blocks are taken, and its state."""
+def _hashed_before(state, slot, step):
+    """Return the tokens that were hashed of a decode before an iteration.
+
+    Verifying drafts with one iteration in flight it hashes what it knew at the one
+    before; else what was collected since, which is all that it can free.
+    """
+    if state.engine[0].verifies == 0 or state.engine[0].depth == 2:
+        return computed_tokens(state, slot, step)
+    if has_decoded(state, slot, step):
+        return computed_tokens(state, slot, step - 1) + 1
+    return int(state.request_memory[slot, KNOWN])
+
+
+@inlined()
+def is_due(state, r, slot):
+    """Return whether the blocks of a request may change; its old states are free then.
+
+    One whose tokens are discarded always is.
+    """
+    step = state.replicas[r].step + 1
+    decodes = state.requests[slot].phase == Phase.DECODING
+    if decodes and state.request_memory[slot, DUE] > step:
+        return False
+    held = computed_tokens(state, slot, step)
+    before = computed_tokens(state, slot, step - 1)
+    collected = collected_tokens(state, r, slot, held, before)
+    free_old_states(state, r, slot, collected, _hashed_before(state, slot, step))
+    return True
+
+
+@inlined()
+def note_due(state, r, slot, tokens, was_due):
+    """Note when a request is due again that verifies ``tokens``."""
     memory = state.request_memory[slot]
     step = state.replicas[r].step + 1
-    memory[STEP] = step
-    memory[START] = start
-    after = start + chunk
-    share_state(state, r, slot, after)
-    keep_listed(state, r, slot)
-    if after == state.requests[slot].known_tokens:
-        enter_with(state, r, slot, after, step + 1)
+    if was_due:
+        memory[DUE] = _next_due(state, slot, step)
+    if state.requests[slot].phase == Phase.DECODING:
+        if tokens < verified_tokens(state):
+            held = computed_tokens(state, slot, step)
+            note_start(state, r, slot, held, held + 1)
+        earliest = state.replica_memory[r, EARLIEST]
+        state.replica_memory[r, EARLIEST] = min(earliest, memory[DUE])
 
 
 @inlined()
-def wait_with_states(state, r, slot, held):
-    """Note that a decode sits the next iteration out; it holds so many tokens."""
-    step = state.replicas[r].step + 1
-    state.request_memory[slot, START] = held
-    state.request_memory[slot, STEP] = step
-    list_one_longer(state, slot)
-    enter_with(state, r, slot, held, step + 1)
+def note_waiting_start(state, r, slot):
+    """Note where a decode stands that sits the next iteration out."""
+    if state.requests[slot].phase == Phase.DECODING:
+        held = computed_tokens(state, slot, state.replicas[r].step + 1)
+        note_start(state, r, slot, held, state.request_memory[slot, KNOWN])
+        state.replica_memory[r, EARLIEST] = 0.0
 
 
-@compiled()
-def plan_prompts(state, r):
-    """Plan the chunks of unfinished prompts; return their tokens and all new blocks.
-
-    As long as nobody has to sit out or to be preempted.
-    """
+@inlined()
+def nothing_due(state, r):
+    """Return whether all decode and nobody has to be looked at."""
     replica = state.replicas[r]
     engine = state.engine[0]
-    entering = blocks_in_iteration(state, r, replica.step + 1)
-    all_blocks = entering * (1 + engine.state_groups)
-    spent = 0
-    slot = first_listed(state, r)
-    while slot != NONE:
-        request = state.requests[slot]
-        if request.phase == Phase.PREFILLING:
-            behind = 0
-            other = replica.running_tail
-            while other != slot:
-                behind += int(state.requests[other].phase == Phase.DECODING)
-                other = state.requests[other].previous
-            start = request.computed_tokens
-            left = engine.max_num_batched_tokens - spent
-            left -= replica.decode_count - behind
-            chunk = min(request.known_tokens - start, left)
-            chunk = max(chunk_to_boundary(state, slot, start, chunk), 0)
-            state.request_memory[slot, CHUNK] = chunk
-            size = engine.block_size
-            blocks = ceil_div(start + chunk, size) - ceil_div(start, size)
-            spent += chunk
-            all_blocks += blocks + int(blocks > 0) * engine.state_groups
-        slot = next_listed(state, slot)
-    return spent, all_blocks
+    others = 0
+    if engine.verifies != 0:
+        others, _, _ = discarded(state, r)
+    wanted = replica.decode_count * verified_tokens(state)
+    replica.left_tokens = engine.max_num_batched_tokens - wanted
+    same = replica.prefilling == NONE and others == 0 and replica.left_tokens >= 0
+    if same and engine.recording == 0:
+        return state.replica_memory[r, EARLIEST] > replica.step + 1
+    return False
+
+
+@inlined()
+def iterations_to_due(state, r):
+    """Return for how many iterations nobody has to be looked at, at least one."""
+    replica = state.replicas[r]
+    memory = state.replica_memory[r]
+    if replica.batch_tokens + replica.batch_extra_count > 0:
+        memory[EARLIEST] = 0.0
+    if replica.prefilling != NONE:
+        return 1
+    return max(1, int(memory[EARLIEST]) - replica.step - 1)
+
+
+@inlined()
+def _first_with(state, slot, tokens):
+    """Return the first iteration before which a decoding request has ``tokens``."""
+    if state.engine[0].verifies == 0:
+        return tokens - computed_tokens(state, slot, 0)
+    memory = state.request_memory[slot]
+    more = tokens - int(memory[REQUEST.base])
+    first = int(memory[REQUEST.began]) + 1
+    gained = int(memory[REQUEST.gained])
+    if more <= 0:
+        return first
+    if more > gained:
+        return _NEVER
+    return first + ceil_div(more * (int(memory[REQUEST.iterations]) - 1), gained)
+
+
+@inlined()
+def _next_due(state, slot, step):
+    """Return the iteration after ``step`` in which its blocks may change, or earlier.
+
+    Not in its first one: with two in flight it has decoded in the one before.
+    """
+    engine = state.engine[0]
+    size = engine.block_size
+    room = state.requests[slot].room_tokens
+    if engine.verifies == 0:
+        room = computed_tokens(state, slot, step) + 1
+    lookahead = int(state.settings[SETTING.lookahead])
+    verified = verified_tokens(state)
+    enough = ceil_div(room, size) * size - lookahead
+    enough = min(enough, ceil_div(room - lookahead, size) * size)
+    flying = engine.depth - 1
+    due = _first_with(state, slot, enough + 1 - (1 + flying) * verified) + flying
+    oldest = oldest_state_tokens(state, slot)
+    if oldest != NONE:
+        due = min(due, _first_with(state, slot, oldest))
+    return max(step + 1, due)
+
+
+@inlined()
+def _hashed_now(state, r, slot, step):
+    """Return how many tokens of a decode the next iteration, ``step``, hashes; or NONE.
+
+    The newest token is not known yet where it is in flight.
+    """
+    held = computed_tokens(state, slot, step)
+    if state.engine[0].verifies == 0:
+        return held + 1 - int(is_flying(state.replicas[r]))
+    if int(state.request_memory[slot, REQUEST.sat_out]) == step:
+        return NONE
+    if not flies(state, r, slot, state.replicas[r].in_flight > 0):
+        return held + 1
+    if has_decoded(state, slot, step):
+        return computed_tokens(state, slot, step - 1) + 1
+    return int(state.request_memory[slot, KNOWN])
 
 
 @compiled()
-def list_entering(state, r):
-    """List the decodes that enter a block in the next iteration."""
-    slot = first_entering(state, r, state.replicas[r].step + 1)
-    while slot != NONE:
-        if state.requests[slot].phase == Phase.DECODING:
-            keep_listed(state, r, slot)
-        slot = next_entering(state, slot)
+def hashes_state(state, r, slot, tokens):
+    """Return whether the next iteration hashes a request's state at ``tokens``.
+
+    It does where a chunk ends there. vLLM also hashes that of the last block that the
+    prompt fills anew, as long as it is held and no block was filled since.
+    """
+    request = state.requests[slot]
+    step = state.replicas[r].step + 1
+    if request.phase == Phase.PREFILLING:
+        if int(state.request_memory[slot, STEP]) != step:
+            return False
+        if request.computed_tokens == tokens:
+            return True
+        return hashes_again(state, slot, request.computed_tokens, tokens)
+    decodes = request.phase == Phase.DECODING
+    if state.engine[0].verifies != 0:
+        decodes = decodes or is_discarded(state, r, slot)
+    if not decodes:
+        return False
+    return hashes_again(state, slot, _hashed_now(state, r, slot, step), tokens)
+
+
+@inlined()
+def look_again(state, r):
+    """Let the next iteration look at all: it has another batch, or hashed states."""
+    state.replica_memory[r, EARLIEST] = 0.0
+
+
+@inlined()
+def note_start(state, r, slot, start, known):
+    """Note where the next iteration begins in a request that is not on its line.
+
+    And what is known of it. The one after looks at it.
+    """
+    memory = state.request_memory[slot]
+    memory[STEP] = state.replicas[r].step + 1
+    memory[START] = start
+    memory[KNOWN] = known
+    memory[DUE] = 0.0
 
 
 @inlined()
@@ -155,16 +276,3 @@ def newest_unfinished(state, r):
             break
         slot = request.previous
     return slot
-
-
-@inlined()
-def horizon_with_states(state, r):
-    """Return for how many iterations all only decode, none in a block that is new."""
-    if first_listed(state, r) != NONE:
-        return 1
-    step = state.replicas[r].step + 1
-    most = iterations_to_completion(state, r)
-    n = 1
-    while n < most and blocks_in_iteration(state, r, step + n) == 0:
-        n += 1
-    return n
