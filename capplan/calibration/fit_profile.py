@@ -34,7 +34,6 @@ from capplan.latency.profile import Profile
 from capplan.latency.rank_fit import RanksFit, fit_ranks
 from capplan.latency.rank_kernels import read_parts
 from capplan.latency.served_run import ServedRun
-from capplan.latency.units_check import check_seconds
 from capplan.llm.catalog import llm as find_llm
 from capplan.llm.dtypes import KV_BYTES, check_kv_dtype
 from capplan.llm.layout import Layout, check_mtp
@@ -43,6 +42,17 @@ from capplan.profiling.backend import expert_rate
 if TYPE_CHECKING:
     from capplan.calibration.served_fit import ServedFit
     from capplan.calibration.sweep_profile import SweepProfile
+import numpy as np
+
+from capplan.errors import ProfileError
+from capplan.fleet.gpu import Gpu
+from capplan.latency.forms import iteration_s
+from capplan.latency.roofline import roofline_terms
+from capplan.llm.architecture import Architecture
+
+FASTEST, SLOWEST = 1 / 4, 100
+"""Range of measured over estimated time outside which the unit must be wrong."""
+
 
 Fitted: TypeAlias = "PointsFit | ServedFit | SweepProfile"
 
@@ -319,3 +329,22 @@ def _check_seconds(
         return None
     check_seconds(points, llm, gpu, identity.tp, str(path))
     return expert_rate(llm.experts_per_token, llm.experts)
+
+
+def check_seconds(
+    points: Points, llm: Architecture, gpu: Gpu, tp: int, source: str
+) -> None:
+    """Refuse times that no engine can have with this LLM, GPU type and TP degree."""
+    estimate_s = iteration_s(*roofline_terms(llm, gpu, tp), points)
+    ratio = float(np.median(points.seconds / estimate_s))
+    if FASTEST <= ratio <= SLOWEST:
+        return
+    hint = "is this another LLM, GPU or unit?"
+    if ratio > SLOWEST:
+        hint = "are these milliseconds?"
+    median_s, sheet_s = np.median(points.seconds), np.median(estimate_s)
+    raise ProfileError(
+        f"{source}: seconds are {ratio:,.3g} times what {llm.name} on {tp} × "
+        f"{gpu.name} takes by data sheet (median {median_s:.3g} against "
+        f"{sheet_s:.3g} s); {hint}"
+    )

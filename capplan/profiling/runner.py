@@ -2,14 +2,15 @@
 
 import os
 import random
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from capplan.csv_file import read_rows
 from capplan.errors import InputError
-from capplan.profiling.advice import advice
 from capplan.profiling.backend import EngineFacts, EngineRequest, facts_from_document
 from capplan.profiling.catalog_names import gpu_name, llm_name
 from capplan.profiling.measurement_record import (
@@ -25,6 +26,10 @@ from capplan.profiling.repeats import measure_in_turn
 from capplan.profiling.scenes import Ladder, Sample, Scene
 from capplan.profiling.settings import ProfileSettings
 from capplan.shipped import own_version
+
+_ADVICE = Path(__file__).parent / "data/advice.csv"
+"""Patterns of reasons, and remedies; the first that is found counts."""
+
 
 GROUP_SCENES = 8
 """Scenes whose repeats are interleaved; a kill loses at most this many."""
@@ -263,3 +268,17 @@ class _Run:
 
 def _now() -> str:
     return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def advice(reason: str) -> str:
+    """Return a remedy for the engine's own reason.
+
+    Examples
+    --------
+    >>> advice("ModuleNotFoundError: No module named 'vllm'")
+    'install vLLM in this environment, or use --backend torch'
+    """
+    for _, row in read_rows(_ADVICE)[1]:
+        if re.search(row["reason"], reason, re.IGNORECASE | re.DOTALL):
+            return row["remedy"]
+    return "read the log beside the profile"

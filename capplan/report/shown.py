@@ -14,8 +14,7 @@ from capplan.report.columns import plural
 from capplan.report.page import Page, Section, Table
 from capplan.report.questions import named, question_of
 from capplan.report.render.documents import DOCUMENTS, document
-from capplan.report.writers.page_files import write_page
-from capplan.report.writers.plan_files import plan_files
+from capplan.report.writers.page_files import plan_files, write_page
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -19,8 +19,7 @@ from capplan.planning.settings.groups import OutputSettings
 from capplan.planning.settings.plan import PlanSettings, SimulateSettings
 from capplan.report.questions import QUESTIONS
 from capplan.report.shown import page_of
-from capplan.report.writers.page_files import Written, write_page
-from capplan.report.writers.plan_files import plan_files
+from capplan.report.writers.page_files import Written, plan_files, write_page
 from capplan.report.writers.requests import appending, write_requests
 from capplan.report.writers.schedule import write_iterations, write_trace_events
 from capplan.simulator.fleet.fleet import Stopped

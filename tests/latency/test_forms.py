@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from capplan.latency.fit import decode_beside_prefill, few_tokens_like_decode
 from capplan.latency.forms import DECODE_FORMS, FUSED_FORMS, design, thinned
 from capplan.latency.least_squares import relative_nnls
 from capplan.latency.measurements import points_from_rows
 from capplan.latency.terms import DecodeTerms, FusedTerms
-from capplan.latency.unmeasured import decode_beside_prefill, few_tokens_like_decode
 
 
 @given(

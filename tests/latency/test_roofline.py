@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from capplan.calibration.fit_profile import check_seconds
 from capplan.errors import ProfileError
 from capplan.fleet.catalog import gpu
 from capplan.latency.catalog import find_profile
@@ -15,7 +16,6 @@ from capplan.latency.roofline import (
     roofline_profile,
     roofline_terms,
 )
-from capplan.latency.units_check import check_seconds
 from capplan.llm.catalog import llm
 
 IDEAL = Efficiency(1, 1, 1, 1, 1, 0, 0)

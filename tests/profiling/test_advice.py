@@ -2,7 +2,7 @@
 
 import pytest
 
-from capplan.profiling.advice import advice
+from capplan.profiling.runner import advice
 
 # Messages as vLLM 0.32 and torch 2.13 word them.
 REASONS = {

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from capplan.report.alike import merged
+from capplan.report.page import merged
 
 
 def test_warnings_that_say_the_same_of_several_are_one():

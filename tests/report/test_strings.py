@@ -42,7 +42,7 @@ def test_help_sentences_headings_reasons_errors_and_pages_are_collected(
 
 
 def test_docstrings_keys_and_assertions_are_not_collected(strings, tmp_path):
-    path = ROOT / "capplan" / "report" / "alike.py"
+    path = ROOT / "capplan" / "report" / "page.py"
 
     texts = " ".join(each.text for each in strings.of_module(path))
 

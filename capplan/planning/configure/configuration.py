@@ -61,8 +61,8 @@ from capplan.planning.money.gpu_choices import (
     unfit,
 )
 from capplan.planning.settings.asked import Asked, asked
+from capplan.planning.settings.engine import ParallelSettings
 from capplan.planning.settings.groups import ConfigurationSettings, folders
-from capplan.planning.settings.parallel import ParallelSettings
 from capplan.units import parse_usd_per_h
 
 _ENGINE_SETTINGS = (

@@ -11,9 +11,8 @@ from capplan.engines.catalog import ENGINES, VLLM, parse_engine
 from capplan.errors import InputError
 from capplan.fleet.gpu_file import GpuFileSettings
 from capplan.fleet.prices import parse_kind
-from capplan.planning.settings.images import ImageSettings
-from capplan.planning.settings.parallel import ENGINE as ENGINE
-from capplan.planning.settings.parallel import MOST_MS, ParallelSettings
+from capplan.planning.settings.engine import ENGINE as ENGINE
+from capplan.planning.settings.engine import MOST_MS, InputSettings, ParallelSettings
 from capplan.setting_values import PathText, day, listed, parts, prices_by_gpu
 from capplan.settings import (
     Settings,
@@ -48,7 +47,7 @@ MOST_KV_BLOCKS = 10**9
 """KV blocks of a replica: more than any GPU holds."""
 
 
-class ReplicaSettings(ParallelSettings, ImageSettings, GpuFileSettings):
+class ReplicaSettings(ParallelSettings, InputSettings, GpuFileSettings):
     """LLM, GPUs, and the room of an engine on them."""
 
     llm: Annotated[PathText | None, BeforeValidator(listed)] = common(

@@ -4,7 +4,7 @@ from typing import Annotated, ClassVar
 
 from pydantic import BeforeValidator, Field
 
-from capplan.planning.settings.parallel import ENGINE, MOST_MS
+from capplan.planning.settings.engine import ENGINE, MOST_MS
 from capplan.setting_values import as_json, parts
 from capplan.settings import Settings, setting
 

@@ -1,25 +1,154 @@
 """What settings may name: LLMs, GPUs, workloads, policies; a list of each kind."""
 
-from collections.abc import Mapping
-from functools import cache
-from typing import Any
+import ast
+import re
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache, partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any, NamedTuple
 
 from capplan.engines.catalog import ENGINES
 from capplan.errors import InputError, nearest
+from capplan.fleet.catalog import gpu, gpu_names
+from capplan.fleet.nodes import nodes
+from capplan.fleet.offer import KINDS as WAYS
+from capplan.fleet.prices import catalog_offers
 from capplan.llm.catalog import listed_names, llm, published
 from capplan.planning.compare.systems import SYSTEMS
 from capplan.report import exports
+from capplan.report.columns import Column, format_count
 from capplan.report.fields import fields
 from capplan.report.kind_rows import KIND_ROWS
 from capplan.report.page import Page, Section, Table
-from capplan.report.pages.kind import NAMED, Kind, named_rows, summary
-from capplan.report.pages.kinds_of_hardware import HARDWARE
-from capplan.report.pages.kinds_of_policies import POLICIES, policy_kind
 from capplan.shipped import shipped
+from capplan.simulator import (
+    autoscalers,
+    dispatchers,
+    hand_offs,
+    rebalancers,
+    routers,
+    schedulers,
+)
 from capplan.workload import arrivals, predictors, readers
 from capplan.workload.catalog import read_provenance, shipped_workload_names
 
+
+class Kind(NamedTuple):
+    """What lists a kind of names."""
+
+    names: Iterable[str] | Callable[[], Iterable[str]]
+    rows: Callable[[], list[Any]]
+    columns: tuple[Column, ...]
+
+
+NAMED = fields("list_named")
+"""Columns that most lists have."""
+
+
+def named_rows(
+    table: Mapping[str, Any], **values: Callable[[Any], Any]
+) -> Callable[[], list[dict[str, Any]]]:
+    """Return what lists the names of a table, each with values of its row."""
+    return lambda: [
+        {"name": name} | {key: of(row) for key, of in values.items()}
+        for name, row in table.items()
+    ]
+
+
+def summary(text: str | None) -> str:
+    """Return the first sentence of a docstring, without its verb and unit."""
+    first = " ".join((text or "").partition("\n\n")[0].split())
+    plain = re.sub(r"^Return | \[[^\]]*\]$|``", "", first)
+    return plain[:1].upper() + plain[1:] if first.startswith("Return ") else plain
+
+
+def _gpus() -> list[dict[str, Any]]:
+    rows = (gpu(name) for name in gpu_names())
+    return [{**vars(row), "vendor": row.vendor} for row in rows]
+
+
+def _nodes() -> list[dict[str, Any]]:
+    asked = {
+        (each.provider, each.node): each.usd_per_node_h
+        for each in catalog_offers()
+        if each.kind == "on-demand"
+    }
+    return [
+        {**vars(row), "usd_per_h": asked.get((row.provider, row.name))}
+        for row in nodes()
+    ]
+
+
+def _providers() -> list[dict[str, Any]]:
+    offers = catalog_offers()
+    return [
+        {
+            "name": name,
+            "offer_count": sum(each.provider == name for each in offers),
+            "gpus": sorted({each.gpu for each in offers if each.provider == name}),
+            "as_of": max(each.as_of for each in offers if each.provider == name),
+        }
+        for name in _provider_names()
+    ]
+
+
+def _provider_names() -> list[str]:
+    return sorted({each.provider for each in catalog_offers()})
+
+
+HARDWARE: Mapping[str, Kind] = {
+    "gpus": Kind(
+        gpu_names,
+        _gpus,
+        fields(
+            "list_gpus",
+            tera=lambda rate: f"{format_count(float(f'{rate / 1e12:.3g}'))} T",
+        ),
+    ),
+    "nodes": Kind(
+        lambda: dict.fromkeys(row.name for row in nodes()), _nodes, fields("list_nodes")
+    ),
+    "providers": Kind(
+        _provider_names,
+        _providers,
+        fields("list_providers", gpus=lambda row: ", ".join(row["gpus"])),
+    ),
+    "ways-to-pay": Kind(WAYS, named_rows(WAYS, what=str), NAMED),
+}
+
+
 SCHEMA = "capplan.list/1"
+
+
+def _policies(package: Any, table: Mapping[str, str]) -> list[dict[str, str]]:
+    """Return each policy with the first sentence of its file, which is not imported.
+
+    To import one compiles it.
+    """
+    rows = []
+    for name, module in table.items():
+        spec = find_spec(f"{package.__name__}.{module}")
+        assert spec is not None
+        assert spec.origin is not None
+        tree = ast.parse(Path(spec.origin).read_text(encoding="utf-8"))
+        rows.append({"name": name, "what": summary(ast.get_docstring(tree))})
+    return rows
+
+
+def policy_kind(package: Any, table: Mapping[str, str]) -> Kind:
+    """Return the kind of the policies in a table of a package."""
+    return Kind(table, partial(_policies, package, table), NAMED)
+
+
+POLICIES: Mapping[str, Kind] = {
+    "schedulers": policy_kind(schedulers, schedulers.SCHEDULERS),
+    "routers": policy_kind(routers, routers.ROUTERS),
+    "dispatchers": policy_kind(dispatchers, dispatchers.DISPATCHERS),
+    "rebalancers": policy_kind(rebalancers, rebalancers.REBALANCERS),
+    "hand-offs": policy_kind(hand_offs, hand_offs.HAND_OFFS),
+    "autoscalers": policy_kind(autoscalers, autoscalers.AUTOSCALERS),
+}
 
 
 def _llms() -> list[dict[str, Any]]:

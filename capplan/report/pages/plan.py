@@ -8,13 +8,15 @@ from typing import Any
 from capplan.bounds.certificate import PLAN_SCHEMA, seal
 from capplan.planning.configure.launch import Launch
 from capplan.planning.evaluate.candidate import Candidate
+from capplan.planning.evaluate.probe import Probe
 from capplan.planning.evaluate.run import Run
 from capplan.planning.plan.purchase import Purchase
 from capplan.planning.plan.result import Plan
 from capplan.report import drafts, sentences, uncertain, window_sentences
 from capplan.report.charts.day import day_figure
 from capplan.report.charts.plan import figures
-from capplan.report.columns import format_fine_usd
+from capplan.report.columns import format_count, format_fine_usd, format_share
+from capplan.report.fields import fields
 from capplan.report.first_screen import prices_told
 from capplan.report.money import in_its_currency
 from capplan.report.page import (
@@ -33,7 +35,6 @@ from capplan.report.pages.classes import classes_section, classes_table
 from capplan.report.pages.cost import bill_section
 from capplan.report.pages.disaggregated import one_fewer, pool_sections, verdict
 from capplan.report.pages.mix import mix_sections, mix_sentence
-from capplan.report.pages.probes import probes_section
 from capplan.report.pages.risk import draws_table, risk_section
 from capplan.report.pages.served import (
     lengths_section,
@@ -297,3 +298,30 @@ def _candidates(plan: Plan) -> Section:
     return Section(
         "Candidates", tables=[table], facts=remarks, notes=[note], topic="candidates"
     )
+
+
+def probes_section(best: Candidate) -> Section:
+    """Return how each simulated count does."""
+
+    def style(probe: Probe) -> str:
+        if probe.replica_count == best.replica_count:
+            return "best"
+        return "" if probe.meets else "fail"
+
+    columns = fields(
+        "probe",
+        replica_count=lambda probe: " + ".join(map(format_count, probe.counts)),
+        result=_result,
+    )
+    table = Table(columns, best.probes, style=style)
+    return Section("Simulated replica counts", tables=[table], only=FILES)
+
+
+def _result(probe: Probe) -> str:
+    found = {True: "holds", False: "misses", None: "too close to call"}
+    worst = "".join(
+        f", {format_share(row.slo_attainment)} in the worst window"
+        for row in probe.windows
+        if row.is_judged
+    )
+    return f"{found[probe.meets]}{worst}{'' if probe.stable else ', backlog grows'}"

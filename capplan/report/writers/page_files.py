@@ -6,6 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from capplan.files import write_texts
+from capplan.planning.plan.result import Plan
 from capplan.report.page import Page
 from capplan.report.received.explained import FILE, Explained
 from capplan.report.render.csv_table import table_csv
@@ -38,3 +39,17 @@ def write_page(
     for name in (name for name, text in texts.items() if not text):
         Path(folder, name).unlink(missing_ok=True)
     return written
+
+
+def plan_files(plan: Plan, *, xlsx: bool = False) -> dict[str, str | bytes]:
+    """Return a plan's further files by name; empty where it has no such file."""
+    from capplan.report.pages.plan import plan_page
+    from capplan.report.render.markdown import brief
+    from capplan.report.workbook.plan_book import plan_workbook
+    from capplan.report.writers.focus import focus_csv, plan_charges
+
+    return {
+        "plan.md": brief(plan_page(plan)),
+        "plan.focus.csv": focus_csv(plan_charges(plan)),
+        "plan.xlsx": plan_workbook(plan) if xlsx else b"",
+    }
