@@ -19,7 +19,8 @@ def check_rounding(bound: Mapping[str, Any]) -> list[str]:
         length_s = bound["window_end_s"] - bound["window_start_s"]
         if not length_s > 0:
             return ["the window of the bound has no length"]
-        if _rounded_up(bound["work_s"] / length_s) != bound["replica_count"]:
+        replicas = bound["work_s"] / length_s * (1 - 1e-9)
+        if max(1, math.ceil(replicas)) != bound["replica_count"]:
             return [
                 f"{bound['work_s']:.9g} s of work in {length_s:.9g} s do not make "
                 f"{bound['replica_count']} replicas"
@@ -28,10 +29,6 @@ def check_rounding(bound: Mapping[str, Any]) -> list[str]:
     elif bound["replica_count"] != 1:
         return [f"a bound of method {bound['method']!r} proves no more than 1"]
     return []
-
-
-def _rounded_up(replicas: float) -> int:
-    return max(1, math.ceil(replicas * (1 - 1e-9)))
 
 
 def gpus_of(pool: Mapping[str, Any]) -> int:

@@ -6,12 +6,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
+import numpy as np
+
 from capplan.calibration.load_records import stated_by_means
 from capplan.calibration.settings import FitSettings
 from capplan.calibration.target import Target, named_llm
 from capplan.engines.catalog import engine_in
-from capplan.errors import CapplanWarning, InputError, warn
+from capplan.errors import CapplanWarning, InputError, ProfileError, warn
 from capplan.fleet.catalog import gpu as find_gpu
+from capplan.fleet.gpu import Gpu
 from capplan.latency.aiconfigurator import (
     PREFIX,
     Source,
@@ -23,6 +26,7 @@ from capplan.latency.catalog import full_gpu_name, known_profile, parse_which
 from capplan.latency.estimate import estimated_profile
 from capplan.latency.fit import Fit, fit
 from capplan.latency.fitted_profile import Identity, profile_of
+from capplan.latency.forms import iteration_s
 from capplan.latency.importers import ImportOptions, read_measurements
 from capplan.latency.importers.identity import (
     identity_in,
@@ -33,7 +37,9 @@ from capplan.latency.measurements import Points
 from capplan.latency.profile import Profile
 from capplan.latency.rank_fit import RanksFit, fit_ranks
 from capplan.latency.rank_kernels import read_parts
+from capplan.latency.roofline import roofline_terms
 from capplan.latency.served_run import ServedRun
+from capplan.llm.architecture import Architecture
 from capplan.llm.catalog import llm as find_llm
 from capplan.llm.dtypes import KV_BYTES, check_kv_dtype
 from capplan.llm.layout import Layout, check_mtp
@@ -42,17 +48,9 @@ from capplan.profiling.backend import expert_rate
 if TYPE_CHECKING:
     from capplan.calibration.served_fit import ServedFit
     from capplan.calibration.sweep_profile import SweepProfile
-import numpy as np
-
-from capplan.errors import ProfileError
-from capplan.fleet.gpu import Gpu
-from capplan.latency.forms import iteration_s
-from capplan.latency.roofline import roofline_terms
-from capplan.llm.architecture import Architecture
 
 FASTEST, SLOWEST = 1 / 4, 100
 """Range of measured over estimated time outside which the unit must be wrong."""
-
 
 Fitted: TypeAlias = "PointsFit | ServedFit | SweepProfile"
 

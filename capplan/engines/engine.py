@@ -58,10 +58,6 @@ class Start:
 Overheads = Callable[[Architecture, Layout, int, int], tuple[int, int, int]]
 
 
-def _nothing(start: Start) -> tuple[str, ...]:
-    return ()
-
-
 @dataclass(frozen=True)
 class Engine:
     """All that the name of an engine means."""
@@ -78,7 +74,7 @@ class Engine:
     start: tuple[str, ...]  # words before the checkpoint
     options: Callable[[Start], Options]
     exchange: str  # all-to-all of experts by default, in its own words
-    notes: Callable[[Start], tuple[str, ...]] = _nothing
+    notes: Callable[[Start], tuple[str, ...]] = lambda start: ()
     starts_stages: bool = False  # capplan writes the command of pipelines too
     unwritten: Callable[[Start], str] = lambda start: ""  # why no command is made
     # dtypes with which it quantizes a 16-bit checkpoint, by ours

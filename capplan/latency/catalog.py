@@ -119,7 +119,8 @@ def list_profiles(folders: Sequence[Path] = ()) -> list[Listed]:
     ``.yaml`` or ``.yml``; a file in place of a folder is a profile itself.
     """
     return own_profiles(folders) + sorted(
-        _by_path(path)
+        # by its path: tests compare these with contents
+        Listed(path.parts[-3], path.parts[-2], int(path.stem[2:]), path)
         for path in shipped("profiles").glob("*/*/tp*.yaml")
         if _TP_ALONE.fullmatch(path.name)  # others are of ranks, as tp8-ep8
     )
@@ -190,11 +191,6 @@ def load_listed(path: Path) -> Profile:
 def _by_content(path: Path) -> Listed:
     profile = load_listed(path)
     return Listed(profile.gpu, profile.llm, profile.tp, path)
-
-
-def _by_path(path: Path) -> Listed:
-    """Return a shipped profile: their tests compare paths with contents."""
-    return Listed(path.parts[-3], path.parts[-2], int(path.stem[2:]), path)
 
 
 def rank_profiles(

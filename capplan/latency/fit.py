@@ -27,8 +27,6 @@ from capplan.latency.profile import ErrorRecord
 from capplan.latency.terms import DecodeTerms, FusedTerms
 
 _BATCH = [1, 2, 4, 8, 16, 32, 64, 96, 128, 192, 256, 384, 512, 768, 1024]
-
-
 FOLDS = 5
 _SEED = 20240611
 _NOISE = 0.004  # measurements repeat no better; smaller differences do not count

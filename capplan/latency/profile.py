@@ -105,11 +105,6 @@ class Origin(Strict):
     how: Literal["measured", "calibrated", "kernel-sum", "published", "estimate"]
     date: str = ""  # of the measurement
 
-    @property
-    def how_obtained(self) -> str:
-        """Meaning of :attr:`how`."""
-        return HOW[self.how]
-
 
 class Profile(Origin):
     """Latency of one LLM on one GPU type and TP degree."""
@@ -297,7 +292,7 @@ class Profile(Origin):
         """Return one sentence on how and where the profile was obtained."""
         engine = f"{self.engine} {self.engine_version}".strip()
         when = f", {self.date}" if self.date else ""
-        how = self.how_obtained
+        how = HOW[self.how]
         if "found_by" in self.meta:
             how = f"found by {self.meta['found_by']}"
         if self.meta.get("not_identified"):

@@ -105,8 +105,8 @@ def read_parts(source: Source, tp: int, kv_tokens: int | None = None) -> Parts:
         alone = _alone(engine)
         if kv_tokens:
             alone = alone.where(alone.kv_tokens <= kv_tokens)
-        decoded = (_DECODED, _decoded(engine))
-        prompted = (_PROMPTED, _prompted(engine))
+        decoded = (_DECODED, lambda batch: _decode_ops(engine, batch, _REST_CONTEXT))
+        prompted = (_PROMPTED, lambda tokens: _prefill_ops(engine, tokens, 0))
         per_request = 1 + source.nextn
         return Parts(
             alone,
@@ -117,14 +117,6 @@ def read_parts(source: Source, tp: int, kv_tokens: int | None = None) -> Parts:
         )
     except (RuntimeError, ValueError) as error:
         raise InputError(f"aiconfigurator-core: {error}") from error
-
-
-def _decoded(engine: Any) -> Callable[[int], PerOp]:
-    return lambda batch: _decode_ops(engine, batch, _REST_CONTEXT)
-
-
-def _prompted(engine: Any) -> Callable[[int], PerOp]:
-    return lambda tokens: _prefill_ops(engine, tokens, 0)
 
 
 def _part(
@@ -231,7 +223,7 @@ def rank_engine(source: Source, tp: int) -> Any:
             tp_size=tp,
             pp_size=1,
             attention_dp_size=layout.dp,
-            moe_tp_size=layout.expert_tp,
+            moe_tp_size=layout.gpus // layout.ep,
             moe_ep_size=layout.ep,
             **changed,
         )

@@ -47,11 +47,6 @@ class Layout:
         """GPUs of all ranks and stages."""
         return self.tp * self.dp * self.pp
 
-    @property
-    def expert_tp(self) -> int:
-        """GPUs over which each expert is cut."""
-        return self.gpus // self.ep
-
     def expert_gpus(self, experts: int) -> float:
         """Return the GPUs that hold one copy of all experts, less by redundant ones."""
         if not self.redundant_experts:

@@ -14,7 +14,7 @@ from typing import Any
 from capplan.errors import CapplanError, InputError
 from capplan.profiling.backend import EngineFacts, EngineRequest, facts_from_document
 from capplan.profiling.child import STARTED
-from capplan.profiling.scenes import Point, Sample, Scene, scene_to_json
+from capplan.profiling.scenes import Point, Sample, Scene
 
 _ERROR_LINE = re.compile(r"\b((?:\w+\.)*\w*(?:Error|Exception)): (\S.*)$")
 _NOT_A_CAUSE = (
@@ -98,7 +98,7 @@ class EngineProcess:
 
     def run(self, scene: Scene) -> list[Sample]:
         """Run a scene and return its timed iterations."""
-        samples = self._ask({"scene": scene_to_json(scene)})["samples"]
+        samples = self._ask({"scene": asdict(scene)})["samples"]
         return [Sample(Point(*row[:4]), row[4]) for row in samples]
 
     def all_reduce_s(self, tokens: int) -> float | None:

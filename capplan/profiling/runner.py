@@ -29,8 +29,6 @@ from capplan.shipped import own_version
 
 _ADVICE = Path(__file__).parent / "data/advice.csv"
 """Patterns of reasons, and remedies; the first that is found counts."""
-
-
 GROUP_SCENES = 8
 """Scenes whose repeats are interleaved; a kill loses at most this many."""
 SCHEMA = "capplan.measurement/1"

@@ -1,6 +1,6 @@
 """Points of a profile, and the scenes that an engine runs to measure them."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, NamedTuple
 
@@ -130,11 +130,6 @@ class Sample(NamedTuple):
     seconds: float
 
 
-def scene_to_json(scene: Scene) -> dict[str, Any]:
-    """Return a scene as JSON for the measuring process."""
-    return asdict(scene)
-
-
 def scene_from_json(document: dict[str, Any]) -> Scene:
-    """Return the scene that ``scene_to_json`` wrote."""
+    """Return the scene whose ``asdict`` came as JSON to the measuring process."""
     return _SCENE.validate_python(document)

@@ -9,43 +9,6 @@ from typing import Any, NamedTuple, Self
 from capplan.report.columns import Column, format_list, tabled
 
 _NUMBER = re.compile(r"\d[\d,.]*")
-
-
-def merged(warnings: Iterable[str]) -> list[str]:
-    """Return warnings with those that differ in their subject or numbers as one.
-
-    The subject is what stands before the first colon. Of texts that differ in numbers
-    the first stands for all.
-
-    Examples
-    --------
-    >>> merged(["A, TP 1: too long", "B, TP 2: too long", "old"])
-    ['A, TP 1; B, TP 2: too long', 'old']
-    >>> merged(["A: 17 is beyond 8", "B: 19 is beyond 8"])
-    ['A: 17 is beyond 8; also B']
-    """
-    groups: dict[str, list[tuple[str, str]]] = {}
-    for text in dict.fromkeys(warnings):
-        subject, colon, rest = text.partition(": ")
-        if not colon:
-            subject, rest = "", text
-        key = f"{bool(subject)} {_NUMBER.sub('#', rest)}"
-        groups.setdefault(key, []).append((subject, rest))
-    found = []
-    for rows in groups.values():
-        subject, rest = rows[0]
-        same = [other for other, text in rows if text == rest]
-        alike = [other for other, text in rows if text != rest]
-        text = f"{'; '.join(same)}: {rest}" if subject else rest
-        also = [name for name in dict.fromkeys(alike) if name not in ("", subject)]
-        if also:
-            text += f"; also {'; '.join(also)}"
-        elif alike:
-            text += f"; and {len(alike)} more like this"
-        found.append(text)
-    return found
-
-
 FILES = "files"
 """Where alone a section stands."""
 
@@ -134,11 +97,6 @@ class Panel(NamedTuple):
         return [sum(month) for month in self.cells[0].usd]
 
 
-def no_style(row: Any) -> str:
-    """Return that a row stands out in no way."""
-    return ""
-
-
 @dataclass(frozen=True)
 class Table:
     """Rows of results under their columns."""
@@ -147,7 +105,7 @@ class Table:
     rows: Sequence[Any]
     title: str = ""
     note: str = ""
-    style: Callable[[Any], str] = no_style  # of a row: "best", "fail" or empty
+    style: Callable[[Any], str] = lambda row: ""  # of a row: "best", "fail" or empty
     is_whole: bool = False  # on the terminal too, however many rows
 
     @property
@@ -223,11 +181,6 @@ class Section:
         return self.is_folded or any(len(t.rows) > OPEN_ROWS for t in self.tables)
 
     @property
-    def is_shown(self) -> bool:
-        """Whether files show it: it has content."""
-        return bool(self.has_text or self.drawn)
-
-    @property
     def has_text(self) -> bool:
         """Whether it has anything but figures."""
         return bool(self.known_facts or self.full_tables or self.command or self.notes)
@@ -299,3 +252,38 @@ class Page:
 def about(llm: str | None, gpu: str | None) -> str:
     """Return whose a page is: the LLM and its GPU; of given times neither is known."""
     return f"{llm} on {gpu}" if llm and gpu else llm or gpu or "given iteration times"
+
+
+def merged(warnings: Iterable[str]) -> list[str]:
+    """Return warnings with those that differ in their subject or numbers as one.
+
+    The subject is what stands before the first colon. Of texts that differ in numbers
+    the first stands for all.
+
+    Examples
+    --------
+    >>> merged(["A, TP 1: too long", "B, TP 2: too long", "old"])
+    ['A, TP 1; B, TP 2: too long', 'old']
+    >>> merged(["A: 17 is beyond 8", "B: 19 is beyond 8"])
+    ['A: 17 is beyond 8; also B']
+    """
+    groups: dict[str, list[tuple[str, str]]] = {}
+    for text in dict.fromkeys(warnings):
+        subject, colon, rest = text.partition(": ")
+        if not colon:
+            subject, rest = "", text
+        key = f"{bool(subject)} {_NUMBER.sub('#', rest)}"
+        groups.setdefault(key, []).append((subject, rest))
+    found = []
+    for rows in groups.values():
+        subject, rest = rows[0]
+        same = [other for other, text in rows if text == rest]
+        alike = [other for other, text in rows if text != rest]
+        text = f"{'; '.join(same)}: {rest}" if subject else rest
+        also = [name for name in dict.fromkeys(alike) if name not in ("", subject)]
+        if also:
+            text += f"; also {'; '.join(also)}"
+        elif alike:
+            text += f"; and {len(alike)} more like this"
+        found.append(text)
+    return found

@@ -41,8 +41,9 @@ def window_length(seconds: float) -> str:
 def window(row: TimeWindow) -> str:
     """Return how many requests of a window are in time, when, and at which rate."""
     asked = "" if row.meets else f" (asked {row.target * 100:.6g} %)"
+    whose = " and ".join(row.classes[:CLASSES_NAMED]) or "requests"
     return (
-        f"{format_share(row.slo_attainment)} of {_whose(row)} in time{asked}, "
+        f"{format_share(row.slo_attainment)} of {whose} in time{asked}, "
         f"{row.when}, at {format_count(row.rate_per_s)} requests/s"
     )
 
@@ -108,7 +109,3 @@ def held(plan: Plan) -> str:
         f"{'replica' if last == 1 else plural(last, 'replica')}: without it "
         f"{found.replica_count:,} would do ({plural(found.gpu_count, 'GPU')}{month})."
     )
-
-
-def _whose(row: TimeWindow) -> str:
-    return " and ".join(row.classes[:CLASSES_NAMED]) or "requests"

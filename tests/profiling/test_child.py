@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from capplan.errors import InputError
 from capplan.profiling.backend import EngineRequest, backend_class
 from capplan.profiling.child import serve
 from capplan.profiling.parent import EngineFailure, EngineProcess
-from capplan.profiling.scenes import Point, Prompts, scene_to_json
+from capplan.profiling.scenes import Point, Prompts
 
 
 def answers_of(lawful, questions, **options):
@@ -27,7 +28,7 @@ def answers_of(lawful, questions, **options):
 
 
 def test_each_question_has_one_answer(lawful):
-    scene = {"scene": scene_to_json(Prompts(1, 100, 2))}
+    scene = {"scene": asdict(Prompts(1, 100, 2))}
 
     device, facts, samples = answers_of(
         lawful, [{"device": True}, {"load": True}, scene]
@@ -40,7 +41,7 @@ def test_each_question_has_one_answer(lawful):
 
 
 def test_a_failure_is_an_answer_and_not_the_end(lawful, capfd):
-    scene = {"scene": scene_to_json(Prompts(1, 100, 1))}
+    scene = {"scene": asdict(Prompts(1, 100, 1))}
 
     failed, device = answers_of(lawful, [scene, {"device": True}], refuse="prefill")
 

@@ -29,6 +29,7 @@ from capplan.planning.size.disaggregated import disaggregated, started, worth
 from capplan.planning.size.insisted import insisted
 from capplan.planning.size.pairs import check_pools
 from capplan.planning.size.prospects import (
+    NOT_BOUNDED,
     Prospect,
     cannot_win,
     feasible_of,
@@ -206,7 +207,7 @@ def _simulated(
                 texts[str(prospect)] = result[1]
             prospects, without = _promising(inputs, prospects, before, done)
             left_out += without
-            if not all(prospect.is_bounded for prospect in prospects):
+            if not all(each.bound is not NOT_BOUNDED for each in prospects):
                 prospects = with_bounds(inputs, prospects)
                 prospects, without = _promising(inputs, prospects, before, done)
                 left_out += without

@@ -38,11 +38,6 @@ class Prospect:
         return str(self.configuration)
 
     @property
-    def is_bounded(self) -> bool:
-        """Whether its bound is known."""
-        return self.bound is not NOT_BOUNDED
-
-    @property
     def at_least(self) -> int:
         """Fewest replicas by the lower bound, and with a utilisation below 1."""
         return max(1, self.bound.replica_count, self.held)

@@ -137,11 +137,6 @@ def _migrations(run: Run) -> list[Figure]:
     ]
 
 
-def edges_of(hours: ReplicaHours, makespan_s: float) -> np.ndarray:
-    """Return from when to when there were as many replicas, since the first arrival."""
-    return np.append(hours.start_s - hours.start_s[0], makespan_s)
-
-
 def steps(edges: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the corners of a line of steps between n + 1 edges, y of shape (n,)."""
     return np.repeat(edges, 2)[1:-1], np.repeat(np.asarray(y, float), 2)
@@ -162,7 +157,7 @@ def replicas_figure(
     makespan_s: float, hours: ReplicaHours, needed: Line | None = None
 ) -> Figure:
     """Return how many replicas are paid, are ready and, where known, are needed."""
-    edges_s = edges_of(hours, makespan_s)
+    edges_s = np.append(hours.start_s - hours.start_s[0], makespan_s)
     lines = [
         Line("paid", *steps(edges_s, hours.paid)),
         Line("ready", *steps(edges_s, hours.ready)),

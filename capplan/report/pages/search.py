@@ -14,12 +14,10 @@ from capplan.units import format_duration
 SCHEMA = "capplan.search/2"
 
 
-def _positive(count: float) -> str:
-    """Return a count; a dash for the zeros of a row that cannot serve."""
-    return format_count(count) if count else DASH
-
-
-_COLUMNS = fields("search", positive=_positive)
+# A row that cannot serve has zeros.
+_COLUMNS = fields(
+    "search", positive=lambda count: format_count(count) if count else DASH
+)
 
 
 def _named(row: TpRow | Excluded) -> str:

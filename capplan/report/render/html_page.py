@@ -46,7 +46,7 @@ def html(page: Page, folder: str | Path = "") -> str:
 
 def _by_topic(page: Page) -> list[tuple[str, list[Section]]]:
     """Return the sections to show with their topics, in the order of these."""
-    shown = [part for part in page.sections if part.is_shown]
+    shown = [part for part in page.sections if part.has_text or part.drawn]
     if page.answer is None:
         return [("", shown)]
     topics = {**TOPICS, "": "more"}.items()

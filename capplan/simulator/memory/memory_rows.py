@@ -58,7 +58,8 @@ def with_moved_holders(state: State, place: np.ndarray) -> State:
     runs["entry"] = NONE
     state = state._replace(runs=runs)
     _add_heads(state, rows)
-    _move_charges(state, to)
+    for name in ("charged_holder", "charged_run"):
+        state.requests[name] = _moved(state.requests[name], to)
     unused = state.counts[Count.UNUSED_RUN]
     if unused != NONE:
         state.counts[Count.UNUSED_RUN] = to[unused]
@@ -81,9 +82,3 @@ def _add_heads(state: State, rows: np.ndarray) -> None:
     heads = np.setdiff1d(np.arange(len(rows) * len(state.replicas)), rows)
     state.runs["holder"][heads] = NONE
     state.runs["next"][heads] = state.runs["previous"][heads] = heads
-
-
-def _move_charges(state: State, to: np.ndarray) -> None:
-    """Let requests name the holders and runs that they are charged to."""
-    for name in ("charged_holder", "charged_run"):
-        state.requests[name] = _moved(state.requests[name], to)
