@@ -1,9 +1,11 @@
 """Published serving systems: scheduler, router, predictor and engine flags of each."""
 
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from capplan.deployment.policy import VLLM_V1
 from capplan.errors import InputError, nearest
+from capplan.input_file import parse_yaml, read_text
 from capplan.planning.settings.fleet import DEFAULT_HAND_OFF
 from capplan.planning.settings.groups import BUDGETS
 from capplan.planning.settings.plan import PlanSettings
@@ -29,95 +31,9 @@ class System(NamedTuple):
     least_room_tokens: int = 2048  # of a budget that is ROOM
 
 
+_DATA = Path(__file__).parent / "data/systems.yaml"
 SYSTEMS = {
-    "vllm-v1": System("vllm-v1", "vLLM 0.24 to 0.33; the defaults of vllm serve"),
-    "vllm-v1-disaggregated": System(
-        "vllm-v1",
-        "prefill and decode replicas of vLLM 0.32 with a NIXL connector, behind llm-d",
-        {"disaggregated": True},
-    ),
-    "vllm-v0": System(
-        "vllm-v0",
-        "vLLM 0.4.2: max_num_seqs 256, max_num_batched_tokens as max_model_len",
-        {"max_num_batched_tokens": ROOM, "max_num_seqs": 256},
-    ),
-    "sarathi": System(
-        "sarathi",
-        "Sarathi-Serve, its repository: chunk_size 512, max_num_seqs 128",
-        {"max_num_batched_tokens": 512, "max_num_seqs": 128},
-    ),
-    "fastgen": System(
-        "fastgen",
-        "DeepSpeed: max_ragged_batch_size 768, max_ragged_sequence_count 512",
-        {"max_num_batched_tokens": 768, "max_num_seqs": 512},
-    ),
-    "orca": System(
-        "orca:max_len={room}",
-        "Orca as in Sarathi-Serve: max_num_seqs 128, room for max_model_len each",
-        {"max_num_seqs": 128},
-    ),
-    "static": System(
-        "static:max_len={room}",
-        "FasterTransformer as in Sarathi-Serve: as Orca there",
-        {"max_num_seqs": 128},
-    ),
-    "sglang": System(
-        "sglang",
-        "SGLang 0.5.23: chunked_prefill_size 8192 of a GPU with 60 to 160 GB, "
-        "max_running_requests 2048",
-        {"max_num_batched_tokens": 8192, "max_num_seqs": 2048},
-    ),
-    "trtllm": System(
-        "trtllm",
-        "TensorRT-LLM, llmapi/llm_args.py: max_num_tokens 8192, or the longest request "
-        "as its prompts are not cut; max_batch_size 2048; GUARANTEED_NO_EVICT",
-        {"max_num_batched_tokens": ROOM, "max_num_seqs": 2048},
-        least_room_tokens=8192,
-    ),
-    "fastserve": System(
-        "fastserve",
-        "FastServe's artifact: 16 seats, max_num_batched_tokens as max_model_len, "
-        "56 GB of swap space",
-        {"max_num_batched_tokens": ROOM, "max_num_seqs": 16, "host_kv_gib": 52.0},
-    ),
-    "accelgen": System("accelgen", "AccelGen, section 6.1: S_pf 768, gamma 0.75 s"),
-    "alise": System(
-        "alise",
-        "ALISE, arXiv 2410.23537, over vLLM V0: its max_num_batched_tokens and "
-        "max_num_seqs; INT8 KV, which fp8 stands for",
-        {
-            "max_num_batched_tokens": ROOM,
-            "max_num_seqs": 256,
-            "kv_cache_dtype": "fp8",
-            "predictor": "retrieval",
-        },
-        prediction_error=0.123,  # Table 2, OPT-13B
-    ),
-    "aladdin": System(
-        "vllm-v1",
-        "Aladdin, arXiv 2405.06856, sections 2.3 and 4.2, over vLLM",
-        {"router": "best-fit", "predictor": "aladdin"},
-    ),
-    "llumnix": System(
-        "vllm-v1",
-        "Llumnix, OSDI 2024, and its artifact: freeness, live migration; over vLLM",
-        {"router": "llumnix", "rebalancer": "llumnix"},
-    ),
-    "infaas++": System(
-        "vllm-v1",
-        "Llumnix's dispatch without its migration, as its paper compares it",
-        {"router": "llumnix"},
-    ),
-    "sa": System(
-        "sa",
-        "SA scheduling, arXiv 2504.14966, sections 4.2 to 4.4, over vLLM",
-        {"router": "inst-assign", "predictor": "sa-gaussian"},
-    ),
-    "oracle": System(
-        "oracle",
-        "shortest remaining first with true lengths: a ceiling, nobody's system",
-        {"predictor": "oracle"},
-    ),
+    name: System(**row) for name, row in parse_yaml(_DATA, read_text(_DATA))[0].items()
 }
 """The systems that ``capplan compare`` knows, in the order of its default.
 
