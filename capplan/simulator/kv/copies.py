@@ -82,12 +82,13 @@ def join_copied(state, r, slot, unfinished):
 
 
 @inlined()
-def is_known(state, r, memory, idle):
+def is_known(state, r, slot, idle):
     """Return whether the scheduler knows of a copy that is here.
 
     ``idle``: nothing else can run, so that copies are known at once.
     """
     calls = state.replica_memory[r, REPLICA.calls]
+    memory = state.request_memory[slot]
     if memory[REQUEST.known] == 0.0:
         later = state.settings[SETTING.launches] * state.engine[0].depth
         memory[REQUEST.known] = calls + later

@@ -23,7 +23,7 @@ from capplan.simulator.engine.ordered import remove_ordered
 from capplan.simulator.engine.speculation import verified_tokens
 from capplan.simulator.engine.verifying import is_discarded
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.kv.copies import begin_copy
+from capplan.simulator.kv.copies import begin_copy, is_known
 from capplan.simulator.kv.kvcache import (
     adopt_hits,
     blocks_in_iteration,
@@ -44,7 +44,6 @@ from capplan.simulator.v1 import (
     adapters,
     cadence,
     copies,
-    drafted_copies,
     drafts,
     encoder_cache,
     images,
@@ -121,19 +120,11 @@ def _preempt_one(state, r, slot):
     return victim
 
 
-@capable(inlined())
-def _may_not_preempt(state, r):
-    """Return whether the request to preempt is in the iteration in flight."""
-    if DRAFTS:
-        return drafted_copies.flies_with_drafts(state, r, _last(state, r))
-    return copies.may_not_preempt(state, r, _last(state, r))
-
-
 @capable(compiled())
 def _make_room(state, r, slot, blocks):
     """Take blocks for a request, preempting for them; return whether it has them."""
     while state.replicas[r].free_blocks < blocks:
-        if COPIES and _may_not_preempt(state, r):
+        if COPIES and copies.may_not_preempt(state, r, _last(state, r)):
             return False
         if _preempt_one(state, r, slot) == slot:
             return False
@@ -325,7 +316,7 @@ def _walk(state, r, defers):
             states.look_again(state, r)
         return  # no iteration: a step of stages counts without requests too
     if COPIES and DRAFTS:
-        drafted_copies.wait_behind(state, r, admission)
+        copies.wait_behind(state, r, admission)
     elif COPIES or DRAFTS or IMAGES or PRIORITY or STATES:
         _sit_out_behind(state, r, admission)
 
@@ -523,14 +514,14 @@ def _pull(state, r, slot):
     hits, hits_free = _find_hits(state, r, slot)
     reserved = copies.blocks_wanted(state, r)
     if DRAFTS:
-        reserved = drafted_copies.blocks_reserved(state, r)
+        reserved = copies.blocks_reserved(state, r)
     begins = begin_copy(state, r, slot, hits, hits_free, reserved)
     if begins:
         copies.note_next_copy(state, r, slot)
         if PRIORITY:
             copies.place_ahead(state, r, slot)
         if DRAFTS:
-            drafted_copies.reserve_blocks(state, r, slot)
+            copies.reserve_blocks(state, r, slot)
     return begins
 
 
@@ -543,13 +534,11 @@ def _compute_last_again(state, r, slot, budget):
     more = 0
     if DRAFTS:
         more = drafts.padding(state, r, slot, state.requests[slot].prompt_tokens - 1)
-        if 1 + more > budget or not drafted_copies.take_copied_room(
-            state, r, slot, more
-        ):
+        if 1 + more > budget or not copies.take_copied_room(state, r, slot, more):
             return 0
     copies.compute_last(state, r, slot)
     if DRAFTS:
-        drafted_copies.pad_copied(state, r, slot, more)
+        copies.pad_copied(state, r, slot, more)
     return 1 + more
 
 
@@ -572,7 +561,7 @@ def _start_copied(state, r, budget, idle):
             break  # all that have begun stand before
         if ready_s > replica.now_s:
             next_s = min(next_s, ready_s)
-        elif ready_s > 0.0 and not copies.finds_copy(state, r, slot, idle):
+        elif ready_s > 0.0 and not is_known(state, r, slot, idle):
             copies.note_unknown(state, r)
         elif ready_s > 0.0 and spent < budget and replica.running_count < seats:
             tokens = 1
@@ -644,7 +633,7 @@ def _is_empty(state, r):
     """Return whether the iteration has nobody: all wait, or one made room."""
     replica = state.replicas[r]
     if COPIES and DRAFTS:
-        return drafted_copies.has_nobody(state, r)
+        return copies.has_nobody(state, r)
     left = replica.left_tokens
     return replica.preempted > 0 and left == state.engine[0].max_num_batched_tokens
 
@@ -707,7 +696,7 @@ def schedule(state, r):
     if COPIES:
         copies.begin_call(state, r)
         if DRAFTS:
-            drafted_copies.withhold_discarded(state, r)
+            copies.withhold_discarded(state, r)
         else:
             _decode_copied(state, r)
     _continue_running(state, r, defers)
@@ -737,16 +726,13 @@ def schedule(state, r):
             _compute_copied(state, r, True)
             _admit_waiting(state, r, defers)
             horizon = _horizon(state, r)
-        if DRAFTS:
-            drafted_copies.run_until_next_copy(state, r)
-        else:
-            horizon = copies.until_next_copy(state, r, horizon)
+        copies.run_until_next_copy(state, r)
         if DRAFTS and horizon > 0:
-            _sit_out_behind(state, r, drafted_copies.waiting_behind(state, r))
+            _sit_out_behind(state, r, copies.waiting_behind(state, r))
     if ADAPTERS:
         adapters.note_adapters(state, r)
     if IMAGES:
         state.replicas[r].more_s += images.note_images(state, r, horizon > 0)
     if COPIES and DRAFTS:
-        return drafted_copies.run_withholding(state, r, horizon)
+        return copies.run_withholding(state, r, horizon)
     return horizon

@@ -13,6 +13,12 @@ the request that lacks a block sits the iteration out with all behind it.
 By priority, those whose copy has begun stand before all others, each in the order of
 priority and of arrival here. If the one to preempt may not be, none is.
 
+With drafts a copy begins where blocks stay free for the first iteration of all whose
+copy has begun, of an unfinished prompt, and of one request more
+(``_spec_decode_step_blocks``). The last prompt token is computed again beside drafts
+that are none. The blocks of a request that the iteration in flight discards are free
+when that is collected (``defer_block_free``).
+
 With ``recomputes=0`` the first token has come from the prefill replica, and the request
 decodes at once, as in DistServe.
 """
@@ -20,27 +26,31 @@ decodes at once, as in DistServe.
 import math
 
 from capplan.simulator.capable import Capability
-from capplan.simulator.engine.batch import iterations_until
+from capplan.simulator.engine import speculation
 from capplan.simulator.engine.decoding import decode_again, is_flying
 from capplan.simulator.engine.gaps import is_resuming
 from capplan.simulator.engine.log import log_entry
+from capplan.simulator.engine.replica import run_iterations
+from capplan.simulator.engine.speculation import flies, verified_tokens
+from capplan.simulator.engine.verifying import is_discarded
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kv.copies import (
     REPLICA,
     REQUEST,
     SETTING,
     SETTINGS,
-    is_known,
     join_copied,
 )
-from capplan.simulator.kv.kvcache import ceil_div
+from capplan.simulator.kv.kvcache import ceil_div, take_blocks
 from capplan.simulator.state import NONE, Phase
+from capplan.simulator.v1.drafts import lookahead_tokens, note_padding
 from capplan.simulator.v1.priority import place_arrivals, place_waiting
 
 CAPABILITY = Capability(settings=SETTINGS, keeps_batch=True)
 """Of a replica that pulls prompts' KV, whatever its engine; its settings are given."""
 _AHEAD = 2.0**33
 """More than priorities differ by."""
+_NOBODY = 2.0**62
 
 
 @inlined()
@@ -92,12 +102,6 @@ def has_begun(state, slot):
 
 
 @inlined()
-def finds_copy(state, r, slot, idle):
-    """Return whether the scheduler knows of a copy that is here: ``is_known``."""
-    return is_known(state, r, state.request_memory[slot], idle)
-
-
-@inlined()
 def note_unknown(state, r):
     """Note that a copy is here of which the scheduler does not know."""
     state.replica_memory[r, REPLICA.unknown] = 1.0
@@ -145,6 +149,8 @@ def may_not_preempt(state, r, slot):
         if step > replica.step:  # it had its turn, by priority
             step = int(state.request_memory[slot, REQUEST.chunk])
         return step == replica.step
+    if state.engine[0].verifies != 0:
+        return flies(state, r, slot, True)
     return request.phase != Phase.DECODING or not is_resuming(state, r, slot)
 
 
@@ -191,15 +197,143 @@ def may_find_copy(state, r):
 
 
 @inlined()
-def until_next_copy(state, r, horizon):
-    """Return for how many iterations the batch runs if none but copies come.
+def run_until_next_copy(state, r):
+    """Let iterations be scheduled only before the next copy is here.
 
-    Where nothing runs, the replica is idle until the next is here.
+    Where nothing runs, the replica is idle until then.
     """
     replica = state.replicas[r]
     next_s = replica.idle_until_s
+    replica.until_s = min(replica.until_s, next_s)
     if next_s == math.inf or replica.preempted > 0:
         replica.idle_until_s = 0.0  # preempted: there is a seat now, look at once
-    if next_s == math.inf or state.engine[0].ranks > 0 or horizon <= 1:
-        return horizon  # of ranks the others' work is not known here
-    return iterations_until(state, r, next_s, horizon)
+
+
+@inlined()
+def withhold_discarded(state, r):
+    """Hold back the blocks of requests that the iteration in flight discards."""
+    memory = state.replica_memory[r]
+    replica = state.replicas[r]
+    if replica.in_flight == 0:
+        memory[REPLICA.withheld] = 0.0
+    replica.free_blocks -= int(memory[REPLICA.withheld])
+    memory[REPLICA.starting] = 0.0
+    memory[REPLICA.unfinished] = replica.prefilling
+    memory[REPLICA.waiting_behind] = _NOBODY
+
+
+@compiled()
+def _blocks_of_discarded(state, r):
+    """Return the blocks that only requests hold which are computed and discarded."""
+    count = 0
+    slot = state.replicas[r].oldest_finishing
+    while slot != NONE:
+        request = state.requests[slot]
+        if is_discarded(state, r, slot):
+            count += ceil_div(request.room_tokens, state.engine[0].block_size)
+            count += request.bounded_blocks
+            for index in range(request.shared_blocks):
+                label = state.holdings[slot, index]
+                count -= int(state.blocks[r, label].references > 1)
+        slot = request.next_in_list
+    return count
+
+
+@inlined()
+def has_nobody(state, r):
+    """Return whether the iteration has nobody, neither decodes nor prompts."""
+    replica = state.replicas[r]
+    pads = state.replica_memory[r, speculation.REPLICA.pads]
+    return pads == 2.0 and replica.batch_tokens + replica.batch_extra_count == 0
+
+
+@inlined()
+def wait_behind(state, r, admission):
+    """Note behind which admission requests sit the iteration out, if there is one."""
+    state.replica_memory[r, REPLICA.waiting_behind] = admission
+
+
+@inlined()
+def waiting_behind(state, r):
+    """Return that admission."""
+    return state.replica_memory[r, REPLICA.waiting_behind]
+
+
+@inlined()
+def _first_blocks(state, tokens):
+    """Return the blocks of a request that knows so many tokens and verifies drafts."""
+    tokens += verified_tokens(state) + int(
+        state.settings[speculation.SETTING.lookahead]
+    )
+    return ceil_div(tokens, state.engine[0].block_size)
+
+
+@inlined()
+def _more_with_drafts(state, known_tokens, room_tokens):
+    """Return the blocks that a request takes until it verifies drafts."""
+    held = ceil_div(room_tokens, state.engine[0].block_size)
+    return _first_blocks(state, known_tokens) - held
+
+
+@inlined()
+def blocks_reserved(state, r):
+    """Return the blocks that are to stay free where another copy begins."""
+    memory = state.replica_memory[r]
+    blocks = int(memory[REPLICA.reserved] + memory[REPLICA.starting])
+    slot = int(memory[REPLICA.unfinished])
+    if slot != NONE:
+        request = state.requests[slot]
+        blocks += _more_with_drafts(state, request.known_tokens, request.room_tokens)
+    return blocks + _first_blocks(state, 0)
+
+
+@inlined()
+def reserve_blocks(state, r, slot):
+    """Reserve what a request takes when it runs, whose copy has begun."""
+    tokens = state.requests[slot].prompt_tokens
+    more = _more_with_drafts(state, tokens, tokens)
+    state.replica_memory[r, REPLICA.reserved] += more
+
+
+@inlined()
+def take_copied_room(state, r, slot, padding):
+    """Take the blocks of a last token beside drafts that are none, if they are free."""
+    request = state.requests[slot]
+    size = state.engine[0].block_size
+    prompt = request.prompt_tokens
+    room = prompt + padding + lookahead_tokens(state)
+    blocks = ceil_div(room, size) - ceil_div(prompt, size)
+    if blocks > state.replicas[r].free_blocks:
+        return False
+    take_blocks(state, r, blocks)
+    memory = state.replica_memory[r]
+    memory[REPLICA.reserved] -= _more_with_drafts(state, prompt, prompt)
+    memory[REPLICA.starting] += _more_with_drafts(state, prompt, room)
+    request.room_tokens = room
+    return True
+
+
+@inlined()
+def pad_copied(state, r, slot, padding):
+    """Note the drafts beside the token that a request computes again."""
+    state.request_memory[slot, speculation.REQUEST.padded] = 0.0
+    if padding > 0:
+        note_padding(state, r, slot, padding)
+
+
+@inlined()
+def run_withholding(state, r, horizon):
+    """Run what was put together; hold back the blocks that this iteration discards.
+
+    Return -1, or ``horizon`` where that is 0 or of a rank, whose group runs it.
+    """
+    memory = state.replica_memory[r]
+    withheld = 0
+    if horizon > 0:
+        withheld = _blocks_of_discarded(state, r)
+        if state.engine[0].ranks == 0:
+            run_iterations(state, r, horizon)
+            horizon = -1
+    state.replicas[r].free_blocks += int(memory[REPLICA.withheld])
+    memory[REPLICA.withheld] = withheld
+    return horizon
