@@ -10,8 +10,7 @@ from capplan.cli.parameters import flag, operand
 
 def export_command(
     plan: Annotated[
-        Path,
-        operand("plan.json", "Plan that `capplan plan` wrote, or its folder."),
+        Path, operand("plan.json", "Plan that `capplan plan` wrote, or its folder.")
     ],
     to: Annotated[
         str,

@@ -21,9 +21,7 @@ def what_if_command(
         COMMON,
     ] = None,
     attainment: Annotated[
-        str | None,
-        _varied("A,B", "Shares of requests in time: 0.99,0.999."),
-        COMMON,
+        str | None, _varied("A,B", "Shares of requests in time: 0.99,0.999."), COMMON
     ] = None,
     slo_scale: Annotated[
         str | None, _varied("F,G", "Times the limits: 0.8,1,1.25."), COMMON

@@ -279,11 +279,7 @@ def kernel_dtypes(source: Source, tp: int) -> tuple[str, str, dict[str, str]]:
             kv, attention = "fp8", products  # its attention beside DeepEP
         elif source.engine == "trtllm":
             kv = "fp8"  # as NVIDIA's own checkpoints have it
-        return (
-            weights,
-            kv,
-            {"kvcache_quant_mode": kv, "fmha_quant_mode": attention},
-        )
+        return (weights, kv, {"kvcache_quant_mode": kv, "fmha_quant_mode": attention})
     family = get_model_family(model)
     if family == "DEEPSEEK" and source.engine == "vllm":
         changed = {"gemm_quant_mode": _DEEPSEEK_PRODUCTS, "kvcache_quant_mode": kv}

@@ -265,12 +265,7 @@ class Profile(Origin):
         if measured.decode:
             used += [
                 ("largest batch", max_batch, measured.decode.batch[1], "requests"),
-                (
-                    "longest request",
-                    max_context,
-                    measured.decode.context[1],
-                    "tokens",
-                ),
+                ("longest request", max_context, measured.decode.context[1], "tokens"),
             ]
         if measured.prefill:
             most = measured.prefill.new_tokens[1]

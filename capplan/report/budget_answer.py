@@ -9,12 +9,7 @@ from capplan.planning.budget.settings import STATIC
 from capplan.planning.money.bill import Held
 from capplan.planning.money.commitments import Term
 from capplan.report import uncertain
-from capplan.report.columns import (
-    format_count,
-    format_list,
-    format_share,
-    plural,
-)
+from capplan.report.columns import format_count, format_list, format_share, plural
 from capplan.report.first_screen import Way, dollars, no_answer, ways
 from capplan.report.page import Answer, Said, Table
 from capplan.units import format_usd

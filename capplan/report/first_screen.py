@@ -12,12 +12,7 @@ from capplan.llm.layout import Layout
 from capplan.planning.evaluate.candidate import Candidate
 from capplan.planning.evaluate.classes import own_targets
 from capplan.planning.evaluate.judgement import Judgement
-from capplan.planning.money.cost import (
-    Cost,
-    NodeCount,
-    alike,
-    paid_price,
-)
+from capplan.planning.money.cost import Cost, NodeCount, alike, paid_price
 from capplan.report.columns import (
     DASH,
     column,

@@ -188,10 +188,7 @@ class BudgetSettings(
         "Months whose peaks are simulated (default: 1, 12, 24 and the last).",
     )
     policies: Policies = setting(
-        ("hpa",),
-        MOTION,
-        "A,B",
-        "Autoscalers to compare with, on a trace with times.",
+        ("hpa",), MOTION, "A,B", "Autoscalers to compare with, on a trace with times."
     )
     compare_fleets: bool = setting(
         True,

@@ -12,11 +12,7 @@ from capplan.planning.settings.groups import (
 )
 from capplan.planning.settings.plan import FleetSettings
 from capplan.planning.settings.speculation import SpeculationSettings
-from capplan.planning.settings.traffic import (
-    Rate,
-    TrafficSettings,
-    UserSettings,
-)
+from capplan.planning.settings.traffic import Rate, TrafficSettings, UserSettings
 from capplan.setting_values import parts, policy_texts
 from capplan.settings import common, setting, validated_with
 

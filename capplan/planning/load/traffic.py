@@ -16,13 +16,7 @@ from capplan.errors import HorizonWarning, InputError, warn
 from capplan.input_file import has_more_than
 from capplan.planning.configure.images import seen
 from capplan.planning.configure.scheduling import widest_alone
-from capplan.planning.load.load import (
-    MOST_OF_USERS,
-    ROUNDS,
-    Load,
-    UserLoad,
-    timed,
-)
+from capplan.planning.load.load import MOST_OF_USERS, ROUNDS, Load, UserLoad, timed
 from capplan.planning.load.unbatched import unbatched
 from capplan.planning.load.unserved import without_oversized
 from capplan.planning.settings.plan import (

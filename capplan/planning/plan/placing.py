@@ -216,12 +216,7 @@ def placement_of(told: Told) -> PeakHeartbeat | None:
 
 
 def peak_heartbeat(
-    configuration: Configuration,
-    trace: Trace,
-    slo: Slo,
-    *,
-    solver: str,
-    seed: int,
+    configuration: Configuration, trace: Trace, slo: Slo, *, solver: str, seed: int
 ) -> PeakHeartbeat | None:
     """Place the heartbeat in which best fit uses most replicas; None without requests.
 

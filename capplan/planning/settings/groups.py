@@ -14,13 +14,7 @@ from capplan.fleet.prices import parse_kind
 from capplan.planning.settings.engine import ENGINE as ENGINE
 from capplan.planning.settings.engine import MOST_MS, InputSettings, ParallelSettings
 from capplan.setting_values import PathText, day, listed, parts, prices_by_gpu
-from capplan.settings import (
-    Settings,
-    common,
-    parsed_with,
-    setting,
-    validated_with,
-)
+from capplan.settings import Settings, common, parsed_with, setting, validated_with
 from capplan.simulator.dispatchers import DISPATCHERS
 from capplan.simulator.routers import ROUTERS
 from capplan.simulator.schedulers import SCHEDULERS, check_name
@@ -58,10 +52,7 @@ class ReplicaSettings(ParallelSettings, InputSettings, GpuFileSettings):
         "also A,B.",
     )
     gpu: Annotated[tuple[str, ...], BeforeValidator(parts)] = common(
-        (),
-        CHOICES,
-        "A,B",
-        "GPU types (default: all with times of the model).",
+        (), CHOICES, "A,B", "GPU types (default: all with times of the model)."
     )
     tp: Annotated[tuple[int, ...], BeforeValidator(parts)] = common(
         (),

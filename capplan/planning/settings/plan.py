@@ -172,11 +172,7 @@ class CapacitySettings(
         None, CAPACITY, "N", "Or GPUs, of which whole replicas are made.", ge=1
     )
     max_usd_per_month: float | None = common(
-        None,
-        CAPACITY,
-        "USD",
-        "Or dollars for a month of 730 h.",
-        gt=0,
+        None, CAPACITY, "USD", "Or dollars for a month of 730 h.", gt=0
     )
     also_slo: Annotated[
         tuple[str, ...], BeforeValidator(slo_texts), validated_with(parse_slo)

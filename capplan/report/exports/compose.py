@@ -30,11 +30,7 @@ def _write(given: Given) -> Export:
         )
         for index in range(per_host)
     }
-    document = {
-        "name": planned.name,
-        "services": services,
-        "volumes": {"hf-cache": {}},
-    }
+    document = {"name": planned.name, "services": services, "volumes": {"hf-cache": {}}}
     last = pool.replica_count - (hosts - 1) * per_host
     fewer = f"; on the last one {last} of its {per_host} services" * (last != per_host)
     return Export(

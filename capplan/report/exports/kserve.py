@@ -71,8 +71,5 @@ def _of_pool(planned: Planned, pool: PlannedPool, image: str) -> dict[str, Any]:
 
 
 TARGET = Target(
-    _write,
-    image="",
-    routers={"llm-d": ""},
-    otherwise="KServe's scheduler is llm-d's",
+    _write, image="", routers={"llm-d": ""}, otherwise="KServe's scheduler is llm-d's"
 )

@@ -77,8 +77,5 @@ def _of_pool(planned: Planned, pool: PlannedPool, image: str) -> dict[str, Any]:
 
 
 TARGET = Target(
-    _write,
-    image=IMAGE,
-    routers={"llm-d": ""},
-    otherwise="llm-d's own scheduler routes",
+    _write, image=IMAGE, routers={"llm-d": ""}, otherwise="llm-d's own scheduler routes"
 )

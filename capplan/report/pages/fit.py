@@ -12,11 +12,7 @@ from capplan.report.charts.profile import profile_figures
 from capplan.report.columns import record
 from capplan.report.fields import fields
 from capplan.report.page import Page, Section, Table
-from capplan.report.pages.profiles import (
-    decodes_table,
-    errors_table,
-    format_error,
-)
+from capplan.report.pages.profiles import decodes_table, errors_table, format_error
 
 if TYPE_CHECKING:
     from capplan.calibration.load_test import SweepPoint

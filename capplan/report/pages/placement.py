@@ -12,13 +12,7 @@ from capplan.placement.problem import PlacementProblem, kv_over_iterations
 from capplan.placement.result import Placement, Status
 from capplan.planning.plan.placing import Placed
 from capplan.report.charts.svg_chart import MOST_LINES, Axis, Line, Rule, figure
-from capplan.report.columns import (
-    DASH,
-    column,
-    format_count,
-    format_share,
-    record,
-)
+from capplan.report.columns import DASH, column, format_count, format_share, record
 from capplan.report.fields import fields
 from capplan.report.page import Fact, Figure, Page, Section, Table
 from capplan.report.sentences import plural

@@ -35,9 +35,7 @@ class _Table(Record):
         rows = [[each.text(row) for each in table.shown] for row in table.rows]
         columns = [
             _Column(
-                heading=each.heading,
-                is_left=each.justify == "left",
-                leaves=each.leaves,
+                heading=each.heading, is_left=each.justify == "left", leaves=each.leaves
             )
             for each in table.shown
         ]

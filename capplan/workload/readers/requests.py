@@ -32,12 +32,7 @@ from capplan.workload.readers.recorded import Recording, chains
 from capplan.workload.readers.sessions import column_sessions
 from capplan.workload.readers.stamps import Stamps, arrivals
 from capplan.workload.readers.table import Table, column_names, read_table
-from capplan.workload.readers.turns import (
-    Turns,
-    refuse_left_out,
-    spread,
-    with_zeros,
-)
+from capplan.workload.readers.turns import Turns, refuse_left_out, spread, with_zeros
 from capplan.workload.request_limits import limited_classes
 from capplan.workload.slo import LIMITS
 from capplan.workload.trace import MAX_TOKENS, MOST_ADAPTERS, Trace
@@ -103,11 +98,7 @@ def read(path: str | Path, options: ReadOptions, known: "Format") -> Trace:
 
 
 def of_table(
-    table: Table,
-    columns: Columns,
-    notes: Notes,
-    known: "Format",
-    options: ReadOptions,
+    table: Table, columns: Columns, notes: Notes, known: "Format", options: ReadOptions
 ) -> Trace:
     """Return the requests of a table with the columns of a trace."""
     if known.tidy:
@@ -131,11 +122,7 @@ def of_table(
 
 
 def _trace(
-    table: Table,
-    columns: Columns,
-    notes: Notes,
-    known: "Format",
-    options: ReadOptions,
+    table: Table, columns: Columns, notes: Notes, known: "Format", options: ReadOptions
 ) -> Trace:
     class_names, request_class = classes(table, columns)
     is_known = bool(known.columns)
