@@ -36,7 +36,7 @@ GROUPS = {
     "Buy": "init plan capacity what-if budget autoscale compare fleet demand",
     "Check and run": "explain diff verify simulate place search export",
     "Measure": "profile fit check-scheduler",
-    "Look up": "list prices profiles",
+    "Look up": "list prices profiles trace",
 }
 """Commands by what they are for, as the help lists them."""
 
@@ -115,7 +115,7 @@ def _root(
         False,
         "--debug",
         envvar="CAPPLAN_DEBUG",
-        help="Show the traceback of an unforeseen error.",
+        help="Show tracebacks of errors.",
     ),
 ) -> None:
     """Take the options before the command."""

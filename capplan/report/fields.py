@@ -44,6 +44,7 @@ FORMS: Mapping[str, Callable[[Any], str]] = {
     "interval": format_interval,
     "ms": format_ms,
     "pays_from": lambda share: format_share(share) if share <= 1 else "never",
+    "quantity": lambda value: f"{value:,.0f}" if value >= 100 else f"{value:.3g}",
     "share": format_share,
     "usd": format_usd,
     "yes_no": lambda value: "yes" if value else "no",

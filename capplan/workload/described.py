@@ -52,11 +52,14 @@ class Tally:
         self.class_names = trace.class_names
         self.sessions |= {*np.unique(trace.session).tolist()} - {-1}
         if trace.arrival_s is not None:
+            arrival_s = trace.arrival_s
+            if trace.has_waits:
+                arrival_s = np.sort(arrival_s[np.isfinite(arrival_s)])
             if self.first_s is None:
-                self.first_s, self.clock_s = float(trace.arrival_s[0]), clock_s
-            self.last_s = float(trace.arrival_s[-1])
+                self.first_s, self.clock_s = float(arrival_s[0]), clock_s
+            self.last_s = float(arrival_s[-1])
             begin_s = self.first_s if self.clock_s is None else -self.clock_s
-            hours = (trace.arrival_s - begin_s) // _HOUR_S
+            hours = (arrival_s - begin_s) // _HOUR_S
             found = (each.tolist() for each in np.unique(hours, return_counts=True))
             self.hours.update(dict(zip(*found, strict=True)))
 

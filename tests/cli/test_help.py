@@ -13,9 +13,12 @@ from capplan.report.kind_rows import KIND_OF
 from capplan.report.pages.kinds import KINDS, names_of
 
 GROUP = typer.main.get_command(app)
-PROFILES = ("list", "show", "compare", "validate")
-NAMES = [name for name in COMMANDS if name != "profiles"]
-NAMES += [f"profiles {name}" for name in PROFILES]
+BELOW = {
+    "profiles": ("list", "show", "compare", "validate"),
+    "trace": ("describe", "cut", "scale", "mix"),
+}
+NAMES = [name for name in COMMANDS if name not in BELOW]
+NAMES += [f"{group} {name}" for group, names in BELOW.items() for name in names]
 SIX = ("plan", "capacity", "compare", "budget", "autoscale", "what-if")
 CHEAP = ("search", "list", "profiles list", "profiles compare")
 
@@ -183,7 +186,7 @@ def test_the_long_help_needs_no_argument_and_no_word(name, helped):
 def test_the_commands_stand_by_what_they_are_for_on_one_screen(helped):
     lines = helped("-h")
 
-    assert len(lines) <= 40
+    assert len(lines) <= 41
     headings = [line[:-1] for line in lines if line[:-1] in GROUPS]
     assert headings == ["Buy", "Check and run", "Measure", "Look up"]
     assert sorted(" ".join(GROUPS.values()).split()) == sorted(COMMANDS)
