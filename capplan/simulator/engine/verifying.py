@@ -99,7 +99,7 @@ def take_slots(state, r, n):
     return more, more // 2
 
 
-@inlined()
+@compiled()
 def begin_line(state, slot, step, left):
     """Draw in how many iterations a request has its last tokens, and return it.
 
@@ -119,7 +119,7 @@ def begin_line(state, slot, step, left):
     return int(memory[REQUEST.iterations])
 
 
-@inlined()
+@compiled()
 def count_last(state, r, slot):
     """Take a request's blocks that has its last token, where they are counted late.
 
@@ -139,7 +139,7 @@ def count_last(state, r, slot):
         request.unhashed_tokens = max(0, held - hashed)
 
 
-@inlined()
+@compiled()
 def set_quiet(state, r):
     """Note before when no decode finishes if all that run decode; early, not late.
 
