@@ -20,7 +20,10 @@ trace_app = typer.Typer(
     rich_markup_mode=None,
 )
 
-_FILE = "Conversations: a recording, or a CSV with id, parent and after."
+_FILE = (
+    "Conversations: a recording, a CSV with id, parent and after, or "
+    "agents-coding:n=200, chat-turns, support-bot."
+)
 File = Annotated[Path, operand("FILE", _FILE)]
 Files = Annotated[list[Path], operand("FILE...", _FILE)]
 Out = Annotated[Path, flag("FILE", "CSV to write.", "--out", "-o")]
@@ -46,6 +49,7 @@ def describe_command(
         str,
         flag("TIME", "Between the begins of sessions without times (default 60s)."),
     ] = "60s",
+    seed: Seed = 0,
     thinking: Thinking = "kept",
     reader: Reader = None,
     tokenizer: Tokenizer = None,
@@ -57,7 +61,7 @@ def describe_command(
 
     if block_size < 1:
         raise InputError(f"--block-size is {block_size}; expected 1 or more tokens")
-    trace = _read(file, reader, tokenizer, thinking)
+    trace = _read(file, reader, tokenizer, thinking, seed)
     figures = session_figures(trace, block_size, parse_duration_s(every))
     show(trace_page(trace, figures))
 
@@ -68,6 +72,7 @@ def cut_command(
     file: File,
     sessions: Annotated[int, flag("N", "Keep the first N sessions.")],
     out: Out,
+    seed: Seed = 0,
     thinking: Thinking = "kept",
     reader: Reader = None,
     tokenizer: Tokenizer = None,
@@ -77,7 +82,7 @@ def cut_command(
 
     if sessions < 1:
         raise InputError(f"--sessions is {sessions}; expected 1 or more")
-    _write(cut(_read(file, reader, tokenizer, thinking), sessions), out)
+    _write(cut(_read(file, reader, tokenizer, thinking, seed), sessions), out)
 
 
 @trace_app.command("scale", cls=GroupedCommand)
@@ -106,11 +111,19 @@ def mix_command(files: Files, out: Out, tokenizer: Tokenizer = None) -> None:
 
 
 def _read(
-    path: Path, reader: str | None, tokenizer: Path | None, thinking: str = "kept"
+    path: Path,
+    reader: str | None,
+    tokenizer: Path | None,
+    thinking: str = "kept",
+    seed: int = 0,
 ) -> "Trace":
     from capplan.workload.readers import read_trace
     from capplan.workload.sessions import with_thinking
 
+    if not path.exists():
+        from capplan.workload.catalog import open_workload
+
+        return with_thinking(open_workload(str(path), seed=seed), thinking)
     given: dict[str, Any] = {"turns": True, "tokenizer": tokenizer}
     return with_thinking(read_trace(path, reader_name=reader, **given), thinking)
 

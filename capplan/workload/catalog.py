@@ -15,7 +15,7 @@ import numpy as np
 from capplan.errors import InputError
 from capplan.input_file import parse_yaml, read_text
 from capplan.shipped import shipped
-from capplan.workload import inference_perf, servegen
+from capplan.workload import inference_perf, servegen, session_fits
 from capplan.workload.readers import read_trace
 from capplan.workload.synthesis import synthesise
 from capplan.workload.trace import Trace
@@ -102,6 +102,8 @@ def _found(text: str | Path, seed: int) -> Trace | Path:
     name = str(text)
     if name.startswith("synthetic:"):
         return synthesise(name, np.random.default_rng(seed))
+    if session_fits.is_named(name) and not Path(text).exists():
+        return session_fits.drawn(name, np.random.default_rng(seed))
     path = Path(text)
     if name.startswith(servegen.PREFIX) or servegen.is_folder(path):
         return servegen.drawn(name, np.random.default_rng(seed))
@@ -112,7 +114,7 @@ def _found(text: str | Path, seed: int) -> Trace | Path:
         if name not in PACKAGED:
             raise InputError(
                 f"{text}: no such file, and no workload of that name "
-                f"({', '.join([*names, *PACKAGED])})"
+                f"({', '.join([*names, *PACKAGED, *session_fits.fits()])})"
             )
         module, file = PACKAGED[name]
         spec = find_spec(module)
