@@ -84,6 +84,29 @@ def refuse_oversized(trace: Trace, engine: EngineSettings, first_row: int = 0) -
         raise InputError(f"{trace.source}: {text}")
 
 
+def refuse_turns(trace: Trace, deployment: Deployment, is_whole: bool) -> None:
+    """Refuse turns of conversations where it is not known how they share KV."""
+    if not trace.has_turns:
+        return
+    if not is_whole:
+        raise InputError(f"{trace.source}: turns are simulated of a whole trace only")
+    given = deployment.features | {"turns": f"{trace.source}: parent or after"}
+    if len(deployment.pools) > 1:
+        given["pools"] = "disaggregated prefill and decode"
+    for pool in deployment.pools:
+        features = features_of_engine(pool.configuration.engine)
+        if not pool.configuration.engine.prefix_caching:
+            features.pop("other scheduler", None)
+        refuse_conflicts(features | given)
+    differs = (trace.parent >= 0) & (trace.adapter != trace.adapter[trace.parent])
+    if differs.any():
+        row = int(np.flatnonzero(differs)[0])
+        raise InputError(
+            f"{trace.source}: row {row + 1} has another adapter than its parent, whose "
+            "KV it cannot use; expected the same adapter, or no parent"
+        )
+
+
 def refuse_without_keys(trace: Trace, router: str) -> None:
     """Refuse requests of which none says to which session or prefix group it belongs.
 

@@ -15,6 +15,7 @@ from capplan.simulator.checks import (
     refuse_adapters,
     refuse_images,
     refuse_oversized,
+    refuse_turns,
     refuse_without_keys,
     served_by,
 )
@@ -58,7 +59,7 @@ def simulate(
     whole = requests if isinstance(requests, Trace) else None
     chunks = (requests,) if isinstance(requests, Trace) else requests
     names = None if whole is None else whole.class_names
-    waits = whole is not None and whole.users > 0
+    waits = whole is not None and (whole.users > 0 or whole.has_waits)
     options = Options(
         limits=RequestSlo() if slo is None else slo.strictest(names),
         slo=slo,
@@ -73,6 +74,7 @@ def simulate(
     last_arrival_s = -np.inf
     for chunk in chunks:
         if fleet.served == 0:
+            refuse_turns(chunk, deployment, whole is not None)
             for router in filter(None, (deployment.router, deployment.decode_router)):
                 refuse_without_keys(chunk, router)
         for pool, part in zip(
@@ -81,7 +83,7 @@ def simulate(
             refuse_adapters(part, pool.configuration.engine)
             refuse_images(part, pool.configuration.engine)
             refuse_oversized(part, pool.configuration.engine, fleet.served)
-        if chunk.users:
+        if chunk.users or chunk.has_waits:
             return _closed(chunk, fleet, sink, progress, stopped)
         arrival_s = _in_order(chunk, last_arrival_s)
         last_arrival_s = float(arrival_s[-1])
@@ -135,7 +137,7 @@ def _bin_width_s(trace: Trace | None) -> float:
 
     Where that is not known, the smallest: they are widened on the way.
     """
-    if trace is None or trace.arrival_s is None:
+    if trace is None or trace.arrival_s is None or trace.has_waits:
         return FIRST_WIDTH_S
     return max(trace.duration_s, 1e-9) / WINDOWS * 1.02
 

@@ -117,6 +117,7 @@ class State(NamedTuple):
     ranks: Records[Replica]  # (replicas * ranks,) of groups, or micro-batches of
     # pipelines, else (0,); arrays by replica that no router reads have a row of each
     shared_s: np.ndarray  # float64, (5, tokens): times of all ranks, see Shared
+    lineage: np.ndarray  # int64, (rows and texts, 2): parent, first own block; (0, 2)
     trees: np.ndarray  # float64, (2, nodes): see tournament.py; (2, 0) without
 
     @property
@@ -291,6 +292,7 @@ def empty_state(sizes: Sizes, tables: tuple[np.ndarray, ...]) -> State:
         runs=records(sizes.runs, RUN),
         ranks=idle_replicas(sizes.replicas * max(sizes.ranks, sizes.micro_batches)),
         shared_s=np.zeros((len(Shared), 0)),
+        lineage=np.zeros((0, 2), np.int64),
         trees=np.zeros((2, 0)),
     )
     _chain(state.requests, 0)

@@ -102,7 +102,7 @@ def difference(kept: Recording, again: Recording) -> str:
 
     Where capplan does not model the scenario, it is compared with what was kept.
     """
-    if not (again.finds_answers or again.refusal):
+    if not again.refusal:
         return first_difference(again)
     pairs = zip(kept.iterations, again.iterations, strict=False)
     for k, (old, new) in enumerate(pairs):

@@ -1,5 +1,6 @@
 """What the step-by-step judge does with the requests of a recording."""
 
+import numpy as np
 from judge_v1 import Replica, serve, shortest_queue
 from recorded import (
     ITERATION_TIMES,
@@ -17,10 +18,15 @@ class Noting(Replica):
         super().__init__(recording.tables, recording.engine)
         self.notes: list[dict[str, object]] = []
         self.preemptions = 0
+        self.names = [row["id"] for row in recording.requests]
 
     def preempt(self, request):
         super().preempt(request)
         self.preemptions += 1
+
+    def written(self, part) -> str:
+        before = int(part.context) - 1  # without drafts that will be rejected
+        return f"{self.names[part.request.row]}:{before}+{part.new}"
 
     def schedule(self):
         self.preemptions = 0
@@ -34,7 +40,7 @@ class Noting(Replica):
         end_s = super().run(parts)
         self.notes.append(
             {
-                "sched": ";".join(map(written, parts)),
+                "sched": ";".join(map(self.written, parts)),
                 "ctx_reqs": len(prompts),
                 "ctx_tokens": sum(part.new for part in prompts),
                 "gen_reqs": len(decodes),
@@ -51,15 +57,14 @@ class Noting(Replica):
         return end_s
 
 
-def written(part) -> str:
-    before = int(part.context) - 1  # without drafts that will be rejected
-    return f"r{part.request.row}:{before}+{part.new}"
-
-
 def first_difference(recording: Recording) -> str:
     """Return where the judge first departs from the engine; "" when nowhere."""
     replica = Noting(recording)
-    verdict = serve(recording.trace, [replica], shortest_queue)
+    # Turns at the moments at which they came: the judge does not wait for answers.
+    arrival_s = np.array([float(row["arrival_s"]) for row in recording.requests])
+    after = np.full(len(arrival_s), -1)
+    trace = recording.trace.changed(after=after, arrival_s=arrival_s)
+    verdict = serve(trace, [replica], shortest_queue)
     for k, (engine, ours) in enumerate(
         zip(recording.iterations, replica.notes, strict=False)
     ):

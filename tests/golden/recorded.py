@@ -6,6 +6,9 @@ A recording is three files: ``req_TAG.csv`` (one row per request), ``iter_TAG.cs
 
 Where requests are turns of conversations, ``turn_before`` is the number in the id of
 the turn before (-1: none), and ``think_s`` the time from its last token to the arrival.
+Others name ``session`` and the shared text ``system`` of ``new_tokens``; or a request's
+``parent`` (a request, or text N as sN), ``prefix_tokens`` of it, and the one ``after``
+whose answer it comes.
 """
 
 import csv
@@ -64,12 +67,6 @@ class Recording:
     tables: LatencyTables
     requests: Rows
     iterations: Rows
-
-    @property
-    def finds_answers(self) -> bool:
-        """Whether later turns find answers in the cache; the simulator has no turns."""
-        turns = any(int(row.get("turn_before", -1)) >= 0 for row in self.requests)
-        return turns and self.engine.prefix_caching
 
     @property
     def refusal(self) -> str:
@@ -181,6 +178,40 @@ def as_recorded(case: dict[str, Any]) -> tuple[Trace, LatencyTables, EngineSetti
     return trace, tables_of(case), engine_of(case, trace)
 
 
+def turns_of(requests: Rows, shared_tokens: int) -> dict[str, np.ndarray]:
+    """Return with which request, or text, each shares how many tokens."""
+    rows = {row["id"]: k for k, row in enumerate(requests)}
+    newest: dict[str, int] = {}  # turn of each session
+    turns = []
+    for k, row in enumerate(requests):
+        parent, after, group, prefix = -1, -1, -1, 0
+        if "parent" in row:
+            prefix = int(row["prefix_tokens"])
+            parent = rows.get(row["parent"], -1)
+            after = rows.get(row["after"], -1)
+            group = int(row["parent"][1:]) if prefix and parent < 0 else -1
+        elif "session" in row:
+            parent = after = newest.get(row["session"], -1)
+            newest[row["session"]] = k
+            group = -1 if parent >= 0 else int(row["system"])
+            prefix = min(shared_tokens, int(row["prompt_len"]))
+        elif "turn_before" in row:
+            parent = after = rows.get("r" + row["turn_before"], -1)
+            group, prefix = int(row["prefix_group"]), int(row["prefix_tokens"])
+            group = -1 if parent >= 0 else group
+        elif "prefix_group" in row:
+            group, prefix = int(row["prefix_group"]), int(row["prefix_tokens"])
+        else:
+            prefix = min(shared_tokens, int(row["prompt_len"]))
+            group = 0 if prefix else -1
+        if parent >= 0 and "parent" not in row:
+            before = requests[parent]
+            prefix = int(before["prompt_len"]) + int(before["output_len"])
+        turns.append((parent, after, group, prefix))
+    names = ("parent", "after", "prefix_group", "prefix_tokens")
+    return dict(zip(names, np.array(turns).T, strict=True))
+
+
 def read(folder: Path, tag: str) -> Recording:
     """Return one recording."""
     given = json.loads((folder / f"meta_{tag}.json").read_text())["args"]
@@ -189,18 +220,15 @@ def read(folder: Path, tag: str) -> Recording:
     with gzip.open(folder / f"iter_{tag}.csv.gz", "rt", newline="") as file:
         iterations = list(csv.DictReader(file))
     prompts = np.array([int(row["prompt_len"]) for row in requests])
-    if "prefix_group" in requests[0]:
-        groups = np.array([int(row["prefix_group"]) for row in requests])
-        shared = np.array([int(row["prefix_tokens"]) for row in requests])
-    else:
-        shared = np.minimum(prompts, given["shared_prefix"])
-        groups = np.where(shared > 0, 0, -1)
+    turns = turns_of(requests, given.get("shared_prefix", 0))
     trace = Trace(
         prompts,
         np.array([int(row["output_len"]) for row in requests]),
-        np.array([float(row["arrival_s"]) for row in requests]),
-        prefix_group=groups,
-        prefix_tokens=shared,
+        np.where(
+            turns["after"] < 0, [float(row["arrival_s"]) for row in requests], np.nan
+        ),
+        think_s=np.array([float(row.get("think_s", 0)) for row in requests]),
+        **turns,
         priority=np.array([int(row.get("priority", 0)) for row in requests]),
         source=tag,
         **{

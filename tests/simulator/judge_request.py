@@ -90,6 +90,26 @@ class Part(NamedTuple):
     turn: int = 0  # iterations drawn for the request so far
 
 
+def prompt_of(trace: Trace, row: int) -> list[tuple]:
+    """Return the tokens of a prompt: its parent's prompt and answer, or a text, begins.
+
+    Those of a text are of an adapter.
+    """
+    parent, group = int(trace.parent[row]), int(trace.prefix_group[row])
+    adapter = int(trace.adapter[row])
+    before: list[tuple] = []
+    if parent >= 0:
+        first = int(trace.prompt_tokens[parent])
+        answer = range(first, first + int(trace.output_tokens[parent]))
+        before = prompt_of(trace, parent) + [("output", parent, k) for k in answer]
+    elif group >= 0:
+        own = group if adapter < 0 else (group, adapter)
+        before = [("group", own, k) for k in range(int(trace.prompt_tokens[row]))]
+    before = before[: int(trace.prefix_tokens[row])]
+    count = int(trace.prompt_tokens[row])
+    return before[:count] + [("prompt", row, k) for k in range(len(before), count)]
+
+
 def request_of(
     trace: Trace,
     row: int,
@@ -107,10 +127,7 @@ def request_of(
     prompt, group = int(trace.prompt_tokens[row]), int(trace.prefix_group[row])
     adapter = int(trace.adapter[row])
     shared = int(trace.prefix_tokens[row]) if group >= 0 else 0
-    own = group if adapter < 0 else (group, adapter)
-    tokens = [
-        ("group", own, k) if k < shared else ("prompt", row, k) for k in range(prompt)
-    ]
+    tokens = prompt_of(trace, row)
     images = images_of(trace, row, shared)
     for image in images:
         for k in range(image.begin, image.end):

@@ -110,7 +110,7 @@ class Load:
         Before it is simulated: all, where nothing is known of their arrivals.
         """
         sample = self.sample(index)
-        if sample.arrival_s is None:
+        if sample.arrival_s is None or sample.has_waits:
             return np.ones(len(sample), bool)
         return np.asarray(sample.arrival_s >= sample.arrival_s[0] + self.warmup_s)
 

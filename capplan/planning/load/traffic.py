@@ -144,16 +144,17 @@ def _foreseen(
 def read_requests(settings: RequestSettings) -> Trace:
     """Return the requests that the settings name."""
     trace = _named(settings)
-    _refuse_turns(trace)
+    if not isinstance(settings, SimulateSettings):
+        _refuse_turns(trace)
     return seen(_reshaped(trace, settings), settings)
 
 
 def _refuse_turns(trace: Trace) -> None:
     if trace.has_turns:
         raise InputError(
-            f"{trace.source}: requests that share with others or come after their "
-            "answers (parent, after) are not simulated yet; expected requests with "
-            "arrivals and prefix groups"
+            f"{trace.source}: turns of conversations (parent, after) are simulated, "
+            "not planned yet; expected capplan simulate, or requests with arrivals and "
+            "prefix groups"
         )
 
 

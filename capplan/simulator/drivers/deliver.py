@@ -8,7 +8,7 @@ import math
 
 from capplan.simulator.drivers.open_loop import routed, take_slot
 from capplan.simulator.drivers.users import Index as User
-from capplan.simulator.drivers.users import asked_s
+from capplan.simulator.drivers.users import asked_s, delivered_row
 from capplan.simulator.engine.log import log_has_room
 from capplan.simulator.engine.queues import give_slot
 from capplan.simulator.engine.wake import next_s
@@ -129,9 +129,11 @@ def place_held(side, motion, now_s):
 def deliver(side, motion, users, requests, now_s):
     """Bring the next request to a replica of the only pool."""
     state = side.state
-    draw = users.counts[User.DELIVERED] - users.counts[User.FIRST]
+    draw = delivered_row(users)
     slot = take_slot(state, requests, draw, users.counts[User.FIRST])
     state.requests[slot].arrival_s = asked_s(users, requests)
+    if state.orders.shape[0] > 0:
+        state.orders[slot].tie_break = users.counts[User.DELIVERED]
     if state.counts[Count.OPEN] == 0 or motion.settings[Setting.BEAT_S] > 0:
         _hold(state, motion, slot)
     else:
@@ -147,7 +149,7 @@ def deliver(side, motion, users, requests, now_s):
 def deliver_disaggregated(prefill, decode, motion, users, requests, now_s, where):
     """Bring the next request to both pools, or to one that serves it alone."""
     first, second = prefill.state, decode.state
-    draw = users.counts[User.DELIVERED] - users.counts[User.FIRST]
+    draw = delivered_row(users)
     slot = take_slot(second, requests, draw, users.counts[User.FIRST])
     second.requests[slot].arrival_s = asked_s(users, requests)
     at_arrival = motion.settings[Setting.AT_ARRIVAL] != 0

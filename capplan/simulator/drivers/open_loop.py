@@ -95,6 +95,7 @@ def take_slot(state, arrivals, row, first_row):
     request.handed_s = 0.0
     if state.orders.shape[0] > 0:
         state.orders[slot].ordered = 0
+        state.orders[slot].tie_break = request.row
     if state.pauses.shape[0] > 0:
         request.room_tokens = 0
         state.pauses[slot].since_s = math.nan

@@ -1,6 +1,8 @@
 """Who asks next: requests in order of arrival, or users who wait for their answers.
 
-A user asks, waits for the answer, thinks, and asks again. Users who think in turn, each
+A user asks, waits for the answer, thinks, and asks again. In conversations it is known
+which request comes after which answers. Those begin at times of their own, or so many
+at once, the next when one has ended. Users who think in turn, each
 after the one before, are a Poisson process of requests where they think exponential
 times, of which those are refused that find all users waiting: no one asks them.
 """
@@ -12,7 +14,9 @@ import numpy as np
 
 from capplan.simulator.by_pointer import by_pointer, pointer_to
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.state import Count
+from capplan.simulator.state import NONE, Count
+from capplan.workload.forest import forest, session_of
+from capplan.workload.trace import Trace
 
 
 @by_pointer
@@ -35,6 +39,14 @@ class Users(NamedTuple):
     # its prompt after the answer [s]
     front_s: np.ndarray
     counts: np.ndarray  # int64, see Index
+    # Of conversations, int64, else (0,):
+    row: np.ndarray  # of those in the heap
+    passing_row: np.ndarray  # of those in the ring
+    first_child: np.ndarray  # (rows + sessions + 1,): where in ``children`` those begin
+    children: np.ndarray  # rows that wait for a row, or for a session to begin
+    pending: np.ndarray  # (rows,): for how much each waits
+    session: np.ndarray  # (rows,): NONE does not hold it back from its end
+    unanswered: np.ndarray  # (sessions,): rows that do; (0,): sessions begin by times
 
 
 class _Index(NamedTuple):
@@ -45,9 +57,11 @@ class _Index(NamedTuple):
     ASKED: int = 2  # requests that have reached the front end
     DELIVERED: int = 3  # and the router
     FIRST: int = 4  # row of the first request of the chunk, where there is no user
+    BEGUN: int = 5  # sessions that have begun, where one begins when another ends
 
 
 Index = _Index()
+_OF_CONVERSATIONS = Users._fields[Users._fields.index("row") :]
 
 
 def thinking(
@@ -70,6 +84,52 @@ def thinking(
         turns_s=np.array(first_s[-1:]) if in_turn else np.zeros(0),
         front_s=np.asarray(front_s, np.float64),
         counts=counts,
+        **dict.fromkeys(_OF_CONVERSATIONS, np.zeros(0, np.int64)),
+    )
+
+
+def conversing(trace: Trace, processes: int, front_s: np.ndarray) -> Users:
+    """Return the users of a trace of which requests come after answers.
+
+    So many sessions as there are ``trace.users`` begin at time 0, and another when one
+    of them ends; without users what does not come ``after`` arrives at its time.
+    """
+    n = len(trace)
+    tree = forest(trace, 1)
+    first_child, children, pending = tree.first_child, tree.children, tree.pending
+    rows = np.flatnonzero(pending == 0)
+    label = session_of(trace)
+    session, unanswered = np.full(n, NONE), np.zeros(0, np.int64)
+    first_s = trace.arrival_s
+    if trace.users:
+        # Rows that come after no answer wait for their session, as children of it.
+        by = rows[np.argsort(label[rows], kind="stable")]
+        ends = len(children) + np.cumsum(np.bincount(label[by]))
+        first_child = np.concatenate([first_child, ends])
+        children = np.concatenate([children, by])
+        pending[by] = 1
+        session = np.where(trace.agent < 0, NONE, label)
+        unanswered = np.bincount(session[session >= 0], minlength=int(label.max()) + 1)
+        rows = rows[label[rows] < trace.users]
+        first_s = trace.think_s
+    assert first_s is not None
+    users = thinking(first_s[rows], processes, front_s)
+    heap = np.full(n, np.inf)
+    heap[: len(rows)] = users.ask_s
+    row = np.zeros(n, np.int64)
+    row[: len(rows)] = rows[np.argsort(first_s[rows], kind="stable")]
+    users.counts[Index.BEGUN] = trace.users
+    return users._replace(
+        ask_s=heap,
+        turn=np.arange(n),
+        passing_s=np.zeros((2, n)),
+        row=row,
+        passing_row=np.zeros(n, np.int64),
+        first_child=first_child,
+        children=children,
+        pending=pending,
+        session=session,
+        unanswered=unanswered,
     )
 
 
@@ -99,13 +159,17 @@ def _before(users, a, b):
 def _swap(users, a, b):
     users.ask_s[a], users.ask_s[b] = users.ask_s[b], users.ask_s[a]
     users.turn[a], users.turn[b] = users.turn[b], users.turn[a]
+    if users.row.shape[0] > 0:
+        users.row[a], users.row[b] = users.row[b], users.row[a]
 
 
 @compiled()
-def _think(users, until_s):
-    """Let a user think until a moment."""
+def _think(users, until_s, row=NONE):
+    """Let a user think until a moment; in a conversation it is known what it asks."""
     at = users.counts[Index.THINKING]
     users.ask_s[at] = until_s
+    if row != NONE:
+        users.row[at] = row
     users.turn[at] = users.counts[Index.PLANNED]
     users.counts[Index.THINKING] += 1
     users.counts[Index.PLANNED] += 1
@@ -139,6 +203,17 @@ def ask(users):
     place = row % users.passing_s.shape[1]
     users.passing_s[0, place] = asked_s
     users.passing_s[1, place] = begins_s + users.front_s[0]
+    if users.row.shape[0] > 0:
+        users.passing_row[place] = users.row[left]
+
+
+@inlined()
+def delivered_row(users):
+    """Return the next request that reaches the router, its row in the chunk."""
+    delivered = users.counts[Index.DELIVERED]
+    if users.row.shape[0] > 0:
+        return users.passing_row[delivered % users.passing_row.shape[0]]
+    return delivered - users.counts[Index.FIRST]
 
 
 @inlined()
@@ -169,15 +244,41 @@ def asked_s(users, requests):
 
 
 @compiled()
+def _let_ask(users, think_s, node, from_s):
+    """Let those think who waited for a row's answer, or for a session to begin."""
+    for k in range(users.first_child[node], users.first_child[node + 1]):
+        row = users.children[k]
+        users.pending[row] -= 1
+        if users.pending[row] == 0:
+            _think(users, from_s + think_s[row], row)
+
+
+@compiled()
+def _go_on(users, think_s, row, answer_s):
+    """Go on with a conversation; where it has ended another session begins."""
+    _let_ask(users, think_s, row, answer_s)
+    session = users.session[row]
+    if session == NONE:
+        return
+    users.unanswered[session] -= 1
+    begun = users.counts[Index.BEGUN]
+    if users.unanswered[session] == 0 and begun < users.unanswered.shape[0]:
+        users.counts[Index.BEGUN] += 1
+        _let_ask(users, think_s, users.session.shape[0] + begun, answer_s)
+
+
+@compiled()
 def note_answers(state, users, think_s, first):
     """Let users whose answers are the results from ``first`` on think."""
     if users.ask_s.shape[0] == 0:
         return
     for k in range(first, state.counts[Count.RESULTS]):
         planned = users.counts[Index.PLANNED]
-        if planned < think_s.shape[0]:
-            result = state.results[k]
-            answer_s = result.finish_s + users.front_s[2] * result.prompt_tokens
+        result = state.results[k]
+        answer_s = result.finish_s + users.front_s[2] * result.prompt_tokens
+        if users.row.shape[0] > 0:
+            _go_on(users, think_s, result.row, answer_s)
+        elif planned < think_s.shape[0]:
             if users.turns_s.shape[0] > 0:
                 answer_s = max(answer_s, users.turns_s[0])
                 users.turns_s[0] = answer_s + think_s[planned]

@@ -10,7 +10,13 @@ from capplan.deployment.pools import Deployment
 from capplan.errors import InputError
 from capplan.simulator.drivers import stepping
 from capplan.simulator.drivers.open_loop import NO_ARRIVALS, NO_TIMES, read_only
-from capplan.simulator.drivers.users import Index, last_asked_s, nobody, thinking
+from capplan.simulator.drivers.users import (
+    Index,
+    conversing,
+    last_asked_s,
+    nobody,
+    thinking,
+)
 from capplan.simulator.fleet.beats import DISPATCH, knowing, note_finished
 from capplan.simulator.fleet.between import between, pulling_policy
 from capplan.simulator.fleet.fleet import Fleet, Progress, Stopped
@@ -192,8 +198,12 @@ class MovingFleet(Fleet):
         self._taken(trace, slice(None), unknown_s, unknown_s)
         self._think_s = read_only(trace.think_s, np.float64)
         self._asked_until_s = trace.asked_until_s
-        front = self._processes, self._front_s, trace.in_turn
-        self._users = users = thinking(self._think_s[: trace.users], *front)
+        front = self._processes, self._front_s
+        if trace.has_waits:
+            users = conversing(trace, *front)
+        else:
+            users = thinking(self._think_s[: trace.users], *front, trace.in_turn)
+        self._users = users
         self._replicas.motion.settings[Setting.COUPLES] = ANSWERS
         self._reach(float(users.ask_s[0]))
         self._ticks.begin(trace, float(users.ask_s[0]))

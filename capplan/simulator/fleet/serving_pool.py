@@ -38,6 +38,7 @@ from capplan.simulator.state import (
 )
 from capplan.simulator.v1.adapters import MORE_ADAPTERS, groups_by_adapter
 from capplan.simulator.v1.images import image_columns
+from capplan.workload.forest import forest
 from capplan.workload.slo import require
 from capplan.workload.trace import Trace
 
@@ -188,8 +189,18 @@ class ServingPool:
             self._set_limits(trace.class_names)
         if self.engine.prefix_caching:
             most = int(arrivals.prefix_tokens.max())
+            if trace.has_turns:
+                most = int((trace.prompt_tokens + trace.output_tokens).max())
+                whole = groups_by_adapter(trace.prefix_group, trace.adapter)
+                self._take_forest(trace.changed(prefix_group=whole))
             self._grow_holdings(most // self.engine.block_size)
         return arrivals
+
+    def _take_forest(self, trace: Trace) -> None:
+        """Let blocks be found that are those of an earlier turn."""
+        tree = forest(trace, self.engine.block_size)
+        lineage = np.stack([tree.parent, tree.first_block], axis=1)
+        self.state = self.state._replace(lineage=np.ascontiguousarray(lineage))
 
     def _set_limits(self, class_names: tuple[str, ...]) -> None:
         """Give the classes their limits; those known keep their late gaps."""

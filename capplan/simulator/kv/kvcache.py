@@ -197,7 +197,12 @@ def give_blocks(state, r, n):
 
 @compiled()
 def sharable_blocks(state, request):
-    """Return how many blocks at the start are those of the prefix group."""
+    """Return how many blocks at the start others may find while a request runs.
+
+    Those of its prefix group; of a conversation all, since it may go on.
+    """
+    if state.lineage.shape[0] > 0:
+        return request.known_tokens // state.engine[0].block_size
     if request.prefix_group < 0:
         return 0
     return request.prefix_tokens // state.engine[0].block_size
@@ -205,7 +210,15 @@ def sharable_blocks(state, request):
 
 @compiled()
 def owner_of(state, request, index):
-    """Return who can find a block of a request: its prefix group, or it alone."""
+    """Return whose a block of a request is: its prefix group's, or its own.
+
+    Of a conversation the row's, or the text's, that first had it.
+    """
+    if state.lineage.shape[0] > 0:
+        node = request.row
+        while index < state.lineage[node, 1]:
+            node = state.lineage[node, 0]
+        return -2 - node
     if index < sharable_blocks(state, request):
         return request.prefix_group
     return -2 - request.row
@@ -270,8 +283,9 @@ def share_full_blocks(state, r, slot, tokens):
     request = state.requests[slot]
     full = min(tokens // state.engine[0].block_size, sharable_blocks(state, request))
     while request.shared_blocks < full:
-        label = take_record(state, r, request.prefix_group, 1)
-        add_hash(state, r, label, request.prefix_group, request.shared_blocks, False)
+        owner = owner_of(state, request, request.shared_blocks)
+        label = take_record(state, r, owner, 1)
+        add_hash(state, r, label, owner, request.shared_blocks, False)
         _hold(state, r, slot, label)
 
 
@@ -281,7 +295,8 @@ def merge_full_blocks(state, r, slot, tokens):
     request = state.requests[slot]
     full = min(tokens // state.engine[0].block_size, sharable_blocks(state, request))
     while request.shared_blocks < full:
-        label = find(state, r, request.prefix_group, request.shared_blocks)
+        owner = owner_of(state, request, request.shared_blocks)
+        label = find(state, r, owner, request.shared_blocks)
         if label == NONE:
             share_full_blocks(
                 state, r, slot, (request.shared_blocks + 1) * state.engine[0].block_size
@@ -298,7 +313,8 @@ def return_blocks(state, r, slot, held_tokens, hashed_tokens, keep):
     """Return all blocks of a request that holds KV of tokens, its last block first.
 
     It has blocks of its room at least. Those full of ``hashed_tokens``, which the
-    engine has collected, have a hash. ``keep``: it was preempted, and may find them.
+    engine has collected, have a hash. ``keep``: it was preempted, and may find them,
+    as may those who go on with its conversation.
     """
     replica = state.replicas[r]
     engine = state.engine[0]
@@ -314,7 +330,7 @@ def return_blocks(state, r, slot, held_tokens, hashed_tokens, keep):
     unhashed = max(0, held - max(hashed, request.shared_blocks))
     give_blocks(state, r, unhashed)
     own_hashed = held - unhashed - request.shared_blocks
-    if keep:
+    if keep or state.lineage.shape[0] > 0:
         for index in range(held - unhashed - 1, request.shared_blocks - 1, -1):
             label = take_record(state, r, own, 1)
             add_hash(state, r, label, own, index, index < request.hit_blocks)

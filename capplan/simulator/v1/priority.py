@@ -38,8 +38,8 @@ def place_waiting(state, r, slot, unplaced, ahead=0.0):
 def place_arrivals(state, r, turn):
     """Place the arrivals, which stand last; return how many there are.
 
-    None is in the order yet. Of equals their rows tell who came first, or their turn
-    here, from ``turn`` on unless that is NONE.
+    None is in the order yet. Of equals the first that reached the router goes first, or
+    by its turn here, from ``turn`` on unless that is NONE.
     """
     first = NONE
     slot = state.replicas[r].waiting_tail
@@ -49,8 +49,8 @@ def place_arrivals(state, r, turn):
     count = 0
     while first != NONE:
         following = state.requests[first].next
-        row = state.requests[first].row
-        state.orders[first].tie_break = row if turn == NONE else turn + count
+        if turn != NONE:
+            state.orders[first].tie_break = turn + count
         place_waiting(state, r, first, following)
         first = following
         count += 1
