@@ -77,7 +77,7 @@ FLEETS = {
     "split": {"split": SPLIT},
 }
 """Fields of a deployment of each feature that a fleet may have."""
-ALL = {**ENGINES, **FLEETS}
+ALL = {**ENGINES, **FLEETS, "turns": {}}
 PAIRS = [
     pair for pair in combinations(ALL, 2) if not {*ALL[pair[0]]} & {*ALL[pair[1]]}
 ] + [("ranks", "interval"), ("drafts", "priority", "nixl")]
@@ -86,6 +86,8 @@ PAIRS = [
 def given(names) -> tuple[EngineSettings, dict]:
     """Return an engine and the fields of a deployment with some features."""
     both = {field: value for name in names for field, value in ALL[name].items()}
+    if "turns" in names:
+        both["prefix_caching"] = True
     known = {field.name for field in fields(EngineSettings)} & {*both}
     engine = EngineSettings(
         max_num_batched_tokens=64,
@@ -114,6 +116,10 @@ def features(names) -> dict[str, str]:
     found = features_of_engine(engine)
     for name in {*names} & {*FLEETS}:
         found |= fleet([name]).features
+    if "turns" in names:
+        found["turns"] = "given in Python: parent or after"
+        if not engine.prefix_caching:
+            found.pop("other scheduler", None)
     if "hand_off" in beside:
         found |= features_of_hand_off(beside["hand_off"])
     return found | features_of_router(beside.get("router", "jsq"))
@@ -128,6 +134,16 @@ def run(names) -> None:
         trace = replace(trace, image_tokens=tokens, images=np.ones(6, int))
     if "adapters" in names:
         trace = replace(trace, adapter=np.arange(6) % 2)
+    if "turns" in names:
+        parent = np.arange(6) - 2
+        parent[:2] = -1
+        trace = replace(
+            trace,
+            arrival_s=np.where(parent < 0, trace.arrival_s, np.nan),
+            parent=parent,
+            after=parent,
+            prefix_tokens=np.where(parent < 0, 0, 20),
+        )
     sides = deployment.side_by_side if deployment.split else (deployment,)
     for side in sides:
         simulation = simulate(trace, side, slo=parse_slo(["ttft=9s,tpot=1s"]))

@@ -299,8 +299,8 @@ def test_rows_that_cut_a_session_are_refused(rows):
         chat().select(rows if isinstance(rows, slice) else np.array(rows))
 
 
-def test_commands_refuse_conversations_that_are_not_simulated_yet(monkeypatch):
+def test_commands_refuse_conversations_that_are_not_planned_yet(monkeypatch):
     monkeypatch.setattr(traffic, "_named", lambda settings: chat())
 
-    with pytest.raises(InputError, match="are not simulated yet"):
+    with pytest.raises(InputError, match="not planned yet"):
         traffic.read_requests(RequestSettings())

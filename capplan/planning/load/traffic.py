@@ -109,6 +109,10 @@ def asked(
     rng: np.random.Generator,
 ) -> UserLoad:
     """Return requests as they were read, to be asked by users."""
+    if read.has_turns:
+        raise InputError(
+            f"{read.source}: its turns come after answers; expected no --users beside"
+        )
     note = f"asked by {users}"
     if read.arrival_s is not None:
         note += ", whatever their own times are"
