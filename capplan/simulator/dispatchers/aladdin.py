@@ -27,7 +27,7 @@ from capplan.simulator.fleet.motion import DISPATCHER_SETTINGS, Beat, Index
 from capplan.simulator.fleet.serve import enqueue
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.routers import aladdin_best_fit as best_fit
-from capplan.simulator.state import NONE, Count, Phase
+from capplan.simulator.state import NONE, Count, Phase, State
 
 RULES = Rules(
     {
@@ -67,7 +67,7 @@ def next_group(motion, replicas, groups):
 
 
 @compiled()
-def fullest(state, motion, slot, now_s, first, end):
+def fullest(state: State, motion, slot: int, now_s, first, end):
     """Return the replica of the largest capacity norm that meets (b) to (e)."""
     norms = motion.beats[Beat.NORM]
     emptiest = first
@@ -99,7 +99,7 @@ def fullest(state, motion, slot, now_s, first, end):
 
 
 @compiled()
-def _propose(state, r, slot):
+def _propose(state: State, r: int, slot: int):
     """Let a replica count a request as its own until all are placed."""
     count_outstanding(state, r, slot, 1)
     state.replicas[r].prefill_tokens += state.requests[slot].known_tokens
@@ -109,7 +109,7 @@ def _propose(state, r, slot):
 
 
 @compiled()
-def _withdraw(state, slot):
+def _withdraw(state: State, slot: int):
     r = state.requests[slot].replica
     count_outstanding(state, r, slot, -1)
     state.replicas[r].prefill_tokens -= state.requests[slot].known_tokens
@@ -118,7 +118,7 @@ def _withdraw(state, slot):
 
 
 @compiled(DISPATCH)
-def dispatch(state, motion, now_s):
+def dispatch(state: State, motion, now_s):
     """Place all that are held; return how many."""
     slot = motion.counts[Index.HELD_FIRST]
     n = state.counts[Count.OPEN]

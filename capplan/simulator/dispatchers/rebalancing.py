@@ -19,14 +19,14 @@ from capplan.simulator.fleet.beats import predicted_again
 from capplan.simulator.fleet.motion import Beat
 from capplan.simulator.jit import compiled
 from capplan.simulator.routers.aladdin_best_fit import remaining_tokens
-from capplan.simulator.state import NONE
+from capplan.simulator.state import NONE, State
 
 _ROUNDING = 1e-9
 """A move must gain a larger share than this."""
 
 
 @compiled()
-def slopes(state, motion, r):
+def slopes(state: State, motion, r: int):
     """Write the distance of a replica's error line, and what a request adds to it.
 
     By Eq. 4 with all that was just placed: alpha is the time per token of context, beta
@@ -57,7 +57,7 @@ def slopes(state, motion, r):
 
 
 @compiled()
-def sort_longest(state, motion, count):
+def sort_longest(state: State, motion, count):
     """Order what was placed by its prediction, the longest first, then by arrival."""
     slots, order = motion.placed[0], motion.placed[1]
     for k in range(count):
@@ -73,7 +73,7 @@ def sort_longest(state, motion, count):
 
 
 @compiled()
-def rebalance(state, motion, first, end, count):
+def rebalance(state: State, motion, first, end, count):
     """Move requests among the replicas of a group."""
     distance = motion.beats[Beat.DISTANCE]
     per_token = motion.beats[Beat.PER_TOKEN]

@@ -29,7 +29,7 @@ from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kv.kvcache import bounded_blocks
 from capplan.simulator.memory.active_blocks import discharge
 from capplan.simulator.memory.prefix_memory import runs_are_short
-from capplan.simulator.state import NONE, Count, Needs, Phase
+from capplan.simulator.state import NONE, Count, Needs, Phase, State
 
 
 @inlined()
@@ -65,13 +65,13 @@ def _choose(side, slot, draw, now_s):
 
 
 @compiled()
-def _enqueue(state, r, slot, now_s):
+def _enqueue(state: State, r: int, slot: int, now_s):
     enqueue(state, r, slot, now_s)
     state.counts[Count.ROUTED] += 1
 
 
 @inlined()
-def _hold(state, motion, slot):
+def _hold(state: State, motion, slot: int):
     """Let a request wait for a replica, behind others that do."""
     state.requests[slot].phase = Phase.EXPECTED
     state.requests[slot].next_in_list = NONE
@@ -276,7 +276,7 @@ def next_period_s(motion, setting, count, asked_s):
 
 
 @inlined()
-def _is_idle(state):
+def _is_idle(state: State):
     for r in range(state.replicas.shape[0]):
         if state.replicas[r].outstanding > 0:
             return False

@@ -17,7 +17,16 @@ from capplan.simulator.fleet.tournament import first_that_wakes, watch
 from capplan.simulator.jit import compiled, direct, inlined
 from capplan.simulator.kv.kvcache import bounded_blocks, fill_free_blocks
 from capplan.simulator.memory.prefix_memory import runs_are_short
-from capplan.simulator.state import ADVANCE_FIRST, NONE, SIDE, STATE, Count, Needs, Side
+from capplan.simulator.state import (
+    ADVANCE_FIRST,
+    NONE,
+    SIDE,
+    STATE,
+    Count,
+    Needs,
+    Side,
+    State,
+)
 from capplan.simulator.v1.images import GIVEN_AT
 
 
@@ -57,7 +66,7 @@ NO_DRAIN = -math.inf
 
 
 @compiled(types.void(STATE))
-def start(state):
+def start(state: State):
     """Make all KV blocks of idle replicas free."""
     if state.engine[0].ranks > 0:
         ranks = state.by_rank
@@ -71,7 +80,7 @@ def start(state):
 
 
 @compiled()
-def take_slot(state, arrivals, row, first_row):
+def take_slot(state: State, arrivals, row, first_row):
     """Return the slot of an arrival, with what is known of the request."""
     slot = state.counts[Count.FREE]
     request = state.requests[slot]
@@ -124,7 +133,7 @@ def take_slot(state, arrivals, row, first_row):
 
 
 @inlined()
-def routed(state, slot, now_s, route, schedule):
+def routed(state: State, slot: int, now_s, route, schedule):
     """Return the replica of an arrival, advanced to it: but where the log is full.
 
     A router that was asked keeps account of its answer, so it is not asked again.

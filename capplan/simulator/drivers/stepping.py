@@ -12,7 +12,7 @@ from capplan.simulator.fleet.motion import MOTION
 from capplan.simulator.fleet.serve import step
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.memory.prefix_memory import runs_are_short
-from capplan.simulator.state import NONE, Count
+from capplan.simulator.state import NONE, Count, State
 
 ROOM, TIME, DONE = range(3)
 """Why an event loop stopped."""
@@ -39,7 +39,7 @@ KNOWN = (
 
 
 @inlined()
-def has_room(state):
+def has_room(state: State):
     """Return whether a request, results, an iteration and a router have room."""
     return (
         state.counts[Count.FREE] != NONE

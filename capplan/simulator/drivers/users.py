@@ -14,7 +14,7 @@ import numpy as np
 
 from capplan.simulator.by_pointer import by_pointer, pointer_to
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.state import NONE, Count
+from capplan.simulator.state import NONE, Count, State
 from capplan.workload.forest import forest, session_of
 from capplan.workload.trace import Trace
 
@@ -268,7 +268,7 @@ def _go_on(users, think_s, row, answer_s):
 
 
 @compiled()
-def note_answers(state, users, think_s, first):
+def note_answers(state: State, users, think_s, first):
     """Let users whose answers are the results from ``first`` on think."""
     if users.ask_s.shape[0] == 0:
         return

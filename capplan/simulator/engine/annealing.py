@@ -23,6 +23,7 @@ import math
 from typing import NamedTuple
 
 from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.state import State
 
 # A plan is two rows, its order and its batch sizes; the first of them names it.
 SLOTS, ORDER, SIZES, BEST_ORDER, BEST_SIZES = range(1, 6)
@@ -61,7 +62,7 @@ def _copy_plan(scratch, n, source, target):
 
 
 @inlined()
-def prefill_s(state, tokens):
+def prefill_s(state: State, tokens):
     """Return the time of a prefill in iterations of at most the token budget. [s]"""
     budget = min(state.engine[0].max_num_batched_tokens, state.fused_s.shape[0] - 1)
     full = tokens // budget
@@ -71,7 +72,7 @@ def prefill_s(state, tokens):
 
 
 @inlined()
-def first_and_rest_s(state, index, b):
+def first_and_rest_s(state: State, index, b):
     """Return the times of a request's prompt and of its tokens in a batch of b. [s]"""
     prompt = state.scratch[PROMPT, index]
     output = state.scratch[OUTPUT, index]
@@ -95,7 +96,7 @@ def _batch_at(scratch, position):
 
 
 @inlined()
-def _times(state, begins, ends):
+def _times(state: State, begins, ends):
     """Write the times of the requests from a place to another, in their batches."""
     scratch = state.scratch
     b = int(scratch[SIZES, _batch_at(scratch, begins)])
@@ -147,7 +148,7 @@ def _goodput_from(scratch, n, position):
 
 
 @inlined()
-def goodput(state, n, delay_s):
+def goodput(state: State, n, delay_s):
     """Return kept SLOs per second of latency of the current plan, and how many.
 
     The first batch starts after ``delay_s``.
@@ -186,7 +187,7 @@ def _moved(scratch, n, largest, move, position, other):
 
 
 @compiled()
-def _move(state, n, origin, target, first, cut, new_cut, last):
+def _move(state: State, n, origin, target, first, cut, new_cut, last):
     """Make a move, see ``_moved``; return the objective of the plan."""
     scratch = state.scratch
     held = scratch[ORDER, origin]
@@ -240,7 +241,7 @@ def _all_late(scratch, n, delay_s):
 
 
 @compiled()
-def _sort_by_time(state, n, largest):
+def _sort_by_time(state: State, n, largest):
     """Put the current order by time in a batch of ``largest``, the oldest first."""
     scratch = state.scratch
     for k in range(n):
@@ -257,7 +258,7 @@ def _sort_by_time(state, n, largest):
 
 
 @compiled()
-def _best_of_all(state, n, largest, delay_s, best):
+def _best_of_all(state: State, n, largest, delay_s, best):
     """Return the objective of the best of all plans, ``best`` or more.
 
     By branch and bound over batches, which are sets of requests, as bits; in place of
@@ -320,7 +321,7 @@ def _best_of_all(state, n, largest, delay_s, best):
 
 
 @compiled()
-def anneal(state, n, largest, delay_s, seed, cooling):
+def anneal(state: State, n, largest, delay_s, seed, cooling):
     """Leave the best plan of n requests in ``scratch``; return its objective.
 
     Parameters

@@ -35,11 +35,11 @@ from capplan.simulator.kv.kvcache import (
     take_blocks,
 )
 from capplan.simulator.kv.states import return_states
-from capplan.simulator.state import NONE, Caching, Count, Phase
+from capplan.simulator.state import NONE, Caching, Count, Phase, State
 
 
 @inlined()
-def next_block(state, slot):
+def next_block(state: State, slot: int):
     """Return the blocks that the next token of a decode takes, also while PAUSED."""
     request = state.requests[slot]
     held = request.computed_tokens
@@ -50,7 +50,7 @@ def next_block(state, slot):
 
 
 @inlined()
-def log_decodes(state, r):
+def log_decodes(state: State, r: int):
     """Log all decoding requests of the next iteration, in order of admission."""
     if state.engine[0].recording == 0:
         return
@@ -64,7 +64,7 @@ def log_decodes(state, r):
 
 
 @compiled()
-def preempt(state, r, slot, taken=0):
+def preempt(state: State, r: int, slot: int, taken=0):
     """Free a running request's KV and put it first in the queue.
 
     When readmitted it computes its prompt and generated tokens again
@@ -105,7 +105,7 @@ def preempt(state, r, slot, taken=0):
 
 
 @inlined()
-def _hashed_tokens(state, r, held, admitted_tokens, taken):
+def _hashed_tokens(state: State, r: int, held, admitted_tokens, taken):
     """Return how many tokens of a preempted decode, which holds so many, can be found.
 
     The engine hashes a token when it collects it; while the iteration of the newest is
@@ -118,7 +118,7 @@ def _hashed_tokens(state, r, held, admitted_tokens, taken):
 
 
 @inlined()
-def return_to_queue(state, r, slot, held, hashed, phase):
+def return_to_queue(state: State, r: int, slot: int, held, hashed, phase):
     """Free the KV of a running request, ``held`` tokens, and put it first in the queue.
 
     Those ``hashed`` can be found.
@@ -136,7 +136,7 @@ def return_to_queue(state, r, slot, held, hashed, phase):
 
 
 @inlined()
-def take_free_decode_blocks(state, r, spare_blocks):
+def take_free_decode_blocks(state: State, r: int, spare_blocks):
     """Take the blocks of decodes if they leave ``spare_blocks``; return whether."""
     replica = state.replicas[r]
     needed = blocks_in_iteration(state, r, replica.step + 1)
@@ -147,7 +147,7 @@ def take_free_decode_blocks(state, r, spare_blocks):
 
 
 @inlined()
-def take_decode_blocks(state, r, spare_blocks):
+def take_decode_blocks(state: State, r: int, spare_blocks):
     """Take the blocks that decoding needs, preempting the newest requests for them.
 
     ``spare_blocks`` is 1 where each request wants a block to be free at its turn
@@ -158,7 +158,7 @@ def take_decode_blocks(state, r, spare_blocks):
 
 
 @compiled()
-def _make_room_for_decodes(state, r, spare_blocks):
+def _make_room_for_decodes(state: State, r: int, spare_blocks):
     """Take blocks for decoding requests one by one, preempting the newest request.
 
     Called only when they do not all fit. Stops when a request preempts itself:
@@ -184,13 +184,13 @@ def _make_room_for_decodes(state, r, spare_blocks):
 
 
 @inlined()
-def iterations_to_completion(state, r):
+def iterations_to_completion(state: State, r: int):
     """Return in how many iterations the first decoding request gets its last token."""
     return state.requests[state.ends[r, 0]].end_step - state.replicas[r].step
 
 
 @inlined()
-def decode_horizon(state, r, spare_blocks):
+def decode_horizon(state: State, r: int, spare_blocks):
     """Return for how many iterations all decode, the next one's blocks being taken.
 
     Until the first has its last token, or fewer than ``spare_blocks`` are free.
@@ -202,7 +202,7 @@ def decode_horizon(state, r, spare_blocks):
 
 
 @inlined()
-def same_batch(state, r, spare_blocks, changes):
+def same_batch(state: State, r: int, spare_blocks, changes):
     """Return for how many iterations the batch that was put together runs.
 
     0 where there is none, 1 where it has prompts or the scheduler ``changes`` it, else
@@ -217,7 +217,7 @@ def same_batch(state, r, spare_blocks, changes):
 
 
 @inlined()
-def iterations_until(state, r, moment_s, most):
+def iterations_until(state: State, r: int, moment_s, most):
     """Return the fewest iterations of the decodes that end at a moment, or ``most``."""
     replica = state.replicas[r]
     first_s, slope_s = decode_line(state, r)
@@ -226,7 +226,7 @@ def iterations_until(state, r, moment_s, most):
 
 
 @inlined()
-def add_chunk(state, r, slot, chunk):
+def add_chunk(state: State, r: int, slot: int, chunk):
     """Add ``chunk`` tokens of a prompt to the iteration; their blocks are taken."""
     replica = state.replicas[r]
     request = state.requests[slot]
@@ -255,7 +255,7 @@ def add_chunk(state, r, slot, chunk):
 
 
 @compiled()
-def take_chunk_back(state, r, slot):
+def take_chunk_back(state: State, r: int, slot: int):
     """Take a prompt's chunk out of the iteration, not its blocks; return its tokens."""
     replica = state.replicas[r]
     request = state.requests[slot]
@@ -278,7 +278,7 @@ def take_chunk_back(state, r, slot):
 
 
 @inlined()
-def continue_prefill(state, r, budget_tokens):
+def continue_prefill(state: State, r: int, budget_tokens):
     """Schedule the next chunk of the unfinished prompt; return its tokens.
 
     It is the newest request, so it preempts itself when its blocks do not fit.
@@ -304,7 +304,7 @@ def continue_prefill(state, r, budget_tokens):
 
 
 @inlined()
-def continue_running(state, r, spare_blocks):
+def continue_running(state: State, r: int, spare_blocks):
     """Let all decode and the unfinished prompt go on; return the budget that is left.
 
     ``spare_blocks`` as in ``take_decode_blocks``.
@@ -319,7 +319,7 @@ def continue_running(state, r, spare_blocks):
 
 
 @inlined()
-def may_start(state, r, slot):
+def may_start(state: State, r: int, slot: int):
     """Return whether there is a waiting request, a seat for it, and tokens to compute.
 
     ``slot`` is the request or NONE.
@@ -330,7 +330,7 @@ def may_start(state, r, slot):
 
 
 @inlined()
-def admit(state, r, budget_tokens):
+def admit(state: State, r: int, budget_tokens):
     """Admit the head of the queue if it fits; return the tokens scheduled.
 
     Its whole prompt, and the tokens generated before a preemption, must fit the
@@ -360,7 +360,9 @@ def admit(state, r, budget_tokens):
 
 
 @inlined()
-def admit_with_room(state, r, slot, budget_tokens, room_tokens, spare_blocks):
+def admit_with_room(
+    state: State, r: int, slot: int, budget_tokens, room_tokens, spare_blocks
+):
     """Admit a waiting request, or NONE, if it fits; return the tokens scheduled.
 
     It takes the blocks of ``room_tokens`` at once, and leaves ``spare_blocks`` free.
@@ -383,20 +385,22 @@ def admit_with_room(state, r, slot, budget_tokens, room_tokens, spare_blocks):
 
 
 @inlined()
-def admit_head_with_room(state, r, budget_tokens, room_tokens, spare_blocks):
+def admit_head_with_room(
+    state: State, r: int, budget_tokens, room_tokens, spare_blocks
+):
     """Do the same with the head of the queue."""
     slot = state.replicas[r].waiting_head
     return admit_with_room(state, r, slot, budget_tokens, room_tokens, spare_blocks)
 
 
 @inlined()
-def watermark_blocks(state):
+def watermark_blocks(state: State):
     """Return the blocks to stay free at an admission, 1 % as in vLLM V0. [blocks]"""
     return state.engine[0].kv_blocks // 100
 
 
 @inlined()
-def start_prefill(state, r, slot, start, chunk):
+def start_prefill(state: State, r: int, slot: int, start, chunk):
     """Let a waiting request run: ``start`` tokens are cached, a chunk follows."""
     replica = state.replicas[r]
     request = state.requests[slot]
@@ -409,7 +413,7 @@ def start_prefill(state, r, slot, start, chunk):
 
 
 @inlined()
-def join(state, r, slot, chunk):
+def join(state: State, r: int, slot: int, chunk):
     """Let a request run that stands in no list; a chunk of its prompt follows."""
     replica = state.replicas[r]
     request = state.requests[slot]

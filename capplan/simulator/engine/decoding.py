@@ -18,11 +18,12 @@ from capplan.simulator.engine.speculation import (
     tokens_before,
 )
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.state import NONE, Phase
+from capplan.simulator.records import Replica
+from capplan.simulator.state import NONE, Phase, State
 
 
 @inlined()
-def is_flying(replica):
+def is_flying(replica: Replica):
     """Return whether its last iteration with requests is in flight, no rank's dummy."""
     return (
         replica.in_flight > 0 and replica.ran > replica.iterations - replica.in_flight
@@ -30,7 +31,7 @@ def is_flying(replica):
 
 
 @inlined()
-def residue(state, slot):
+def residue(state: State, slot: int):
     """Return the column of ``residues`` that counts a decoding request.
 
     Its KV length less the iteration number, which stays the same while it
@@ -44,7 +45,7 @@ def residue(state, slot):
 
 
 @inlined()
-def computed_tokens(state, slot, step):
+def computed_tokens(state: State, slot: int, step):
     """Return the KV tokens that a decoding request holds before iteration ``step``."""
     if state.engine[0].verifies != 0:
         return tokens_before(state, slot, step)
@@ -54,7 +55,7 @@ def computed_tokens(state, slot, step):
 
 
 @inlined()
-def leave_decoding(state, r, slot):
+def leave_decoding(state: State, r: int, slot: int):
     """Take a request out of the counts of decoding requests."""
     replica = state.replicas[r]
     replica.decode_count -= 1
@@ -66,7 +67,7 @@ def leave_decoding(state, r, slot):
 
 
 @inlined()
-def stop_decoding(state, r, slot):
+def stop_decoding(state: State, r: int, slot: int):
     """Take a request out of the decoding ones; return the KV tokens it holds."""
     replica = state.replicas[r]
     request = state.requests[slot]
@@ -83,7 +84,7 @@ def stop_decoding(state, r, slot):
 
 
 @inlined()
-def enter_decoding(state, r, slot, context):
+def enter_decoding(state: State, r: int, slot: int, context):
     """Count a request among the decoding ones; its next token has this context.
 
     The iteration of its last token, ``end_step``, is known.
@@ -100,7 +101,7 @@ def enter_decoding(state, r, slot, context):
 
 
 @inlined()
-def decode_line(state, r):
+def decode_line(state: State, r: int):
     """Return the time of an iteration of the decodes alone, and how it grows. [s]"""
     replica = state.replicas[r]
     times = state.by_batch[replica.decode_count]
@@ -109,7 +110,7 @@ def decode_line(state, r):
 
 
 @inlined()
-def decode_again(state, r, slot):
+def decode_again(state: State, r: int, slot: int):
     """Let a running request decode from the next iteration on: it did not for a time.
 
     It has the KV of all tokens that it knows but the newest.
@@ -124,7 +125,7 @@ def decode_again(state, r, slot):
 
 
 @inlined()
-def sit_out(state, r, slot):
+def sit_out(state: State, r: int, slot: int):
     """Let a decode sit the next iteration out; return the KV tokens that it holds."""
     held = stop_decoding(state, r, slot)
     state.replicas[r].sitting += 1
@@ -133,7 +134,7 @@ def sit_out(state, r, slot):
 
 
 @compiled()
-def end_sitting(state, r):
+def end_sitting(state: State, r: int):
     """Let those decode again that sat the iteration out."""
     slot = state.replicas[r].running_head
     while slot != NONE:

@@ -6,7 +6,7 @@ Only where ``engine.examined`` is set: by the laws, on small cases.
 from capplan.simulator.engine.batch import iterations_to_completion
 from capplan.simulator.jit import compiled
 from capplan.simulator.kv.kvcache import blocks_in_iterations
-from capplan.simulator.state import Count
+from capplan.simulator.state import Count, State
 
 FAULTS = (
     "",
@@ -25,7 +25,7 @@ FAULTS = (
 
 
 @compiled()
-def has_fault(state, r, horizon):
+def has_fault(state: State, r: int, horizon):
     """Return whether an iteration or a horizon is wrong; it is noted, and stuck."""
     fault, found, limit = _first_fault(state, r, horizon)
     if fault == 0:
@@ -38,7 +38,7 @@ def has_fault(state, r, horizon):
 
 
 @compiled()
-def _first_fault(state, r, horizon):
+def _first_fault(state: State, r: int, horizon):
     """Return the first fault (0: none) with the two numbers of its text."""
     replica = state.replicas[r]
     engine = state.engine[0]

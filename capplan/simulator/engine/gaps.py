@@ -13,17 +13,17 @@ it. A request has had as many as were counted since its first token.
 import math
 
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.state import GAPS, LIMIT_COUNT, Limit
+from capplan.simulator.state import GAPS, LIMIT_COUNT, Limit, State
 
 
 @inlined()
-def _place(state, k):
+def _place(state: State, k):
     """Return the column of ``ends`` of the k-th request that is resuming."""
     return (state.ends.shape[1] >> 1) + k
 
 
 @inlined()
-def note_gap(state, r, step, gap_s):
+def note_gap(state: State, r: int, step, gap_s):
     """Record the time between the results of iterations ``step - 1`` and ``step``."""
     replica = state.replicas[r]
     while replica.gap_count > 0:
@@ -44,12 +44,12 @@ def note_gap(state, r, step, gap_s):
 
 
 @inlined()
-def _counts_late(state):
+def _counts_late(state: State):
     return state.engine[0].counts_late != 0
 
 
 @compiled()
-def _count_late(state, r, last_s, slope_s, n):
+def _count_late(state: State, r: int, last_s, slope_s, n):
     """Count n gaps, each ``slope_s`` longer than the one before, up to ``last_s``."""
     for c in range(state.classes.shape[0]):
         tbt_s = state.classes[c, Limit.TBT]
@@ -67,7 +67,7 @@ def _count_late(state, r, last_s, slope_s, n):
 
 
 @inlined()
-def add_gap(state, slot, gap_s):
+def add_gap(state: State, slot: int, gap_s):
     """Record a gap that only this request has."""
     request = state.requests[slot]
     request.longest_gap_s = max(request.longest_gap_s, gap_s)
@@ -75,14 +75,14 @@ def add_gap(state, slot, gap_s):
 
 
 @inlined()
-def _late(state, slot, gap_s):
+def _late(state: State, slot: int, gap_s):
     if not _counts_late(state):
         return 0
     return int(gap_s > state.classes[state.requests[slot].request_class, Limit.TBT])
 
 
 @inlined()
-def start_gaps(state, r, slot):
+def start_gaps(state: State, r: int, slot: int):
     """Let a request have the gaps recorded from here on."""
     request = state.requests[slot]
     request.token_step = state.replicas[r].step
@@ -91,7 +91,7 @@ def start_gaps(state, r, slot):
 
 
 @inlined()
-def end_gaps(state, r, slot):
+def end_gaps(state: State, r: int, slot: int):
     """Give a request the gaps recorded since ``start_gaps``."""
     request = state.requests[slot]
     gap_s = longest_gap_s(state, r, request.token_step)
@@ -101,7 +101,7 @@ def end_gaps(state, r, slot):
 
 
 @inlined()
-def note_gaps(state, r, first_end_s, last_s, slope_s, n):
+def note_gaps(state: State, r: int, first_end_s, last_s, slope_s, n):
     """Record the gaps before the results of the next n iterations with decoding.
 
     The first ends at ``first_end_s``; each takes ``slope_s`` longer than the one
@@ -128,7 +128,7 @@ def note_gaps(state, r, first_end_s, last_s, slope_s, n):
 
 
 @inlined()
-def enter_resuming(state, r, slot):
+def enter_resuming(state: State, r: int, slot: int):
     """Note a decoding request whose last token is not from the last decode step."""
     replica = state.replicas[r]
     state.ends[r, _place(state, replica.resuming)] = slot
@@ -136,7 +136,7 @@ def enter_resuming(state, r, slot):
 
 
 @inlined()
-def is_resuming(state, r, slot):
+def is_resuming(state: State, r: int, slot: int):
     """Return whether a request was noted so."""
     for k in range(state.replicas[r].resuming):
         if state.ends[r, _place(state, k)] == slot:
@@ -145,7 +145,7 @@ def is_resuming(state, r, slot):
 
 
 @inlined()
-def leaves_resuming(state, r, slot):
+def leaves_resuming(state: State, r: int, slot: int):
     """Return whether a request was noted so; it is no longer."""
     replica = state.replicas[r]
     ends = state.ends[r]
@@ -158,7 +158,7 @@ def leaves_resuming(state, r, slot):
 
 
 @inlined()
-def longest_gap_s(state, r, step):
+def longest_gap_s(state: State, r: int, step):
     """Return the longest gap recorded after iteration ``step``; 0 when none."""
     replica = state.replicas[r]
     low = 0

@@ -35,14 +35,14 @@ from capplan.simulator.engine.replica import (
 )
 from capplan.simulator.engine.wake import next_s, only_decodes
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.state import NONE, RUN_GROUP, Count
+from capplan.simulator.state import NONE, RUN_GROUP, Count, State
 
 _FIRST, _SLOPE, _HORIZON, _TOKENS = 1, 2, 3, 4
 """Rows of ``State.scratch`` with what each rank is about to run; see ``SENDING``."""
 
 
 @compiled()
-def _collect(state, ranks, g):
+def _collect(state: State, ranks, g: int):
     """Collect the oldest iteration in flight on all ranks.
 
     Where nothing could be scheduled before, the engines compute a dummy token now.
@@ -62,7 +62,7 @@ def _collect(state, ranks, g):
 
 
 @inlined()
-def _decode_on(ranks, r):
+def _decode_on(ranks, r: int):
     """Let a rank decode as before, where its scheduler would; return for how many.
 
     0 where the scheduler must be asked.
@@ -81,7 +81,7 @@ def _decode_on(ranks, r):
 
 
 @inlined()
-def _note_line(state, ranks, r, k, horizon):
+def _note_line(state: State, ranks, r: int, k, horizon):
     """Note a rank's horizon, tokens and time of what it is about to run.
 
     A rank without work computes a dummy token.
@@ -101,7 +101,7 @@ def _note_line(state, ranks, r, k, horizon):
 
 
 @inlined()
-def _schedule(state, ranks, g, until_s, schedule):
+def _schedule(state: State, ranks, g: int, until_s, schedule):
     """Let each rank put together its iteration; return how many may run of them.
 
     0 where no rank has work. The ranks' lines are noted.
@@ -140,7 +140,7 @@ def _schedule(state, ranks, g, until_s, schedule):
 
 
 @inlined()
-def _slowest(state):
+def _slowest(state: State):
     """Return the slowest rank of the next iteration and for how many it stays so."""
     lines = state.scratch
     count = state.engine[0].ranks
@@ -161,7 +161,7 @@ def _slowest(state):
 
 
 @inlined()
-def _tokens(state, ranks, g):
+def _tokens(state: State, ranks, g: int):
     """Return the tokens of the largest rank and of all; whether one has a prompt."""
     first = g * state.engine[0].ranks
     largest = 0
@@ -177,7 +177,7 @@ def _tokens(state, ranks, g):
 
 
 @inlined()
-def _until_look(state, ranks, g, until_s, horizon):
+def _until_look(state: State, ranks, g: int, until_s, horizon):
     """Return until when iterations may run at once, so that no report is missed.
 
     A report differs within the iterations where a request in flight is done with one,
@@ -199,7 +199,7 @@ def _until_look(state, ranks, g, until_s, horizon):
 
 
 @inlined()
-def _run(state, ranks, g, horizon, until_s):
+def _run(state: State, ranks, g: int, horizon, until_s):
     """Run what the ranks have put together, up to ``horizon`` iterations."""
     group = state.replicas[g]
     engine = state.engine[0]
@@ -228,7 +228,7 @@ def _run(state, ranks, g, horizon, until_s):
 
 
 @inlined()
-def _run_dummy(ranks, r, start_s, first_s, slope_s, n):
+def _run_dummy(ranks, r: int, start_s, first_s, slope_s, n):
     """Let a rank without work compute with the others."""
     rank = ranks.replicas[r]
     rank.gpu_s = start_s + decode_time_s(first_s, slope_s, n)
@@ -237,7 +237,7 @@ def _run_dummy(ranks, r, start_s, first_s, slope_s, n):
 
 
 @inlined()
-def _copies_s(state, ranks, g):
+def _copies_s(state: State, ranks, g: int):
     """Return when a rank next has a copy for which it waits; infinite: none. [s]"""
     now_s = state.replicas[g].now_s
     first_s = math.inf
@@ -249,7 +249,7 @@ def _copies_s(state, ranks, g):
 
 
 @inlined()
-def _step(state, ranks, g, until_s, schedule):
+def _step(state: State, ranks, g: int, until_s, schedule):
     """Collect one result, or schedule one iteration or jump, as ``step`` does."""
     group = state.replicas[g]
     look_at_ranks(state, g, next_s(state, g))
@@ -281,7 +281,7 @@ def _step(state, ranks, g, until_s, schedule):
 
 
 @compiled(RUN_GROUP)
-def run_group(state, g, until_s, once, schedule):
+def run_group(state: State, g: int, until_s, once, schedule):
     """Simulate a group up to ``until_s``, or do one step, as ``serve`` does."""
     ranks = state.by_rank
     while once or (

@@ -12,6 +12,7 @@ import math
 from capplan.simulator.engine.ranks import dummy_time_s, look_at_ranks, wake_group
 from capplan.simulator.engine.replica import join_queue
 from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.state import State
 
 BALANCES = ("vllm", "vllm-0.1x", "round-robin", "shortest-queue")
 """Rules by which a rank is chosen; ``ENGINE.balance`` is the place of one.
@@ -22,7 +23,7 @@ reported. The last two are SGLang's (data_parallel_controller.py).
 
 
 @inlined()
-def _score(state, r, balance):
+def _score(state: State, r: int, balance):
     """Return the load of a rank as the front end knows it."""
     rank = state.ranks[r]
     if balance == 1:
@@ -36,7 +37,7 @@ def _score(state, r, balance):
 
 
 @inlined()
-def choose_rank(state, g):
+def choose_rank(state: State, g: int):
     """Return the row of the rank that takes the next request."""
     group = state.replicas[g]
     balance = state.engine[0].balance
@@ -62,7 +63,7 @@ def choose_rank(state, g):
 
 
 @inlined()
-def _end_vain(state, g):
+def _end_vain(state: State, g: int):
     """Let idle ranks end what they compute and discard, and a dummy beside its result.
 
     See ``verifying.py``.
@@ -79,7 +80,7 @@ def _end_vain(state, g):
 
 
 @inlined()
-def _idle_until(state, g, now_s):
+def _idle_until(state: State, g: int, now_s):
     """Bring idle ranks to a moment: dummy batches, then a pause."""
     group = state.replicas[g]
     if group.in_flight > 0:
@@ -102,7 +103,7 @@ def _idle_until(state, g, now_s):
 
 
 @compiled()
-def enqueue_in_group(state, g, slot, now_s):
+def enqueue_in_group(state: State, g: int, slot: int, now_s):
     """Add an arrival to the queue of one of the ranks; they stand at ``now_s``."""
     group = state.replicas[g]
     if group.outstanding == 0:

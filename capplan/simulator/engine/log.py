@@ -1,11 +1,11 @@
 """Note iterations: in time bins, and each with its requests where they are recorded."""
 
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.state import Count
+from capplan.simulator.state import Count, State
 
 
 @inlined()
-def log_entry(state, row, computed, scheduled):
+def log_entry(state: State, row, computed, scheduled):
     """Log one request of the iteration, if iterations are recorded."""
     if state.engine[0].recording == 0:
         return
@@ -17,7 +17,7 @@ def log_entry(state, row, computed, scheduled):
 
 
 @compiled()
-def unlog_entry(state, row):
+def unlog_entry(state: State, row):
     """Take what was last logged of a request out again, if iterations are recorded."""
     if state.engine[0].recording == 0:
         return
@@ -34,7 +34,7 @@ def unlog_entry(state, row):
 
 
 @compiled()
-def log_iteration(state, r, start_s, end_s, b, context, tokens):
+def log_iteration(state: State, r: int, start_s, end_s, b, context, tokens):
     """Log the iteration whose entries have just been logged."""
     replica = state.replicas[r]
     index = state.counts[Count.ITERATIONS]
@@ -57,7 +57,7 @@ def log_iteration(state, r, start_s, end_s, b, context, tokens):
 
 
 @inlined()
-def log_has_room(state):
+def log_has_room(state: State):
     """Return whether the log can take one more iteration, of a group on each rank."""
     if state.engine[0].recording == 0:
         return True
@@ -70,7 +70,7 @@ def log_has_room(state):
 
 
 @inlined()
-def add_to_bins(state, start_s, end_s, batch, waiting, used_blocks):
+def add_to_bins(state: State, start_s, end_s, batch, waiting, used_blocks):
     """Add the interval of an iteration or jump to the time bins that it overlaps."""
     bins = state.bins
     width_s = state.engine[0].bin_width_s

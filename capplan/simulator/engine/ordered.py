@@ -7,11 +7,11 @@ depth is kept by weights from a hash of the row, so that it is the same in every
 """
 
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.state import NONE
+from capplan.simulator.state import NONE, State
 
 
 @inlined()
-def precedes(state, one, other):
+def precedes(state: State, one, other):
     """Return whether a request stands before another."""
     a = state.orders[one]
     b = state.orders[other]
@@ -19,12 +19,12 @@ def precedes(state, one, other):
 
 
 @inlined()
-def _weight(state, slot):
+def _weight(state: State, slot: int):
     return (state.requests[slot].row * 0x9E3779B1) & 0x7FFFFFFF
 
 
 @inlined()
-def _put_below(state, r, up, before, slot):
+def _put_below(state: State, r: int, up, before, slot: int):
     """Let ``slot`` stand where ``before`` stood below ``up``."""
     if up == NONE:
         state.replicas[r].root = slot
@@ -37,7 +37,7 @@ def _put_below(state, r, up, before, slot):
 
 
 @compiled()
-def _rotate_up(state, r, slot):
+def _rotate_up(state: State, r: int, slot: int):
     """Let a request change places with the one above it; the order stays."""
     above = state.orders[slot].up
     _put_below(state, r, state.orders[above].up, above, slot)
@@ -55,7 +55,7 @@ def _rotate_up(state, r, slot):
 
 
 @compiled()
-def insert_ordered(state, r, slot):
+def insert_ordered(state: State, r: int, slot: int):
     """Put a request with key and tie_break into the order."""
     order = state.orders[slot]
     order.left = NONE
@@ -80,7 +80,7 @@ def insert_ordered(state, r, slot):
 
 
 @compiled()
-def remove_ordered(state, r, slot):
+def remove_ordered(state: State, r: int, slot: int):
     """Take a request out of the order."""
     order = state.orders[slot]
     while order.left != NONE and order.right != NONE:
@@ -92,7 +92,7 @@ def remove_ordered(state, r, slot):
 
 
 @compiled()
-def place(state, r, slot, key, tie_break):
+def place(state: State, r: int, slot: int, key, tie_break):
     """Let a request stand where key and tie-break put it."""
     order = state.orders[slot]
     if order.ordered != 0:
@@ -103,7 +103,7 @@ def place(state, r, slot, key, tie_break):
 
 
 @inlined()
-def first_ordered(state, r):
+def first_ordered(state: State, r: int):
     """Return the request that stands first, or NONE."""
     slot = state.replicas[r].root
     if slot != NONE:
@@ -113,7 +113,7 @@ def first_ordered(state, r):
 
 
 @inlined()
-def last_ordered(state, r):
+def last_ordered(state: State, r: int):
     """Return the request that stands last, or NONE."""
     slot = state.replicas[r].root
     if slot != NONE:
@@ -123,7 +123,7 @@ def last_ordered(state, r):
 
 
 @inlined()
-def previous_ordered(state, slot):
+def previous_ordered(state: State, slot: int):
     """Return the request before, or NONE."""
     at = state.orders[slot].left
     if at != NONE:
@@ -138,7 +138,7 @@ def previous_ordered(state, slot):
 
 
 @inlined()
-def first_at(state, r, key):
+def first_at(state: State, r: int, key):
     """Return the first request whose key is at least ``key``, or NONE."""
     found = NONE
     at = state.replicas[r].root
@@ -152,7 +152,7 @@ def first_at(state, r, key):
 
 
 @inlined()
-def next_ordered(state, slot):
+def next_ordered(state: State, slot: int):
     """Return the request that follows, or NONE."""
     at = state.orders[slot].right
     if at != NONE:
@@ -167,7 +167,7 @@ def next_ordered(state, slot):
 
 
 @inlined()
-def last_before(state, r, key):
+def last_before(state: State, r: int, key):
     """Return the last request whose key is less than ``key``, or NONE."""
     found = NONE
     at = state.replicas[r].root

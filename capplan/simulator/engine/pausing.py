@@ -17,11 +17,11 @@ from capplan.simulator.engine.queues import (
 )
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kv.kvcache import ceil_div, return_blocks, take_blocks
-from capplan.simulator.state import NONE, Phase
+from capplan.simulator.state import NONE, Phase, State
 
 
 @inlined()
-def first_arrival(state, r):
+def first_arrival(state: State, r: int):
     """Return the oldest arrival that is not PAUSED yet, or NONE.
 
     Those after it follow in the waiting list.
@@ -35,7 +35,7 @@ def first_arrival(state, r):
 
 
 @inlined()
-def take_arrival(state, r, slot):
+def take_arrival(state: State, r: int, slot: int):
     """Let an arrival be PAUSED; return the next arrival or NONE."""
     following = state.requests[slot].next
     remove_waiting(state, r, slot)
@@ -45,14 +45,14 @@ def take_arrival(state, r, slot):
 
 
 @inlined()
-def left_tokens(state, slot):
+def left_tokens(state: State, slot: int):
     """Return the tokens that a PAUSED request computes before its next token."""
     request = state.requests[slot]
     return request.known_tokens - request.computed_tokens
 
 
 @inlined()
-def decodes_next(state, slot):
+def decodes_next(state: State, slot: int):
     """Return whether a PAUSED request only has its newest token to compute."""
     request = state.requests[slot]
     return (
@@ -62,7 +62,7 @@ def decodes_next(state, slot):
 
 
 @compiled()
-def pause(state, r, slot):
+def pause(state: State, r: int, slot: int):
     """Let a running request sit out with its KV."""
     replica = state.replicas[r]
     request = state.requests[slot]
@@ -79,7 +79,7 @@ def pause(state, r, slot):
 
 
 @inlined()
-def _end_pause(state, r, slot):
+def _end_pause(state: State, r: int, slot: int):
     sat_out = state.pauses[slot]
     if not math.isnan(sat_out.since_s):
         sat_out.paused_s += state.replicas[r].now_s - sat_out.since_s
@@ -88,13 +88,13 @@ def _end_pause(state, r, slot):
 
 
 @inlined()
-def _leave_queue(state, r, slot):
+def _leave_queue(state: State, r: int, slot: int):
     remove_waiting(state, r, slot)
     _end_pause(state, r, slot)
 
 
 @compiled()
-def resume(state, r, slot):
+def resume(state: State, r: int, slot: int):
     """Let a PAUSED request decode again: it ``decodes_next``."""
     replica = state.replicas[r]
     _leave_queue(state, r, slot)
@@ -106,7 +106,7 @@ def resume(state, r, slot):
 
 
 @compiled()
-def run_chunk(state, r, slot, chunk, room_tokens):
+def run_chunk(state: State, r: int, slot: int, chunk, room_tokens):
     """Let a PAUSED request compute ``chunk`` tokens of its prompt.
 
     It takes the blocks of ``room_tokens`` that it does not hold yet.
@@ -119,13 +119,13 @@ def run_chunk(state, r, slot, chunk, room_tokens):
 
 
 @inlined()
-def blocks_on_host(state, slot):
+def blocks_on_host(state: State, slot: int):
     """Return the blocks of a request's KV on the host."""
     return state.swaps[slot].host_blocks if state.swaps.shape[0] > 0 else 0
 
 
 @inlined()
-def held_blocks(state, slot):
+def held_blocks(state: State, slot: int):
     """Return the blocks that a PAUSED request holds on the GPU."""
     request = state.requests[slot]
     if request.computed_tokens == 0 or blocks_on_host(state, slot) > 0:
@@ -135,7 +135,7 @@ def held_blocks(state, slot):
 
 
 @inlined()
-def missing_blocks(state, slot, room_tokens):
+def missing_blocks(state: State, slot: int, room_tokens):
     """Return the blocks that a PAUSED request lacks for ``room_tokens``."""
     request = state.requests[slot]
     blocks = ceil_div(room_tokens, state.engine[0].block_size)
@@ -144,7 +144,7 @@ def missing_blocks(state, slot, room_tokens):
 
 
 @compiled()
-def evict(state, r, slot):
+def evict(state: State, r: int, slot: int):
     """Free the KV of a request; it computes all that it knows again."""
     replica = state.replicas[r]
     request = state.requests[slot]
@@ -161,7 +161,7 @@ def evict(state, r, slot):
 
 
 @compiled()
-def swap_out(state, r, slot):
+def swap_out(state: State, r: int, slot: int):
     """Move the KV of a request to the host; return the blocks to copy."""
     request = state.requests[slot]
     swap = state.swaps[slot]
@@ -178,7 +178,7 @@ def swap_out(state, r, slot):
 
 
 @compiled()
-def swap_in(state, r, slot):
+def swap_in(state: State, r: int, slot: int):
     """Move the KV of a PAUSED request back from the host; return the blocks to copy."""
     swap = state.swaps[slot]
     blocks = swap.host_blocks

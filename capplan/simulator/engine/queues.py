@@ -8,18 +8,18 @@ import math
 
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kv.linked_list import linked, unlinked
-from capplan.simulator.state import NONE, Count
+from capplan.simulator.state import NONE, Count, State
 
 
 @inlined()
-def give_slot(state, slot):
+def give_slot(state: State, slot: int):
     """Let a slot be taken again."""
     state.requests[slot].next = state.counts[Count.FREE]
     state.counts[Count.FREE] = slot
 
 
 @inlined()
-def tell(state, slot):
+def tell(state: State, slot: int):
     """Let the driver hear of a request, after those of which it has not heard yet."""
     state.requests[slot].next_in_list = NONE
     last = state.counts[Count.NEWS_LAST]
@@ -31,19 +31,19 @@ def tell(state, slot):
 
 
 @inlined()
-def push_waiting_back(state, r, slot):
+def push_waiting_back(state: State, r: int, slot: int):
     """Put an arrival at the end of the queue."""
     insert_waiting_before(state, r, slot, NONE)
 
 
 @inlined()
-def push_waiting_front(state, r, slot):
+def push_waiting_front(state: State, r: int, slot: int):
     """Put a preempted request before all others."""
     insert_waiting_before(state, r, slot, state.replicas[r].waiting_head)
 
 
 @inlined()
-def insert_waiting_before(state, r, slot, following):
+def insert_waiting_before(state: State, r: int, slot: int, following):
     """Put a request before another that waits, or last where that is NONE."""
     replica = state.replicas[r]
     replica.waiting_head, replica.waiting_tail = linked(
@@ -53,7 +53,7 @@ def insert_waiting_before(state, r, slot, following):
 
 
 @inlined()
-def remove_waiting(state, r, slot):
+def remove_waiting(state: State, r: int, slot: int):
     """Take a request out of the queue."""
     replica = state.replicas[r]
     replica.waiting_head, replica.waiting_tail = unlinked(
@@ -63,7 +63,7 @@ def remove_waiting(state, r, slot):
 
 
 @inlined()
-def count_outstanding(state, r, slot, change):
+def count_outstanding(state: State, r: int, slot: int, change):
     """Count a request among those outstanding on a replica, or with -1 no longer."""
     replica = state.replicas[r]
     request = state.requests[slot]
@@ -73,7 +73,7 @@ def count_outstanding(state, r, slot, change):
 
 
 @inlined()
-def push_running(state, r, slot, following=NONE):
+def push_running(state: State, r: int, slot: int, following=NONE):
     """Put an admitted request last: it is the first to be preempted."""
     replica = state.replicas[r]
     replica.running_head, replica.running_tail = linked(
@@ -83,7 +83,7 @@ def push_running(state, r, slot, following=NONE):
 
 
 @inlined()
-def join_running(state, r, slot, unfinished):
+def join_running(state: State, r: int, slot: int, unfinished):
     """Put a request last, or in front of an unfinished prompt, as if admitted so."""
     replica = state.replicas[r]
     request = state.requests[slot]
@@ -96,7 +96,7 @@ def join_running(state, r, slot, unfinished):
 
 
 @inlined()
-def remove_running(state, r, slot):
+def remove_running(state: State, r: int, slot: int):
     """Take a request that finished or was preempted out of the batch."""
     replica = state.replicas[r]
     replica.running_head, replica.running_tail = unlinked(
@@ -106,7 +106,7 @@ def remove_running(state, r, slot):
 
 
 @compiled()
-def move_by_arrival(state, r, slot):
+def move_by_arrival(state: State, r: int, slot: int):
     """Put the newest running request before those that arrived after it."""
     row = state.requests[slot].row
     following = NONE
@@ -120,7 +120,7 @@ def move_by_arrival(state, r, slot):
 
 
 @inlined()
-def _rise(state, r, position, slot):
+def _rise(state: State, r: int, position, slot: int):
     ends = state.ends[r]
     end_step = state.requests[slot].end_step
     while position > 0:
@@ -136,7 +136,7 @@ def _rise(state, r, position, slot):
 
 
 @inlined()
-def _sink(state, r, position, slot):
+def _sink(state: State, r: int, position, slot: int):
     ends = state.ends[r]
     count = state.replicas[r].heap_count
     end_step = state.requests[slot].end_step
@@ -160,7 +160,7 @@ def _sink(state, r, position, slot):
 
 
 @inlined()
-def push_end(state, r, slot):
+def push_end(state: State, r: int, slot: int):
     """Add a decoding request to the heap."""
     replica = state.replicas[r]
     replica.heap_count += 1
@@ -168,7 +168,7 @@ def push_end(state, r, slot):
 
 
 @inlined()
-def remove_end(state, r, slot):
+def remove_end(state: State, r: int, slot: int):
     """Take a request out of the heap."""
     replica = state.replicas[r]
     position = state.requests[slot].heap_position
@@ -183,7 +183,7 @@ def remove_end(state, r, slot):
 
 
 @inlined()
-def has_high_priority(state, r, below):
+def has_high_priority(state: State, r: int, below):
     """Return whether a request of a priority below is on a replica."""
     if below == -math.inf:
         return False
@@ -197,7 +197,7 @@ def has_high_priority(state, r, below):
 
 
 @inlined()
-def waiting_tokens(state, r):
+def waiting_tokens(state: State, r: int):
     """Return the tokens that the requests in a queue are to compute."""
     replica = state.replicas[r]
     tokens = replica.prefill_tokens

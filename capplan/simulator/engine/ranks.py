@@ -15,7 +15,7 @@ from capplan.simulator.engine.wake import (
     only_decodes,
 )
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.state import NONE, Shared
+from capplan.simulator.state import NONE, Shared, State
 
 LOOK_S = 0.1
 """Least time between two reports of the ranks' loads. [s] vLLM 0.32, v1/engine/
@@ -23,7 +23,7 @@ coordinator.py, ``min_stats_update_interval_ms``."""
 
 
 @compiled()
-def sum_up(state, g):
+def sum_up(state: State, g: int):
     """Let a group show the clocks of its ranks and the sums of what they have."""
     group = state.replicas[g]
     count = state.engine[0].ranks
@@ -52,7 +52,7 @@ def sum_up(state, g):
 
 
 @inlined()
-def take_clocks(state, g):
+def take_clocks(state: State, g: int):
     """Let a group have the clocks of its ranks, which are the same."""
     group = state.replicas[g]
     rank = state.ranks[g * state.engine[0].ranks]
@@ -64,7 +64,7 @@ def take_clocks(state, g):
 
 
 @inlined()
-def shared_time_s(state, largest, all_tokens, has_prompt):
+def shared_time_s(state: State, largest, all_tokens, has_prompt):
     """Return the time of the experts and of the exchange with them. [s]
 
     ``largest`` are the tokens of the largest rank. Where a CUDA graph has room for
@@ -86,14 +86,14 @@ def shared_time_s(state, largest, all_tokens, has_prompt):
 
 
 @inlined()
-def dummy_time_s(state):
+def dummy_time_s(state: State):
     """Return the time of an iteration in which no rank has work. [s]"""
     ranks = state.engine[0].ranks
     return state.by_batch[0].decode_s + shared_time_s(state, 1, ranks, False)
 
 
 @inlined()
-def look_at_ranks(state, g, now_s):
+def look_at_ranks(state: State, g: int, now_s):
     """Note the loads of the ranks as of the newest report at or before a moment."""
     group = state.replicas[g]
     if now_s < (group.looks + 1) * LOOK_S:
@@ -112,7 +112,7 @@ def look_at_ranks(state, g, now_s):
 
 
 @compiled()
-def wake_group(state, ranks, g):
+def wake_group(state: State, ranks, g: int):
     """Set a group's sums, and the time before which no request of it can finish.
 
     While all ranks decode, the first to finish does so no sooner than if the same rank

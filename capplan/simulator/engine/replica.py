@@ -54,11 +54,12 @@ from capplan.simulator.kv.kvcache import (
 )
 from capplan.simulator.kv.states import return_states
 from capplan.simulator.memory.active_blocks import discharge
-from capplan.simulator.state import NONE, Count, Phase
+from capplan.simulator.records import Replica
+from capplan.simulator.state import NONE, Count, Phase, State
 
 
 @inlined()
-def join_queue(state, r, slot):
+def join_queue(state: State, r: int, slot: int):
     """Put an arrival last in a queue."""
     request = state.requests[slot]
     request.phase = Phase.WAITING
@@ -69,7 +70,7 @@ def join_queue(state, r, slot):
 
 
 @inlined()
-def end_idling(replica, now_s):
+def end_idling(replica: Replica, now_s):
     """Let a replica without requests stand at a moment.
 
     The engine waits for what it computes and discards: verifying.py.
@@ -80,7 +81,7 @@ def end_idling(replica, now_s):
 
 
 @inlined()
-def enqueue(state, r, slot, now_s):
+def enqueue(state: State, r: int, slot: int, now_s):
     """Add an arrival to the queue of a replica that stands at ``now_s``."""
     replica = state.replicas[r]
     if replica.outstanding == 0:
@@ -92,7 +93,7 @@ def enqueue(state, r, slot, now_s):
 
 
 @compiled()
-def _hand_over(state, r, slot, now_s):
+def _hand_over(state: State, r: int, slot: int, now_s):
     """Let a prompt that is done hold its blocks until another replica has read them."""
     request = state.requests[slot]
     request.phase = Phase.HANDED
@@ -102,7 +103,7 @@ def _hand_over(state, r, slot, now_s):
 
 
 @inlined()
-def complete(state, r, slot, now_s):
+def complete(state: State, r: int, slot: int, now_s):
     """Write the result of a finished request and free its slot."""
     replica = state.replicas[r]
     request = state.requests[slot]
@@ -150,7 +151,7 @@ def complete(state, r, slot, now_s):
 
 
 @inlined()
-def collect_oldest(state, r):
+def collect_oldest(state: State, r: int):
     """Collect the result of the oldest iteration in flight."""
     replica = state.replicas[r]
     replica.now_s = max(replica.now_s, replica.oldest_end_s)
@@ -171,7 +172,7 @@ def collect_oldest(state, r):
 
 
 @inlined()
-def batch_of(state, r):
+def batch_of(state: State, r: int):
     """Return how many requests the iteration computes as decodes, and their contexts.
 
     Then their tokens. Those of one-token prefills are among them.
@@ -189,7 +190,7 @@ def batch_of(state, r):
 
 
 @inlined()
-def iteration_time_s(state, r, b, context, tokens):
+def iteration_time_s(state: State, r: int, b, context, tokens):
     """Return the time of the next iteration, and by how much each later one is longer.
 
     With a prompt, or where some verify no drafts, there is no later one. ``tokens`` are
@@ -214,7 +215,7 @@ def iteration_time_s(state, r, b, context, tokens):
 
 
 @inlined()
-def batch_line(state, r):
+def batch_line(state: State, r: int):
     """Return when the next iteration starts, its time, and how much each later grows.
 
     With what its scheduler noted of it: adapters and images take their time. [s]
@@ -228,7 +229,7 @@ def batch_line(state, r):
 
 
 @inlined()
-def run_iterations(state, r, horizon):
+def run_iterations(state: State, r: int, horizon):
     """Run the scheduled iteration and those after it, up to ``horizon`` in all.
 
     Only as many as are scheduled before ``until_s``: the next arrival may change
@@ -245,7 +246,7 @@ def run_iterations(state, r, horizon):
 
 
 @inlined()
-def run_batch(state, r, start_s, first_s, slope_s, n):
+def run_batch(state: State, r: int, start_s, first_s, slope_s, n):
     """Run n iterations of a batch; the first takes ``first_s``, as given, from start.
 
     Each takes ``slope_s`` longer than the one before.
@@ -292,7 +293,7 @@ def run_batch(state, r, start_s, first_s, slope_s, n):
 
 
 @inlined()
-def put_in_flight(state, r, start_s, first_s, slope_s, n, more_blocks):
+def put_in_flight(state: State, r: int, start_s, first_s, slope_s, n, more_blocks):
     """Put iterations that end at ``gpu_s`` in flight; collect those before the last.
 
     Of a jump all but the last, or with depth 2 the last two. Nothing finishes within a
@@ -322,7 +323,7 @@ def put_in_flight(state, r, start_s, first_s, slope_s, n, more_blocks):
 
 
 @inlined()
-def with_finishing(state, first, slot):
+def with_finishing(state: State, first, slot: int):
     """Add a request to those whose last token is in an iteration; return the first.
 
     In order of admission: so the engine hands out results, and frees blocks.
@@ -341,7 +342,7 @@ def with_finishing(state, first, slot):
 
 
 @inlined()
-def drain_request(state, r, slot):
+def drain_request(state: State, r: int, slot: int):
     """Let a request wait for its last token, which the newest iteration computes."""
     replica = state.replicas[r]
     state.requests[slot].phase = Phase.DRAINING
@@ -353,7 +354,7 @@ def drain_request(state, r, slot):
 
 
 @inlined()
-def give_first_token(state, r, slot, end_s):
+def give_first_token(state: State, r: int, slot: int, end_s):
     """Note the token that comes with the end of a prompt, computed again or not."""
     replica = state.replicas[r]
     request = state.requests[slot]
@@ -370,7 +371,7 @@ def give_first_token(state, r, slot, end_s):
 
 
 @inlined()
-def start_decoding(state, r, end_s):
+def start_decoding(state: State, r: int, end_s):
     """Let requests whose prompt this iteration completes decode from the next on.
 
     From here on the iteration of the last token is known, unless the request is
@@ -400,7 +401,7 @@ def start_decoding(state, r, end_s):
 
 
 @inlined()
-def pop_finishing(state, r):
+def pop_finishing(state: State, r: int):
     """Take requests whose last token has been scheduled out of the decoding ones."""
     replica = state.replicas[r]
     while replica.heap_count > 0:
@@ -415,7 +416,7 @@ def pop_finishing(state, r):
 
 
 @inlined()
-def begin_iteration(replica, until_s):
+def begin_iteration(replica: Replica, until_s):
     """Empty what a scheduler tells of the iteration that it puts together."""
     replica.batch_tokens = 0
     replica.batch_attention = 0.0
@@ -431,7 +432,7 @@ def begin_iteration(replica, until_s):
 
 
 @inlined()
-def _run_scheduled(state, r, horizon):
+def _run_scheduled(state: State, r: int, horizon):
     """Run what was scheduled; where that is nothing, wait for what may change it."""
     replica = state.replicas[r]
     if state.engine[0].examined != 0 and has_fault(state, r, horizon):
@@ -453,7 +454,7 @@ def _run_scheduled(state, r, horizon):
 
 
 @inlined()
-def step(state, r, until_s, schedule):
+def step(state: State, r: int, until_s, schedule):
     """Collect one result, or schedule one iteration or jump before ``until_s``.
 
     Where nothing will ever run, ``Count.STUCK`` says so. It returns nothing: with a

@@ -32,7 +32,7 @@ from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kv import copies
 from capplan.simulator.kv.kvcache import ceil_div, take_blocks
 from capplan.simulator.memory.hash_ring import mixed
-from capplan.simulator.state import Phase
+from capplan.simulator.state import Phase, State
 
 _RATES = {
     f"rate_{k}": Knob(0.0, least=0.0, most=1.0) for k in range(1, MOST_DRAFTS + 1)
@@ -140,13 +140,13 @@ def _iterations(settings, key, j, tokens):
 
 
 @inlined()
-def verified_tokens(state):
+def verified_tokens(state: State):
     """Return the tokens of the budget that a decoding request takes."""
     return state.engine[0].tokens_per_request
 
 
 @inlined()
-def draw_iterations(state, slot, tokens):
+def draw_iterations(state: State, slot: int, tokens):
     """Draw in which iterations a request gets its next tokens, one or more."""
     request = state.requests[slot]
     memory = state.request_memory[slot]
@@ -168,7 +168,7 @@ def draw_iterations(state, slot, tokens):
 
 
 @inlined()
-def run_after(state, slot, step):
+def run_after(state: State, slot: int, step):
     """Note that a request runs on a replica in no iteration up to one."""
     memory = state.request_memory[slot]
     memory[REQUEST.sat_out] = step
@@ -177,7 +177,7 @@ def run_after(state, slot, step):
 
 
 @inlined()
-def tokens_before(state, slot, step):
+def tokens_before(state: State, slot: int, step):
     """Return the KV tokens of a request before an iteration in which it decodes."""
     memory = state.request_memory[slot]
     base = int(memory[REQUEST.base])
@@ -191,13 +191,13 @@ def tokens_before(state, slot, step):
 
 
 @inlined()
-def has_decoded(state, slot, step):
+def has_decoded(state: State, slot: int, step):
     """Return whether it decoded in an earlier iteration since its prompt was done."""
     return step > int(state.request_memory[slot, REQUEST.began]) + 1
 
 
 @inlined()
-def flies(state, r, slot, flying):
+def flies(state: State, r: int, slot: int, flying):
     """Return whether an iteration of a decoding request is in flight.
 
     ``flying``: while the replica's last iteration is.
@@ -207,7 +207,7 @@ def flies(state, r, slot, flying):
 
 
 @inlined()
-def findable_tokens(state, r, slot, flying, taken=0):
+def findable_tokens(state: State, r: int, slot: int, flying, taken=0):
     """Return the tokens of a running request that the prefix cache has been given.
 
     ``flying``: while the replica's last iteration is in flight. Without a second one
@@ -236,7 +236,7 @@ def findable_tokens(state, r, slot, flying, taken=0):
 
 
 @inlined()
-def slot_tokens(state, slot, step, flying):
+def slot_tokens(state: State, slot: int, step, flying):
     """Return the tokens for which it has slots once iteration ``step`` is scheduled.
 
     ``flying``: while the one before it is in flight.
@@ -256,7 +256,7 @@ def slot_tokens(state, slot, step, flying):
 
 
 @inlined()
-def more_blocks(state, r, slot, step, flying):
+def more_blocks(state: State, r: int, slot: int, step, flying):
     """Return the blocks that a request takes for iteration ``step``."""
     size = state.engine[0].block_size
     held = ceil_div(state.requests[slot].room_tokens, size)
@@ -264,7 +264,7 @@ def more_blocks(state, r, slot, step, flying):
 
 
 @compiled()
-def blocks_of_decodes(state, r, n):
+def blocks_of_decodes(state: State, r: int, n):
     """Return the blocks that all decoding requests take for the next n iterations."""
     replica = state.replicas[r]
     last = replica.step + n
@@ -276,7 +276,7 @@ def blocks_of_decodes(state, r, n):
 
 
 @compiled()
-def hold_slots(state, r, n):
+def hold_slots(state: State, r: int, n):
     """Note the slots that all decoding requests have after the next n iterations."""
     replica = state.replicas[r]
     last = replica.step + n
@@ -287,7 +287,7 @@ def hold_slots(state, r, n):
 
 
 @inlined()
-def blocks_at_most(state, r, n):
+def blocks_at_most(state: State, r: int, n):
     """Return the blocks that decoding requests may have taken in n iterations more.
 
     Since they were last counted; no fewer than they have.
@@ -303,7 +303,7 @@ def blocks_at_most(state, r, n):
 
 
 @compiled()
-def settle(state, r):
+def settle(state: State, r: int):
     """Take the blocks of the iterations that all decoding requests have had."""
     replica = state.replicas[r]
     if state.replica_memory[r, REPLICA.loose] == 0.0:
@@ -321,7 +321,7 @@ def settle(state, r):
 
 
 @inlined()
-def context_parts(state, slot, step):
+def context_parts(state: State, slot: int, step):
     """Return the context with which it decodes in an iteration, on its line. [parts]"""
     memory = state.request_memory[slot]
     done = step - int(memory[REQUEST.began]) - 1
@@ -331,7 +331,7 @@ def context_parts(state, slot, step):
 
 
 @inlined()
-def add_context(state, r, parts, growth):
+def add_context(state: State, r: int, parts, growth):
     """Change the sum of the contexts of the next iteration, and how it grows."""
     memory = state.replica_memory[r]
     memory[REPLICA.context] += parts
@@ -340,7 +340,7 @@ def add_context(state, r, parts, growth):
 
 
 @inlined()
-def context_parts_on_line(state, slot, step):
+def context_parts_on_line(state: State, slot: int, step):
     """Return what the sum of contexts has of it, also one iteration past its end."""
     memory = state.request_memory[slot]
     done = step - int(memory[REQUEST.began]) - 1
@@ -348,13 +348,13 @@ def context_parts_on_line(state, slot, step):
 
 
 @inlined()
-def grow(state, r, n):
+def grow(state: State, r: int, n):
     """Let contexts grow as they do in n iterations."""
     add_context(state, r, n * state.replica_memory[r, REPLICA.growth], 0.0)
 
 
 @inlined()
-def verified_batch(state, r):
+def verified_batch(state: State, r: int):
     """Return the requests that verify in an iteration, their contexts and tokens.
 
     Those that decode, and others that are computed and discarded, less those that sit
@@ -368,21 +368,21 @@ def verified_batch(state, r):
 
 
 @inlined()
-def join_line(state, r, slot):
+def join_line(state: State, r: int, slot: int):
     """Add a request to the sums of those that decode."""
     parts = context_parts_on_line(state, slot, state.replicas[r].step + 1)
     add_context(state, r, parts, state.request_memory[slot, REQUEST.growth])
 
 
 @inlined()
-def leave_line(state, r, slot):
+def leave_line(state: State, r: int, slot: int):
     """Take a request out of the sums of those that decode."""
     parts = context_parts_on_line(state, slot, state.replicas[r].step + 1)
     add_context(state, r, -parts, -state.request_memory[slot, REQUEST.growth])
 
 
 @inlined()
-def end_line(state, slot, step):
+def end_line(state: State, slot: int, step):
     """Note the iterations of a request that decodes no more after one."""
     memory = state.request_memory[slot]
     memory[REQUEST.drawn] += step - memory[REQUEST.began]

@@ -30,11 +30,11 @@ from capplan.simulator.engine.speculation import (
 from capplan.simulator.engine.wake import before_end_s
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kv.kvcache import take_blocks
-from capplan.simulator.state import NONE, Phase
+from capplan.simulator.state import NONE, Phase, State
 
 
 @inlined()
-def is_discarded(state, r, slot):
+def is_discarded(state: State, r: int, slot: int):
     """Return whether the next iteration computes it although it has all its tokens.
 
     Its last one is in flight, the only one that is.
@@ -48,7 +48,7 @@ def is_discarded(state, r, slot):
 
 
 @compiled()
-def sit_out(state, r, slot):
+def sit_out(state: State, r: int, slot: int):
     """Let a decoding request wait for the next iteration: its line starts later."""
     replica = state.replicas[r]
     memory = state.request_memory[slot]
@@ -68,7 +68,7 @@ def sit_out(state, r, slot):
 
 
 @compiled()
-def resume_later(state, r):
+def resume_later(state: State, r: int):
     """Note who sat the iteration out that has just been run."""
     slot = state.replicas[r].running_head
     step = state.replicas[r].step
@@ -81,7 +81,7 @@ def resume_later(state, r):
 
 
 @compiled()
-def take_slots(state, r, n):
+def take_slots(state: State, r: int, n):
     """Take the blocks of a jump of n iterations behind its first; return how many.
 
     Then how many more are in use on average: they are taken evenly over the jump. Where
@@ -100,7 +100,7 @@ def take_slots(state, r, n):
 
 
 @compiled()
-def begin_line(state, slot, step, left):
+def begin_line(state: State, slot: int, step, left):
     """Draw in how many iterations a request has its last tokens, and return it.
 
     Its prompt was done in iteration ``step``.
@@ -120,7 +120,7 @@ def begin_line(state, slot, step, left):
 
 
 @compiled()
-def count_last(state, r, slot):
+def count_last(state: State, r: int, slot: int):
     """Take a request's blocks that has its last token, where they are counted late.
 
     Without a second iteration in flight it leaves tokens that the engine never enters
@@ -140,7 +140,7 @@ def count_last(state, r, slot):
 
 
 @compiled()
-def set_quiet(state, r):
+def set_quiet(state: State, r: int):
     """Note before when no decode finishes if all that run decode; early, not late.
 
     Where blocks may run out before, an iteration later may preempt, and where the

@@ -6,11 +6,11 @@ from capplan.simulator.engine.decoding import decode_line
 from capplan.simulator.engine.jump import decode_time_s
 from capplan.simulator.jit import inlined
 from capplan.simulator.kv.kvcache import iterations_that_fit
-from capplan.simulator.state import NONE
+from capplan.simulator.state import NONE, State
 
 
 @inlined()
-def next_s(state, r):
+def next_s(state: State, r: int):
     """Return when a replica next does something of its own; infinite when idle. [s]
 
     It collects a result when the pipeline is full, or schedules an iteration.
@@ -22,7 +22,7 @@ def next_s(state, r):
 
 
 @inlined()
-def only_decodes(state, r):
+def only_decodes(state: State, r: int):
     """Return whether all requests of a replica decode, and none has its last token."""
     replica = state.replicas[r]
     return not (
@@ -36,7 +36,7 @@ def only_decodes(state, r):
 
 
 @inlined()
-def iterations_to_change(state, r):
+def iterations_to_change(state: State, r: int):
     """Return after how many iterations of decodes alone the batch may change."""
     replica = state.replicas[r]
     n = state.requests[state.ends[r, 0]].end_step - replica.step
@@ -54,7 +54,7 @@ def before_end_s(start_s, span_s):
 
 
 @inlined()
-def set_wake(state, r):
+def set_wake(state: State, r: int):
     """Set the time before which no input for anyone else can come from the replica.
 
     That is the earliest time at which a request can finish: before then its counts of

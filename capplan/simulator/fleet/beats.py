@@ -5,7 +5,8 @@ from numba import types
 
 from capplan.simulator.fleet.motion import MOTION, REBALANCE, Beat, Index, Motion
 from capplan.simulator.jit import compiled
-from capplan.simulator.state import STATE, Count
+from capplan.simulator.records import Request
+from capplan.simulator.state import STATE, Count, State
 from capplan.workload.conditional_mean import ConditionalMean
 from capplan.workload.trace import Trace
 
@@ -14,7 +15,7 @@ DISPATCH = REBALANCE  # of one type, so that what never happens serves for both
 
 
 @compiled(types.void(STATE, MOTION))
-def note_finished(state, motion):
+def note_finished(state: State, motion):
     """Note the errors of predictions of what has finished and was not noted."""
     for k in range(motion.counts[Index.NOTED], state.counts[Count.RESULTS]):
         result = state.results[k]
@@ -26,7 +27,7 @@ def note_finished(state, motion):
 
 
 @compiled()
-def predicted_again(motion, request):
+def predicted_again(motion, request: Request):
     """Return the mean of past outputs above the prediction, of prompts as long."""
     ends = motion.past_ends
     low, high = 0, ends.shape[1] - 1

@@ -19,30 +19,30 @@ from capplan.simulator.fleet.migration import resume
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kv.copies import REPLICA, REQUEST
 from capplan.simulator.kv.kvcache import return_blocks
-from capplan.simulator.state import NONE, Phase
+from capplan.simulator.state import NONE, Phase, State
 
 
 @inlined()
-def engines_of(state):
+def engines_of(state: State):
     """Return the state whose replicas are engines: ranks where there are groups."""
     return state.by_rank if state.ranks.shape[0] > 0 else state
 
 
 @inlined()
-def replica_of(state, row):
+def replica_of(state: State, row):
     """Return the replica that an engine is, or of which it is a rank."""
     return row // max(1, state.engine[0].ranks)
 
 
 @inlined()
-def _look(state, r, now_s):
+def _look(state: State, r: int, now_s):
     """Note what a report before a moment says, which something is about to change."""
     if state.ranks.shape[0] > 0:
         look_at_ranks(state, r, now_s)
 
 
 @inlined()
-def _resume(state, row, now_s):
+def _resume(state: State, row, now_s):
     """Let an engine look again that could run nothing before something came."""
     if state.ranks.shape[0] == 0:
         resume(state, row, now_s)

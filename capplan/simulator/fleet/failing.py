@@ -17,11 +17,11 @@ from capplan.simulator.fleet.motion import MOTION, Index
 from capplan.simulator.fleet.moving_requests import lose_verifying
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.memory.active_blocks import discharge
-from capplan.simulator.state import NONE, STATE, Phase
+from capplan.simulator.state import NONE, STATE, Phase, State
 
 
 @inlined()
-def _is_newest(state, r, slot):
+def _is_newest(state: State, r: int, slot: int):
     """Return whether the last token of a request is in the second iteration."""
     other = state.replicas[r].newest_finishing
     while other != NONE:
@@ -32,7 +32,7 @@ def _is_newest(state, r, slot):
 
 
 @compiled()
-def _tokens_in_flight(state, r, slot):
+def _tokens_in_flight(state: State, r: int, slot: int):
     """Return the tokens given to a request since it ran last, and those in flight."""
     replica = state.replicas[r]
     request = state.requests[slot]
@@ -54,7 +54,7 @@ def _tokens_in_flight(state, r, slot):
 
 
 @compiled()
-def _lose(state, r, slot):
+def _lose(state: State, r: int, slot: int):
     """Let a request know only what it has been given, and hold nothing."""
     request = state.requests[slot]
     ran = request.phase != Phase.WAITING and request.phase != Phase.PREEMPTED_DRAINING
@@ -70,7 +70,7 @@ def _lose(state, r, slot):
 
 
 @inlined()
-def _lose_in_flight(state, r, slot, ran):
+def _lose_in_flight(state: State, r: int, slot: int, ran):
     """Let a request know only what it has been given; ``ran``: it was running."""
     replica = state.replicas[r]
     request = state.requests[slot]
@@ -87,7 +87,7 @@ def _lose_in_flight(state, r, slot, ran):
 
 
 @inlined()
-def _hold_in_order(state, motion, before, slot):
+def _hold_in_order(state: State, motion, before, slot: int):
     """Let a request wait for a replica, behind ``before`` and in order of rows."""
     row = state.requests[slot].row
     following = motion.counts[Index.HELD_FIRST]
@@ -106,7 +106,7 @@ def _hold_in_order(state, motion, before, slot):
 
 
 @inlined()
-def _give_up_charge(state, slot):
+def _give_up_charge(state: State, slot: int):
     """Let the router take a request off a replica; the next one is charged anew."""
     request = state.requests[slot]
     if request.charged_holder != NONE:
@@ -115,7 +115,7 @@ def _give_up_charge(state, slot):
 
 
 @compiled()
-def _lose_all(state, motion, r, last):
+def _lose_all(state: State, motion, r: int, last):
     """Take all requests off a replica or a rank, and hold them behind ``last``."""
     for hold in (False, True):  # the lists of what is in flight are read before
         for head in (state.replicas[r].running_head, state.replicas[r].waiting_head):
@@ -139,7 +139,7 @@ def _forget_dummies(rank):
 
 
 @compiled(types.void(STATE, MOTION, types.int64, types.float64))
-def fail(state, motion, r, now_s):
+def fail(state: State, motion, r: int, now_s):
     """Take all requests off a replica, which stands at ``now_s``, in order of rows."""
     last = motion.counts[Index.HELD_LAST]
     count = state.engine[0].ranks

@@ -10,11 +10,11 @@ from capplan.simulator.engine.log import log_has_room
 from capplan.simulator.engine.queues import has_high_priority, waiting_tokens
 from capplan.simulator.fleet.serve import bring_up
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.state import Count, Setting
+from capplan.simulator.state import Count, Setting, State
 
 
 @inlined()
-def next_look_s(state):
+def next_look_s(state: State):
     """Return when the router looks next; infinite where it looks at each arrival."""
     period_s = state.settings[Setting.REFRESH_S]
     if period_s == 0.0:
@@ -23,7 +23,7 @@ def next_look_s(state):
 
 
 @compiled()
-def look(state, look_s, schedule):
+def look(state: State, look_s, schedule):
     """Note the metrics of a moment, unless the log is full."""
     bring_up(state, look_s, schedule)
     if not log_has_room(state):
@@ -39,7 +39,7 @@ def look(state, look_s, schedule):
 
 
 @compiled()
-def look_before(state, now_s, schedule):
+def look_before(state: State, now_s, schedule):
     """Take the newest look before a moment; without a period, one at that moment."""
     if next_look_s(state) == math.inf:
         look(state, now_s, schedule)

@@ -34,7 +34,8 @@ from capplan.simulator.kv.kvcache import (
     take_blocks,
 )
 from capplan.simulator.memory.active_blocks import recharge
-from capplan.simulator.state import NONE, Phase
+from capplan.simulator.records import Request
+from capplan.simulator.state import NONE, Phase, State
 
 BLOCK_S, HANDSHAKE_S, STAGES, LAST = range(4)
 """Settings of every rebalancer, the first of ``Motion.settings``: the time to copy a
@@ -42,7 +43,7 @@ block and of a stage's handshake, the most stages, and the blocks of the last on
 
 
 @inlined()
-def resume(state, r, now_s):
+def resume(state: State, r: int, now_s):
     """Let a replica look again that could run nothing before something came."""
     if state.replicas[r].now_s == math.inf:
         state.replicas[r].now_s = now_s
@@ -50,7 +51,7 @@ def resume(state, r, now_s):
 
 
 @inlined()
-def forget_tokens(request):
+def forget_tokens(request: Request):
     """Let a request have no token yet that it was given."""
     request.first_token_s = math.nan
     request.longest_gap_s = 0.0
@@ -58,7 +59,7 @@ def forget_tokens(request):
 
 
 @inlined()
-def forget_kv(request):
+def forget_kv(request: Request):
     """Let a request hold no KV."""
     request.computed_tokens = 0
     request.shared_blocks = 0
@@ -67,7 +68,7 @@ def forget_kv(request):
 
 
 @inlined()
-def _end(state, motion, source, now_s, joined):
+def _end(state: State, motion, source, now_s, joined):
     move = motion.moves[source]
     for r in (source, move.destination):
         if r != NONE:
@@ -83,7 +84,7 @@ def _end(state, motion, source, now_s, joined):
 
 
 @compiled()
-def abort(state, motion, source, now_s):
+def abort(state: State, motion, source, now_s):
     """Give back what was taken at the destination; the request runs on."""
     move = motion.moves[source]
     give_blocks(state, move.destination, move.sent_blocks)
@@ -91,7 +92,7 @@ def abort(state, motion, source, now_s):
 
 
 @inlined()
-def _is_there(state, motion, source):
+def _is_there(state: State, motion, source):
     """Return whether the request still decodes at its source, and always has."""
     move = motion.moves[source]
     request = state.requests[move.slot]
@@ -104,7 +105,7 @@ def _is_there(state, motion, source):
 
 
 @inlined()
-def _leave(state, motion, source, blocks, now_s):
+def _leave(state: State, motion, source, blocks, now_s):
     """Take a request out of the iterations from here on; its last blocks follow it."""
     move = motion.moves[source]
     replica = state.replicas[source]
@@ -128,7 +129,7 @@ def _leave(state, motion, source, blocks, now_s):
 
 
 @compiled()
-def begin_stage(state, motion, source, now_s):
+def begin_stage(state: State, motion, source, now_s):
     """Begin the next stage of a migration; both replicas stand at ``now_s``."""
     move = motion.moves[source]
     target = state.replicas[move.destination]
@@ -157,7 +158,7 @@ def begin_stage(state, motion, source, now_s):
 
 
 @compiled()
-def begin(state, motion, source, destination, slot, now_s):
+def begin(state: State, motion, source, destination, slot: int, now_s):
     """Begin a migration; all replicas stand at ``now_s``."""
     request = state.requests[slot]
     move = motion.moves[source]
@@ -177,7 +178,7 @@ def begin(state, motion, source, destination, slot, now_s):
 
 
 @compiled()
-def end_stage(state, motion, source, now_s):
+def end_stage(state: State, motion, source, now_s):
     """Go on after a stage; both replicas stand at ``now_s``."""
     if _is_there(state, motion, source):
         begin_stage(state, motion, source, now_s)
@@ -186,7 +187,7 @@ def end_stage(state, motion, source, now_s):
 
 
 @compiled()
-def lose_source(state, motion, r, now_s):
+def lose_source(state: State, motion, r: int, now_s):
     """End the migration from a replica that dies; return the request if it has left.
 
     What is in flight of its tokens is lost.
@@ -222,7 +223,7 @@ def lose_source(state, motion, r, now_s):
 
 
 @compiled()
-def lose_destination(state, motion, r, now_s):
+def lose_destination(state: State, motion, r: int, now_s):
     """End the migration to a replica that dies.
 
     A request that has left its source for it goes back to the queue there, when it
@@ -240,7 +241,7 @@ def lose_destination(state, motion, r, now_s):
 
 
 @compiled()
-def turn_back(state, motion, source, now_s):
+def turn_back(state: State, motion, source, now_s):
     """Put a request whose destination has died into the queue of its source."""
     move = motion.moves[source]
     slot = move.slot
@@ -261,7 +262,7 @@ def turn_back(state, motion, source, now_s):
 
 
 @compiled()
-def join(state, motion, source, now_s):
+def join(state: State, motion, source, now_s):
     """Let a request decode at its destination; both replicas stand at ``now_s``."""
     move = motion.moves[source]
     slot = move.slot

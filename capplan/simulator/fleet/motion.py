@@ -8,7 +8,7 @@ from numba import types
 
 from capplan.simulator.by_pointer import by_pointer, pointer_to
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.state import NONE, STATE, records
+from capplan.simulator.state import NONE, STATE, State, records
 
 HAND_OFF, READ, STAGE_END, JOIN = range(4)
 """Kinds of events; of one instant in this order, see README.md."""
@@ -247,6 +247,6 @@ def drop_event(motion):
 
 
 @compiled(REBALANCE)
-def never(state, motion, now_s):
+def never(state: State, motion, now_s):
     """Move or place no request."""
     return 0

@@ -19,11 +19,11 @@ from capplan.simulator.engine.speculation import (
     tokens_before,
 )
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.state import NONE, Phase
+from capplan.simulator.state import NONE, Phase, State
 
 
 @inlined()
-def decoded_tokens(state, slot):
+def decoded_tokens(state: State, slot: int):
     """Return the KV tokens on which a running request of vLLM V1 decodes next, or NONE.
 
     Also one that sits the last iteration out (PAUSED).
@@ -36,7 +36,7 @@ def decoded_tokens(state, slot):
 
 
 @inlined()
-def leave_iterations(state, r, slot):
+def leave_iterations(state: State, r: int, slot: int):
     """Take a decoding request out of a replica's; return the KV tokens that it holds.
 
     ``unhashed_tokens`` are those that the replica never enters in its prefix cache.
@@ -51,7 +51,7 @@ def leave_iterations(state, r, slot):
 
 
 @inlined()
-def _verify_again(state, r, slot, left_step):
+def _verify_again(state: State, r: int, slot: int, left_step):
     """Let a request go on with its draws that left a replica after ``left_step``."""
     replica = state.replicas[r]
     memory = state.request_memory[slot]
@@ -70,7 +70,7 @@ def _verify_again(state, r, slot, left_step):
 
 
 @inlined()
-def join_iterations(state, r, slot, left_step):
+def join_iterations(state: State, r: int, slot: int, left_step):
     """Let a request decode on a replica that has the KV of what it computed.
 
     It was in no iteration of its source after ``left_step``.
@@ -82,7 +82,7 @@ def join_iterations(state, r, slot, left_step):
 
 
 @compiled()
-def lose_draws(state, r, slot, last, collected):
+def lose_draws(state: State, r: int, slot: int, last, collected):
     """Let a request know only what iterations up to ``collected`` gave it.
 
     ``last`` is the last one of its replica that it was scheduled for or sat out; its
@@ -117,7 +117,7 @@ def lose_draws(state, r, slot, last, collected):
 
 
 @compiled()
-def lose_verifying(state, r, slot):
+def lose_verifying(state: State, r: int, slot: int):
     """Let a request of a replica that dies know what it has been given."""
     replica = state.replicas[r]
     request = state.requests[slot]

@@ -8,11 +8,11 @@ from capplan.simulator.engine.log import log_has_room
 from capplan.simulator.fleet.serve import bring_up
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.rebalancers.llumnix import freeness, wanted_blocks
-from capplan.simulator.state import SCHEDULES, STATE, Count
+from capplan.simulator.state import SCHEDULES, STATE, Count, State
 
 
 @inlined()
-def freeness_of(state, r):
+def freeness_of(state: State, r: int):
     """Return the freeness of a replica, of a group that of all its ranks together."""
     count = state.engine[0].ranks
     if count == 0:
@@ -28,7 +28,7 @@ def freeness_of(state, r):
 
 
 @compiled(types.boolean(STATE, types.float64, SCHEDULES, types.float64[:, ::1]))
-def observe(state, now_s, schedule, seen):
+def observe(state: State, now_s, schedule, seen):
     """Bring all replicas up to a moment and write what is seen of the open ones.
 
     Returns whether the log had room. Rows of ``seen``: running, waiting, share of KV in

@@ -6,11 +6,11 @@ from capplan.simulator.engine.replica import enqueue as enqueue_alone
 from capplan.simulator.engine.replica import step as step_alone
 from capplan.simulator.engine.wake import next_s, set_wake
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.state import RUN_GROUP, Count
+from capplan.simulator.state import RUN_GROUP, Count, State
 
 
 @inlined()
-def enqueue(state, r, slot, now_s):
+def enqueue(state: State, r: int, slot: int, now_s):
     """Add an arrival to the queue of a replica that stands at ``now_s``."""
     if state.engine[0].ranks > 0:
         enqueue_in_group(state, r, slot, now_s)
@@ -19,13 +19,13 @@ def enqueue(state, r, slot, now_s):
 
 
 @compiled(RUN_GROUP)
-def no_groups(state, g, until_s, once, schedule):
+def no_groups(state: State, g: int, until_s, once, schedule):
     """Do nothing: there are no groups of ranks."""
     return 0
 
 
 @inlined()
-def step(state, r, until_s, schedule):
+def step(state: State, r: int, until_s, schedule):
     """Collect one result, or schedule one iteration or jump before ``until_s``."""
     if state.engine[0].ranks > 0:
         schedule.together(state, r, until_s, True, schedule.alone)
@@ -35,7 +35,7 @@ def step(state, r, until_s, schedule):
 
 
 @compiled()
-def advance(state, r, until_s, schedule):
+def advance(state: State, r: int, until_s, schedule):
     """Simulate a replica up to ``until_s``: all that happens before that time."""
     if state.engine[0].ranks > 0:
         schedule.together(state, r, until_s, False, schedule.alone)
@@ -50,7 +50,7 @@ def advance(state, r, until_s, schedule):
 
 
 @inlined()
-def bring_up(state, until_s, schedule):
+def bring_up(state: State, until_s, schedule):
     """Advance every replica that has something to do before ``until_s``."""
     for r in range(state.replicas.shape[0]):
         if next_s(state, r) < until_s:

@@ -30,14 +30,14 @@ def _put(tree, k, value):
 
 
 @compiled()
-def watch(state, r):
+def watch(state: State, r: int):
     """Enter into the trees when a replica wakes and how many requests it has."""
     _put(state.trees[0], r, state.replicas[r].wake_s)
     _put(state.trees[1], r, float(state.replicas[r].outstanding))
 
 
 @inlined()
-def first_that_wakes(state, until_s):
+def first_that_wakes(state: State, until_s):
     """Return the first replica that wakes before ``until_s``, or NONE."""
     tree = state.trees[0]
     if not tree[1] < until_s:
@@ -51,7 +51,7 @@ def first_that_wakes(state, until_s):
 
 
 @inlined()
-def first_of_fewest(state):
+def first_of_fewest(state: State):
     """Return the replica with the fewest outstanding requests, the first of equals."""
     tree = state.trees[1]
     node = 1

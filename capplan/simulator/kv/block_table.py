@@ -5,7 +5,7 @@ a list, oldest first, of which the table holds the head.
 """
 
 from capplan.simulator.jit import compiled
-from capplan.simulator.state import NONE
+from capplan.simulator.state import NONE, State
 
 
 @compiled()
@@ -16,7 +16,7 @@ def _hash(owner, index, mask):
 
 
 @compiled()
-def _table_row(state, r, owner, index):
+def _table_row(state: State, r: int, owner, index):
     """Return the row of the table that has (owner, index), or the free one for it."""
     table = state.table[r]
     mask = table.shape[0] - 1
@@ -30,13 +30,13 @@ def _table_row(state, r, owner, index):
 
 
 @compiled()
-def find(state, r, owner, index):
+def find(state: State, r: int, owner, index):
     """Return the oldest block with this hash, or NONE."""
     return state.table[r, _table_row(state, r, owner, index)]
 
 
 @compiled()
-def add_hash(state, r, label, owner, index, first):
+def add_hash(state: State, r: int, label, owner, index, first):
     """Give a block its hash; ``first`` puts it before those that have the same."""
     block = state.blocks[r, label]
     block.owner = owner
@@ -56,7 +56,7 @@ def add_hash(state, r, label, owner, index, first):
 
 
 @compiled()
-def remove_hash(state, r, label):
+def remove_hash(state: State, r: int, label):
     """Take a block's hash away."""
     block = state.blocks[r, label]
     row = _table_row(state, r, block.owner, block.index)
@@ -74,7 +74,7 @@ def remove_hash(state, r, label):
 
 
 @compiled()
-def _close_gap(state, r, hole):
+def _close_gap(state: State, r: int, hole):
     """Move later entries of the same run up, so that a search still finds them."""
     table = state.table[r]
     mask = table.shape[0] - 1

@@ -22,6 +22,7 @@ from capplan.simulator.kv.kvcache import (
     share_full_blocks,
     take_blocks,
 )
+from capplan.simulator.state import State
 
 SETTINGS = {
     "block_s": Knob(1e-3, 0, 1e6),  # to copy a block
@@ -37,7 +38,7 @@ SENDING = 5
 
 
 @compiled()
-def begin_copy(state, r, slot, hits, hits_free, reserved_blocks):
+def begin_copy(state: State, r: int, slot: int, hits, hits_free, reserved_blocks):
     """Take the blocks of a prompt and begin its copy; return whether they fit.
 
     ``hits`` of them are found here. So many ``reserved_blocks`` stay free.
@@ -68,7 +69,7 @@ def begin_copy(state, r, slot, hits, hits_free, reserved_blocks):
 
 
 @inlined()
-def join_copied(state, r, slot, unfinished):
+def join_copied(state: State, r: int, slot: int, unfinished):
     """Let a request run whose KV is here, in front of an unfinished prompt."""
     request = state.requests[slot]
     remove_waiting(state, r, slot)
@@ -82,7 +83,7 @@ def join_copied(state, r, slot, unfinished):
 
 
 @inlined()
-def is_known(state, r, slot, idle):
+def is_known(state: State, r: int, slot: int, idle):
     """Return whether the scheduler knows of a copy that is here.
 
     ``idle``: nothing else can run, so that copies are known at once.

@@ -33,7 +33,8 @@ than blocks, since each run has one at least.
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kv.block_table import add_hash, find, remove_hash
 from capplan.simulator.kv.linked_list import linked, unlinked
-from capplan.simulator.state import NONE
+from capplan.simulator.records import Request
+from capplan.simulator.state import NONE, State
 
 
 @inlined()
@@ -43,7 +44,7 @@ def ceil_div(numerator, denominator):
 
 
 @inlined()
-def bounded_blocks(state, request):
+def bounded_blocks(state: State, request: Request):
     """Return the blocks that a request holds beside those of its tokens."""
     engine = state.engine[0]
     if engine.bounded_groups == 0:
@@ -54,14 +55,14 @@ def bounded_blocks(state, request):
 
 
 @inlined()
-def blocks_in_iteration(state, r, step):
+def blocks_in_iteration(state: State, r: int, step):
     """Return the blocks that decoding takes in iteration ``step``."""
     block_size = state.residues.shape[1]
     return state.residues[r, (-step) % block_size]
 
 
 @inlined()
-def blocks_in_iterations(state, r, first_step, n):
+def blocks_in_iterations(state: State, r: int, first_step, n):
     """Return the blocks that decoding takes in n iterations from ``first_step``."""
     if state.engine[0].reserves != 0:
         return 0
@@ -74,7 +75,7 @@ def blocks_in_iterations(state, r, first_step, n):
 
 
 @inlined()
-def iterations_that_fit(state, r, first_step, n, free):
+def iterations_that_fit(state: State, r: int, first_step, n, free):
     """Return how many of n iterations from ``first_step`` so many free blocks allow."""
     if free < 0:
         return 0
@@ -96,7 +97,7 @@ def iterations_that_fit(state, r, first_step, n, free):
 
 
 @compiled()
-def unlink(state, r, label):
+def unlink(state: State, r: int, label):
     """Take free blocks out of the queue."""
     replica, blocks = state.replicas[r], state.blocks[r]
     replica.queue_head, replica.queue_tail = unlinked(
@@ -106,7 +107,7 @@ def unlink(state, r, label):
 
 
 @compiled()
-def put_before(state, r, label, following):
+def put_before(state: State, r: int, label, following):
     """Put free blocks before others of the queue, or last where these are NONE."""
     replica, blocks = state.replicas[r], state.blocks[r]
     replica.queue_head, replica.queue_tail = linked(
@@ -116,7 +117,7 @@ def put_before(state, r, label, following):
 
 
 @compiled()
-def take_record(state, r, owner, count):
+def take_record(state: State, r: int, owner, count):
     """Return an unused record for a block that can be found, or for a run."""
     replica = state.replicas[r]
     replica.spare_count -= 1
@@ -129,7 +130,7 @@ def take_record(state, r, owner, count):
 
 
 @compiled()
-def leave_record(state, r, label):
+def leave_record(state: State, r: int, label):
     """Let a record be used for other blocks."""
     replica = state.replicas[r]
     state.spare[r, replica.spare_count] = label
@@ -137,7 +138,7 @@ def leave_record(state, r, label):
 
 
 @compiled()
-def fill_free_blocks(state, r, kv_blocks):
+def fill_free_blocks(state: State, r: int, kv_blocks):
     """Make all blocks of an idle replica free."""
     replica = state.replicas[r]
     if state.engine[0].prefix_caching == 0:
@@ -150,7 +151,7 @@ def fill_free_blocks(state, r, kv_blocks):
 
 
 @compiled()
-def _extends_run(state, r, label, count):
+def _extends_run(state: State, r: int, label, count):
     """Add blocks that cannot be found to a run; return False if the record is none."""
     if label == NONE or state.blocks[r, label].owner != NONE:
         return False
@@ -160,7 +161,7 @@ def _extends_run(state, r, label, count):
 
 
 @inlined()
-def take_blocks(state, r, n):
+def take_blocks(state: State, r: int, n):
     """Take n free blocks; what they held cannot be found any more."""
     replica = state.replicas[r]
     if state.engine[0].prefix_caching == 0:
@@ -182,7 +183,7 @@ def take_blocks(state, r, n):
 
 
 @inlined()
-def give_blocks(state, r, n):
+def give_blocks(state: State, r: int, n):
     """Make n blocks free that cannot be found: they are the next to be taken."""
     replica = state.replicas[r]
     if state.engine[0].prefix_caching == 0:
@@ -196,7 +197,7 @@ def give_blocks(state, r, n):
 
 
 @compiled()
-def sharable_blocks(state, request):
+def sharable_blocks(state: State, request: Request):
     """Return how many blocks at the start others may find while a request runs.
 
     Those of its prefix group; of a conversation all, since it may go on.
@@ -209,7 +210,7 @@ def sharable_blocks(state, request):
 
 
 @compiled()
-def owner_of(state, request, index):
+def owner_of(state: State, request: Request, index):
     """Return whose a block of a request is: its prefix group's, or its own.
 
     Of a conversation the row's, or the text's, that first had it.
@@ -225,7 +226,7 @@ def owner_of(state, request, index):
 
 
 @compiled()
-def count_hits(state, r, slot, left=1):
+def count_hits(state: State, r: int, slot: int, left=1):
     """Return how many blocks at the start are cached, and how many of them are free.
 
     At least ``left`` tokens are left to compute. Notes the blocks for ``adopt_hits``
@@ -250,7 +251,7 @@ def count_hits(state, r, slot, left=1):
 
 
 @inlined()
-def _hold(state, r, slot, label):
+def _hold(state: State, r: int, slot: int, label):
     """Add a shared block to those that the request holds."""
     request = state.requests[slot]
     state.holdings[slot, request.shared_blocks] = label
@@ -259,7 +260,7 @@ def _hold(state, r, slot, label):
 
 
 @compiled()
-def adopt_hits(state, r, slot, hits):
+def adopt_hits(state: State, r: int, slot: int, hits):
     """Reference the ``hits`` blocks of a request that ``count_hits`` has just found."""
     noted = state.replicas[r].spare_count
     request = state.requests[slot]
@@ -278,7 +279,7 @@ def adopt_hits(state, r, slot, hits):
 
 
 @compiled()
-def share_full_blocks(state, r, slot, tokens):
+def share_full_blocks(state: State, r: int, slot: int, tokens):
     """Hash the group's blocks that are full once ``tokens`` are computed."""
     request = state.requests[slot]
     full = min(tokens // state.engine[0].block_size, sharable_blocks(state, request))
@@ -290,7 +291,7 @@ def share_full_blocks(state, r, slot, tokens):
 
 
 @compiled()
-def merge_full_blocks(state, r, slot, tokens):
+def merge_full_blocks(state: State, r: int, slot: int, tokens):
     """Do the same where others may have computed them since: their copies are kept."""
     request = state.requests[slot]
     full = min(tokens // state.engine[0].block_size, sharable_blocks(state, request))
@@ -309,7 +310,7 @@ def merge_full_blocks(state, r, slot, tokens):
 
 
 @inlined()
-def return_blocks(state, r, slot, held_tokens, hashed_tokens, keep):
+def return_blocks(state: State, r: int, slot: int, held_tokens, hashed_tokens, keep):
     """Return all blocks of a request that holds KV of tokens, its last block first.
 
     It has blocks of its room at least. Those full of ``hashed_tokens``, which the

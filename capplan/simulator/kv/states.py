@@ -36,7 +36,7 @@ from capplan.simulator.kv.kvcache import (
     take_record,
     unlink,
 )
-from capplan.simulator.state import NONE
+from capplan.simulator.state import NONE, State
 
 _REQUEST = places(REQUEST_COLUMNS, "states")
 HELD, STEP, START, SHARED, DUE, KNOWN = _REQUEST
@@ -59,25 +59,25 @@ def held_columns(engine: EngineSettings) -> tuple[str, ...]:
 
 
 @inlined()
-def _key(state, index, group):
+def _key(state: State, index, group):
     """Return what stands for the index of a block in the table of hashes."""
     return -1 - (index * state.engine[0].state_groups + group)
 
 
 @inlined()
-def _record_at(state, place, group):
+def _record_at(state: State, place, group):
     """Return the column of a record."""
     return _index_at(state, place) + 1 + group
 
 
 @inlined()
-def _index_at(state, place):
+def _index_at(state: State, place):
     """Return the column of the block index of a state."""
     return _PLACES + place * (1 + state.engine[0].state_groups)
 
 
 @compiled()
-def count_state_hits(state, r, slot, most):
+def count_state_hits(state: State, r: int, slot: int, most):
     """Return at which of ``most`` blocks the last state that is cached stands.
 
     That is how many blocks a request need not compute. Then how many blocks of the
@@ -101,7 +101,7 @@ def count_state_hits(state, r, slot, most):
 
 
 @inlined()
-def last_state_tokens(state, tokens):
+def last_state_tokens(state: State, tokens):
     """Return after how many of ``tokens`` the last state is kept.
 
     It ends a block and leaves a token to compute. A draft with KV drops the last block
@@ -114,7 +114,7 @@ def last_state_tokens(state, tokens):
 
 
 @inlined()
-def hashes_again(state, slot, hashed, tokens):
+def hashes_again(state: State, slot: int, hashed, tokens):
     """Return whether an iteration that hashes ``hashed`` tokens does that state anew.
 
     That at ``tokens``: the last that the prompt leaves, if no block was filled since.
@@ -132,7 +132,7 @@ def hashes_again(state, slot, hashed, tokens):
 
 
 @inlined()
-def shares_tokens(state, slot, other, tokens):
+def shares_tokens(state: State, slot: int, other, tokens):
     """Return whether two requests begin with the same ``tokens``."""
     request, one = state.requests[slot], state.requests[other]
     is_same = one.prefix_group == request.prefix_group
@@ -140,7 +140,7 @@ def shares_tokens(state, slot, other, tokens):
 
 
 @compiled()
-def adopt_state(state, r, slot, blocks):
+def adopt_state(state: State, r: int, slot: int, blocks):
     """Hold the state behind so many blocks, which ``count_state_hits`` has found."""
     request = state.requests[slot]
     memory = state.request_memory[slot]
@@ -163,7 +163,7 @@ def adopt_state(state, r, slot, blocks):
 
 
 @inlined()
-def hold_state(state, slot, after):
+def hold_state(state: State, slot: int, after):
     """Note the blocks taken for the state behind ``after`` tokens."""
     engine = state.engine[0]
     memory = state.request_memory[slot]
@@ -176,7 +176,7 @@ def hold_state(state, slot, after):
 
 
 @compiled()
-def share_state(state, r, slot, after):
+def share_state(state: State, r: int, slot: int, after):
     """Let others find the newest state, where it ends a block that they share."""
     engine = state.engine[0]
     request = state.requests[slot]
@@ -193,7 +193,7 @@ def share_state(state, r, slot, after):
 
 
 @compiled()
-def _free_state(state, r, slot, place, group, hashed_tokens):
+def _free_state(state: State, r: int, slot: int, place, group, hashed_tokens):
     """Free one block; the request itself can find it again where its KV is hashed."""
     request = state.requests[slot]
     memory = state.request_memory[slot]
@@ -214,7 +214,7 @@ def _free_state(state, r, slot, place, group, hashed_tokens):
 
 
 @compiled()
-def return_states(state, r, slot, hashed_tokens):
+def return_states(state: State, r: int, slot: int, hashed_tokens):
     """Free all states of a request that leaves, of each group the last first."""
     memory = state.request_memory[slot]
     groups = state.engine[0].state_groups
@@ -226,7 +226,7 @@ def return_states(state, r, slot, hashed_tokens):
 
 
 @inlined()
-def collected_tokens(state, r, slot, computed, before):
+def collected_tokens(state: State, r: int, slot: int, computed, before):
     """Return how many of the tokens scheduled so far, ``computed``, are not in flight.
 
     Those ``before`` were there when the last iteration was put together.
@@ -240,7 +240,7 @@ def collected_tokens(state, r, slot, computed, before):
 
 
 @compiled()
-def free_old_states(state, r, slot, collected, hashed_tokens):
+def free_old_states(state: State, r: int, slot: int, collected, hashed_tokens):
     """Free the states before the one that was ``collected`` last."""
     memory = state.request_memory[slot]
     oldest = (collected - 1) // state.engine[0].block_size
@@ -262,7 +262,7 @@ def free_old_states(state, r, slot, collected, hashed_tokens):
 
 
 @inlined()
-def oldest_state_tokens(state, slot):
+def oldest_state_tokens(state: State, slot: int):
     """Return the tokens behind which the oldest of several states is free, or NONE."""
     memory = state.request_memory[slot]
     if memory[HELD] < 2.0:
@@ -272,7 +272,7 @@ def oldest_state_tokens(state, slot):
 
 
 @inlined()
-def chunk_to_boundary(state, slot, start, tokens):
+def chunk_to_boundary(state: State, slot: int, start, tokens):
     """Return how many of ``tokens`` after ``start`` the next chunk of a prompt has.
 
     It ends with a block, so that its state can be found; the last block that the prompt

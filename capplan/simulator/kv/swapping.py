@@ -29,11 +29,11 @@ from capplan.simulator.engine.queues import (
 )
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kv.kvcache import blocks_in_iteration, ceil_div, take_blocks
-from capplan.simulator.state import NONE, Count, Phase
+from capplan.simulator.state import NONE, Count, Phase, State
 
 
 @inlined()
-def next_arrival(state, r):
+def next_arrival(state: State, r: int):
     """Let the oldest arrival be PAUSED where it stands; return it, or NONE."""
     slot = first_arrival(state, r)
     if slot != NONE:
@@ -43,7 +43,7 @@ def next_arrival(state, r):
 
 
 @compiled()
-def last_with_kv(state, r, key):
+def last_with_kv(state: State, r: int, key):
     """Return the last in order of those that wait with KV on the GPU, or NONE.
 
     Only of those whose key is at least ``key``.
@@ -59,14 +59,14 @@ def last_with_kv(state, r, key):
 
 
 @inlined()
-def wait_for_kv(state, r, ready_s):
+def wait_for_kv(state: State, r: int, ready_s):
     """Let the next iteration of a replica start when KV has been copied."""
     replica = state.replicas[r]
     replica.gpu_s = max(replica.gpu_s, ready_s)
 
 
 @inlined()
-def wait_for_blocks(state, r):
+def wait_for_blocks(state: State, r: int):
     """Wait for the copies out where blocks were taken that they may not have left."""
     replica = state.replicas[r]
     if replica.free_blocks < replica.leaving_blocks:
@@ -75,7 +75,7 @@ def wait_for_blocks(state, r):
 
 
 @inlined()
-def _link_s(state, r, slot, link_s):
+def _link_s(state: State, r: int, slot: int, link_s):
     """Return when a copy on a link that is busy until ``link_s`` can start."""
     replica = state.replicas[r]
     ready_s = state.swaps[slot].ready_s
@@ -83,7 +83,7 @@ def _link_s(state, r, slot, link_s):
 
 
 @compiled()
-def copy_out(state, r, slot):
+def copy_out(state: State, r: int, slot: int):
     """Copy the KV of a PAUSED request to the host, unless that is full."""
     replica = state.replicas[r]
     swap = state.swaps[slot]
@@ -100,7 +100,7 @@ def copy_out(state, r, slot):
 
 
 @compiled()
-def copy_in(state, r, slot):
+def copy_in(state: State, r: int, slot: int):
     """Copy the KV of a PAUSED request back from the host."""
     replica = state.replicas[r]
     blocks = swap_in(state, r, slot)
@@ -113,7 +113,7 @@ def copy_in(state, r, slot):
 
 
 @inlined()
-def next_blocks(state, slot):
+def next_blocks(state: State, slot: int):
     """Return the blocks of a request with its next token."""
     request = state.requests[slot]
     tokens = request.known_tokens
@@ -124,7 +124,7 @@ def next_blocks(state, slot):
 
 
 @inlined()
-def next_missing_blocks(state, slot):
+def next_missing_blocks(state: State, slot: int):
     """Return those of them that it does not hold on the GPU."""
     request = state.requests[slot]
     if request.phase == Phase.PAUSED:
@@ -133,7 +133,7 @@ def next_missing_blocks(state, slot):
 
 
 @inlined()
-def prompt_left(state, slot):
+def prompt_left(state: State, slot: int):
     """Return the tokens that a request computes at once; 0 where it decodes."""
     if state.requests[slot].phase != Phase.PAUSED or decodes_next(state, slot):
         return 0
@@ -141,7 +141,7 @@ def prompt_left(state, slot):
 
 
 @compiled()
-def all_fit(state, r, spare_blocks, budget_tokens):
+def all_fit(state: State, r: int, spare_blocks, budget_tokens):
     """Return whether all requests fit the next iteration, none with KV on the host.
 
     Beside ``spare_blocks``, with prompts of ``budget_tokens`` at most.
@@ -163,7 +163,7 @@ def all_fit(state, r, spare_blocks, budget_tokens):
 
 
 @inlined()
-def run_whole(state, r, slot):
+def run_whole(state: State, r: int, slot: int):
     """Let a PAUSED request decode, or compute its prompt whole, once its KV is here."""
     wait_for_kv(state, r, state.swaps[slot].ready_s)
     if decodes_next(state, slot):
@@ -174,7 +174,7 @@ def run_whole(state, r, slot):
 
 
 @inlined()
-def start_batch(state, r):
+def start_batch(state: State, r: int):
     """Take the blocks of the decodes; wait where any taken are still copied."""
     replica = state.replicas[r]
     if replica.prompts_only == 0:

@@ -12,11 +12,12 @@ a prompt there. Where prompts are computed in another pool, blocks are not share
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.memory.prefix_memory import leave_run, new_run, shared_blocks
 from capplan.simulator.memory.run_table import clear_row, newest_run, table_row
-from capplan.simulator.state import NONE, Setting
+from capplan.simulator.records import Request
+from capplan.simulator.state import NONE, Setting, State
 
 
 @inlined()
-def _shared_blocks(state, request):
+def _shared_blocks(state: State, request: Request):
     """Return how many blocks of a prompt count once with those of its group."""
     if state.settings[Setting.PULLS] != 0.0:
         return 0
@@ -24,7 +25,7 @@ def _shared_blocks(state, request):
 
 
 @inlined()
-def blocks_with(state, holder, slot):
+def blocks_with(state: State, holder, slot: int):
     """Return the blocks that a holder would have with a request's prompt."""
     request = state.requests[slot]
     block_size = state.engine[0].block_size
@@ -38,7 +39,7 @@ def blocks_with(state, holder, slot):
 
 
 @compiled()
-def charge(state, r, holder, slot, prefill_tokens):
+def charge(state: State, r: int, holder, slot: int, prefill_tokens):
     """Charge a replica, and the holder of its blocks, for a request."""
     request = state.requests[slot]
     state.runs[holder].high = blocks_with(state, holder, slot)
@@ -55,7 +56,7 @@ def charge(state, r, holder, slot, prefill_tokens):
 
 
 @inlined()
-def _with_one_more(state, holder, group, blocks):
+def _with_one_more(state: State, holder, group, blocks):
     """Return the run of prompts with so many blocks of a group, made if none has."""
     row = table_row(state, holder, group, 0)
     longer = NONE
@@ -78,7 +79,7 @@ def _with_one_more(state, holder, group, blocks):
 
 
 @compiled()
-def discharge(state, slot):
+def discharge(state: State, slot: int):
     """Give back the blocks of a request that has finished, or has left its replica."""
     request = state.requests[slot]
     holder = request.charged_holder
@@ -92,7 +93,7 @@ def discharge(state, slot):
 
 
 @compiled()
-def recharge(state, r, slot):
+def recharge(state: State, r: int, slot: int):
     """Charge another replica for a request that decodes."""
     request = state.requests[slot]
     if request.charged_holder != NONE:
@@ -103,7 +104,7 @@ def recharge(state, r, slot):
 
 
 @inlined()
-def _with_one_less(state, index):
+def _with_one_less(state: State, index):
     """Return the blocks of a group that no prompt has any more."""
     run = state.runs[index]
     run.count -= 1

@@ -1,11 +1,11 @@
 """One of the replicas that a router holds to be equally good."""
 
 from capplan.simulator.jit import inlined
-from capplan.simulator.state import Count
+from capplan.simulator.state import Count, State
 
 
 @inlined()
-def one_of_equals(state, n, value):
+def one_of_equals(state: State, n, value):
     """Return one of n replicas that have a value in ``scratch``, by the first draw."""
     values = state.scratch[0]
     equals = 0

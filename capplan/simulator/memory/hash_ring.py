@@ -54,7 +54,7 @@ def place_of(key, salt):
 
 
 @compiled()
-def replica_at(state, place):
+def replica_at(state: State, place):
     """Return the open replica of the next point behind a place."""
     ring = state.runs.point
     points = state.counts[Count.POINTS]

@@ -25,6 +25,7 @@ from capplan.simulator.memory.run_table import (
     newest_run,
     table_row,
 )
+from capplan.simulator.records import Request
 from capplan.simulator.state import NONE, Count, State, grown_records
 
 FIRST_RUNS = 1024
@@ -34,7 +35,7 @@ _MOST_NEW_RUNS = 8
 
 
 @inlined()
-def shared_blocks(request, block_tokens):
+def shared_blocks(request: Request, block_tokens):
     """Return how many full blocks of a prompt are its group's."""
     if request.prefix_group < 0:
         return 0
@@ -42,7 +43,7 @@ def shared_blocks(request, block_tokens):
 
 
 @inlined()
-def shared_part(request, block_tokens):
+def shared_part(request: Request, block_tokens):
     """Return the tokens of a prompt that is its group's and fills no block last; or 0.
 
     Its last block is that of another prompt if both end there.
@@ -58,13 +59,13 @@ def shared_part(request, block_tokens):
 
 
 @inlined()
-def runs_are_short(state):
+def runs_are_short(state: State):
     """Return whether an arrival may need more runs than there are."""
     return state.runs.shape[0] > 0 and state.counts[Count.UNUSED_RUNS] < _MOST_NEW_RUNS
 
 
 @inlined()
-def _take_run(state):
+def _take_run(state: State):
     index = state.counts[Count.UNUSED_RUN]
     state.counts[Count.UNUSED_RUN] = state.runs[index].next
     state.counts[Count.UNUSED_RUNS] -= 1
@@ -72,7 +73,7 @@ def _take_run(state):
 
 
 @inlined()
-def leave_run(state, index):
+def leave_run(state: State, index):
     """Let a run be taken again."""
     run = state.runs[index]
     run.holder = NONE
@@ -82,7 +83,7 @@ def leave_run(state, index):
 
 
 @inlined()
-def new_run(state, holder, group, part, high):
+def new_run(state: State, holder, group, part, high):
     """Return a run of the first ``high`` blocks of a group, in no list."""
     index = _take_run(state)
     run = state.runs[index]
@@ -100,7 +101,7 @@ def new_run(state, holder, group, part, high):
 
 
 @inlined()
-def _append(state, index, now_s):
+def _append(state: State, index, now_s):
     """Put a new run last in its holder's list."""
     run = state.runs[index]
     head = state.runs[run.holder]
@@ -113,7 +114,7 @@ def _append(state, index, now_s):
 
 
 @inlined()
-def _remove(state, index):
+def _remove(state: State, index):
     """Take a run out of its holder's list, and let it be taken again."""
     run = state.runs[index]
     state.runs[run.previous].next = run.next
@@ -123,7 +124,7 @@ def _remove(state, index):
 
 
 @compiled()
-def remember(state, holder, group, part, blocks, now_s):
+def remember(state: State, holder, group, part, blocks, now_s):
     """Note that a prompt with the group's first blocks was sent to a holder."""
     row = table_row(state, holder, group, part)
     top = state.runs[row].entry
@@ -146,14 +147,14 @@ def remember(state, holder, group, part, blocks, now_s):
 
 
 @compiled()
-def remember_own(state, holder, blocks, now_s):
+def remember_own(state: State, holder, blocks, now_s):
     """Note blocks that no other prompt has: they only take room."""
     if blocks > 0:
         _append(state, new_run(state, holder, NONE, 0, blocks), now_s)
 
 
 @compiled()
-def _drop_oldest(state, holder):
+def _drop_oldest(state: State, holder):
     """Forget a holder's oldest run, which is the lowest of its group."""
     index = state.runs[holder].next
     run = state.runs[index]
@@ -166,7 +167,7 @@ def _drop_oldest(state, holder):
 
 
 @inlined()
-def drop_before(state, holder, moment_s):
+def drop_before(state: State, holder, moment_s):
     """Forget the runs that were last sent before a moment."""
     while (
         state.runs[holder].next != holder
@@ -176,14 +177,14 @@ def drop_before(state, holder, moment_s):
 
 
 @inlined()
-def drop_above(state, holder, most):
+def drop_above(state: State, holder, most):
     """Forget the oldest runs, each whole, until at most so many blocks are left."""
     while state.runs[holder].high > most:
         _drop_oldest(state, holder)
 
 
 @compiled()
-def shrink_oldest(state, holder, excess, from_start):
+def shrink_oldest(state: State, holder, excess, from_start):
     """Forget up to ``excess`` blocks of the oldest run; return how many.
 
     ``from_start`` of the run, whose blocks were sent in that order, or from its end.
@@ -202,14 +203,14 @@ def shrink_oldest(state, holder, excess, from_start):
 
 
 @compiled()
-def forget(state, holder):
+def forget(state: State, holder):
     """Forget all that a holder was sent: a new replica takes its place."""
     while state.runs[holder].next != holder:
         _drop_oldest(state, holder)
 
 
 @inlined()
-def known_blocks(state, holder, group, part, blocks):
+def known_blocks(state: State, holder, group, part, blocks):
     """Return how many of the group's first blocks a holder has, one after the other."""
     known = 0
     index = newest_run(state, holder, group, part)

@@ -7,11 +7,11 @@ had one comes before those that had none lately.
 
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.memory.prefix_memory import drop_before, remember_own
-from capplan.simulator.state import Count
+from capplan.simulator.state import Count, State
 
 
 @inlined()
-def note_query(state, holder, now_s, window_s):
+def note_query(state: State, holder, now_s, window_s):
     """Note that a query was sent; forget those that have left the window."""
     drop_before(state, holder, now_s - window_s)
     remember_own(state, holder, 1, now_s)
@@ -19,7 +19,7 @@ def note_query(state, holder, now_s, window_s):
 
 
 @compiled()
-def fewest_queries(state, first_holder, now_s, window_s):
+def fewest_queries(state: State, first_holder, now_s, window_s):
     """Return the replica with the fewest queries in the window, the first of equals.
 
     Those of replica r are of holder ``first_holder + r``.

@@ -7,7 +7,7 @@ half are ever in use.
 from numba import types
 
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.state import NONE, STATE
+from capplan.simulator.state import NONE, STATE, State
 
 
 @inlined()
@@ -17,7 +17,7 @@ def _home(holder, group, part, mask):
 
 
 @inlined()
-def table_row(state, holder, group, part):
+def table_row(state: State, holder, group, part):
     """Return the row that has the newest run of a group, or a free one for it.
 
     ``part`` is that of RUN.
@@ -34,13 +34,13 @@ def table_row(state, holder, group, part):
 
 
 @inlined()
-def newest_run(state, holder, group, part):
+def newest_run(state: State, holder, group, part):
     """Return the newest run of a group, or NONE."""
     return state.runs[table_row(state, holder, group, part)].entry
 
 
 @compiled()
-def clear_row(state, hole):
+def clear_row(state: State, hole):
     """Empty a row; move later entries up, so that a search still finds them."""
     runs = state.runs
     mask = runs.shape[0] - 1
@@ -57,7 +57,7 @@ def clear_row(state, hole):
 
 
 @compiled(types.void(STATE))
-def fill_table(state):
+def fill_table(state: State):
     """Enter the newest run of each group into an empty table."""
     for index in range(state.runs.shape[0]):
         run = state.runs[index]

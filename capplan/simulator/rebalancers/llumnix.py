@@ -27,7 +27,7 @@ from capplan.simulator.fleet.motion import REBALANCE
 from capplan.simulator.fleet.moving_requests import decoded_tokens
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.rebalancers import MIGRATION
-from capplan.simulator.state import NONE, Count, Phase
+from capplan.simulator.state import NONE, Count, Phase, State
 
 VICTIMS = ("shortest", "newest")
 
@@ -50,7 +50,7 @@ SETTING = indices(RULES.settings)
 
 
 @inlined()
-def headroom_blocks(state, r, target, high):
+def headroom_blocks(state: State, r: int, target, high):
     """Return the blocks that a replica keeps free for requests of high priority."""
     if target > 0 and has_high_priority(state, r, high):
         return state.engine[0].kv_blocks - target
@@ -58,7 +58,7 @@ def headroom_blocks(state, r, target, high):
 
 
 @inlined()
-def wanted_blocks(state, r, of_all):
+def wanted_blocks(state: State, r: int, of_all):
     """Return the blocks that the head of a queue demands, or all in it. [blocks]"""
     replica = state.replicas[r]
     tokens = 0.0
@@ -72,7 +72,7 @@ def wanted_blocks(state, r, of_all):
 
 
 @compiled()
-def freeness(state, r, of_all, target, high):
+def freeness(state: State, r: int, of_all, target, high):
     """Return the free blocks for each request of a replica; infinite when idle.
 
     ``of_all``: all that wait demand blocks, or else the head of the queue.
@@ -86,13 +86,13 @@ def freeness(state, r, of_all, target, high):
 
 
 @inlined()
-def _was_preempted(state, r):
+def _was_preempted(state: State, r: int):
     head = state.replicas[r].waiting_head
     return head != NONE and state.requests[head].preemptions > 0
 
 
 @compiled()
-def victim(state, r, newest, above):
+def victim(state: State, r: int, newest, above):
     """Return the running request to move, of a priority ``above`` or later, or NONE.
 
     It decodes in the next iteration too, also if it sits one out. One that has just
@@ -127,7 +127,7 @@ def _insert(column, keys, count, r):
 
 
 @compiled(REBALANCE)
-def rebalance(state, motion, now_s):
+def rebalance(state: State, motion, now_s):
     """Pair the fullest replica with the emptiest, the next with the next."""
     theta = motion.settings[SETTING.theta]
     newest = motion.settings[SETTING.victim] != 0

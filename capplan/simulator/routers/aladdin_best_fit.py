@@ -26,6 +26,7 @@ from capplan.simulator.state import (
     Needs,
     Phase,
     Setting,
+    State,
 )
 
 NEEDS = Needs.COUNTS  # of a candidate more: it is advanced first
@@ -41,7 +42,7 @@ squared_norm: Callable[..., float] = inlined()(routing.squared_capacity_norm)
 
 
 @inlined()
-def prefill_time_s(state, tokens):
+def prefill_time_s(state: State, tokens):
     """Return the time to prefill tokens, in iterations of the token budget."""
     budget = state.engine[0].max_num_batched_tokens
     rest = tokens % budget
@@ -52,7 +53,7 @@ def prefill_time_s(state, tokens):
 
 
 @inlined()
-def meets_decode_slo(state, r, slot):
+def meets_decode_slo(state: State, r: int, slot: int):
     """Return whether (b) holds: an iteration with all contexts meets the TPOT SLO."""
     replica = state.replicas[r]
     request = state.requests[slot]
@@ -68,7 +69,7 @@ def meets_decode_slo(state, r, slot):
 
 
 @compiled()
-def remaining_tokens(state, r, slot):
+def remaining_tokens(state: State, r: int, slot: int):
     """Return the tokens a request holds now and those it is expected to add."""
     request = state.requests[slot]
     held = request.known_tokens
@@ -84,7 +85,7 @@ def remaining_tokens(state, r, slot):
 
 
 @compiled()
-def meets_prefill_slos(state, r, slot, now_s):
+def meets_prefill_slos(state: State, r: int, slot: int, now_s):
     """Return whether (c) and (d) hold: prefill delays no request beyond its SLO.
 
     (c) bounds it by the TTFT SLO, (d) by the time that each decoding request is
@@ -110,7 +111,7 @@ def meets_prefill_slos(state, r, slot, now_s):
 
 
 @compiled()
-def _holding_after(state, r, slot, iterations):
+def _holding_after(state: State, r: int, slot: int, iterations):
     """Return what those hold now that will not have completed, and how many they are.
 
     With the new request. [KV tokens]
@@ -133,7 +134,7 @@ def _holding_after(state, r, slot, iterations):
 
 
 @compiled()
-def fits_kv(state, r, slot):
+def fits_kv(state: State, r: int, slot: int):
     """Return whether (e) holds: KV stays within capacity in all future iterations.
 
     The sum of all peaks is compared first: it needs no loop. It is no
@@ -166,7 +167,7 @@ def fits_kv(state, r, slot):
 
 
 @compiled(ROUTE)
-def route(state, slot, now_s):
+def route(state: State, slot: int, now_s):
     """Return the replica of the largest capacity norm that meets (b) to (e)."""
     n = state.counts[Count.OPEN]
     gamma = state.settings[SETTING.gamma]

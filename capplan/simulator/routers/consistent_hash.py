@@ -12,7 +12,7 @@ less than its first ``tokens`` with its group has a place of its own, by the fir
 from capplan.deployment.policy import Knob, Rules, indices
 from capplan.simulator.jit import compiled
 from capplan.simulator.memory.hash_ring import PLACES, place_of, replica_at
-from capplan.simulator.state import ROUTE, ROUTER_SETTINGS, Count, Needs
+from capplan.simulator.state import ROUTE, ROUTER_SETTINGS, Count, Needs, State
 
 NEEDS = Needs.COUNTS
 RULES = Rules({"tokens": Knob(256), "load": Knob(1.25, 1, 1000)}, rings=True)
@@ -20,7 +20,7 @@ SETTING = indices(RULES.settings, ROUTER_SETTINGS)
 
 
 @compiled(ROUTE)
-def route(state, slot, now_s):
+def route(state: State, slot: int, now_s):
     """Return the replica of the prompt's first tokens; the least loaded beyond it."""
     n = state.counts[Count.OPEN]
     request = state.requests[slot]

@@ -40,7 +40,15 @@ from capplan.simulator.memory.prefix_memory import (
     shared_blocks,
     shrink_oldest,
 )
-from capplan.simulator.state import NONE, ROUTE, ROUTER_SETTINGS, Count, Needs, Setting
+from capplan.simulator.state import (
+    NONE,
+    ROUTE,
+    ROUTER_SETTINGS,
+    Count,
+    Needs,
+    Setting,
+    State,
+)
 
 NEEDS = Needs.ALL
 RULES = Rules(
@@ -67,7 +75,7 @@ _cost = inlined()(cost)
 
 
 @inlined()
-def _cached_tokens(state, r, slot):
+def _cached_tokens(state: State, r: int, slot: int):
     """Return how many tokens of a prompt the router takes to be cached."""
     request = state.requests[slot]
     block_size = state.engine[0].block_size
@@ -83,7 +91,7 @@ def _cached_tokens(state, r, slot):
 
 
 @inlined()
-def _uncached_tokens(state, r, slot):
+def _uncached_tokens(state: State, r: int, slot: int):
     """Return how many tokens of a prompt a replica would have to prefill."""
     if state.settings[Setting.PULLS] != 0.0:
         return 0
@@ -91,7 +99,7 @@ def _uncached_tokens(state, r, slot):
 
 
 @compiled()
-def _prune(state):
+def _prune(state: State):
     """Forget the oldest blocks of all replicas, down to a share of the most."""
     n = state.replicas.shape[0]
     total = 0
@@ -113,7 +121,7 @@ def _prune(state):
 
 
 @compiled()
-def _drawn(state, n, least, most):
+def _drawn(state: State, n, least, most):
     """Return a replica by the softmax of the costs in ``scratch``."""
     costs = state.scratch[0]
     scale = 1.0 / ((most - least) * state.settings[SETTING.temperature])
@@ -130,7 +138,7 @@ def _drawn(state, n, least, most):
 
 
 @compiled()
-def _remember(state, r, slot, now_s):
+def _remember(state: State, r: int, slot: int, now_s):
     """Note the full blocks of a prompt: of a path the last is the first to leave."""
     request = state.requests[slot]
     block_size = state.engine[0].block_size
@@ -143,7 +151,7 @@ def _remember(state, r, slot, now_s):
 
 
 @compiled(ROUTE)
-def route(state, slot, now_s):
+def route(state: State, slot: int, now_s):
     """Return the replica of the least cost, or a drawn one."""
     n = state.counts[Count.OPEN]
     holders = state.replicas.shape[0]

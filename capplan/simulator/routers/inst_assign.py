@@ -8,7 +8,7 @@ requests have given back since is not looked at.
 """
 
 from capplan.simulator.jit import compiled
-from capplan.simulator.state import ROUTE, Count, Needs
+from capplan.simulator.state import ROUTE, Count, Needs, State
 
 NEEDS = Needs.NOTHING
 
@@ -17,7 +17,7 @@ MEMORY_SHARE = 0.9
 
 
 @compiled(ROUTE)
-def route(state, slot, now_s):
+def route(state: State, slot: int, now_s):
     """Return the replica with most memory left; charge it for the request."""
     request = state.requests[slot]
     charged = state.scratch[0]  # tokens, of each replica

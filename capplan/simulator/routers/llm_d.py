@@ -29,6 +29,7 @@ from capplan.simulator.memory.prefix_memory import (
     shrink_oldest,
 )
 from capplan.simulator.memory.run_table import newest_run
+from capplan.simulator.records import Request
 from capplan.simulator.state import (
     ADVANCE_FIRST,
     NONE,
@@ -36,6 +37,7 @@ from capplan.simulator.state import (
     ROUTER_SETTINGS,
     Count,
     Needs,
+    State,
 )
 
 NEEDS = Needs.SEEN
@@ -76,13 +78,13 @@ _score = inlined()(score)
 
 
 @inlined()
-def _block_tokens(state):
+def _block_tokens(state: State):
     given = int(state.settings[SETTING.block])
     return given if given > 0 else state.engine[0].block_size
 
 
 @inlined()
-def _hashed_blocks(state, request):
+def _hashed_blocks(state: State, request: Request):
     """Return how many blocks of a prompt are looked up: none if it fills no block.
 
     The last may be a part of one.
@@ -95,7 +97,7 @@ def _hashed_blocks(state, request):
 
 
 @compiled()
-def _blocks_anywhere(state, group, full):
+def _blocks_anywhere(state: State, group, full):
     """Return how many of a group's first blocks some replica has, one after another."""
     known = 0
     while known < full:
@@ -113,7 +115,7 @@ def _blocks_anywhere(state, group, full):
 
 
 @compiled()
-def _note_matches(state, request):
+def _note_matches(state: State, request: Request):
     """Note in ``scratch`` how many of a prompt's blocks each replica was sent.
 
     Up to the first that none was sent.
@@ -140,7 +142,7 @@ def _note_matches(state, request):
 
 
 @compiled()
-def _remember(state, r, slot, now_s):
+def _remember(state: State, r: int, slot: int, now_s):
     """Note the blocks of a prompt; forget the oldest beyond the capacity."""
     request = state.requests[slot]
     block_tokens = _block_tokens(state)
@@ -164,7 +166,7 @@ def _remember(state, r, slot, now_s):
 
 
 @inlined()
-def _cached_blocks(state, r, slot):
+def _cached_blocks(state: State, r: int, slot: int):
     """Return how many blocks of a prompt a replica has cached, a group on one rank."""
     count = state.engine[0].ranks
     if count == 0:
@@ -177,7 +179,7 @@ def _cached_blocks(state, r, slot):
 
 
 @compiled(ROUTE)
-def route(state, slot, now_s):
+def route(state: State, slot: int, now_s):
     """Return the replica of the highest score, one of equals by the first draw."""
     n = state.counts[Count.OPEN]
     request = state.requests[slot]

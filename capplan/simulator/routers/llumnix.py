@@ -17,7 +17,7 @@ import math
 from capplan.deployment.policy import Knob, Rules, indices
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.rebalancers.llumnix import FREENESS
-from capplan.simulator.state import ROUTE, ROUTER_SETTINGS, Count, Needs, Setting
+from capplan.simulator.state import ROUTE, ROUTER_SETTINGS, Count, Needs, Setting, State
 
 NEEDS = Needs.SEEN
 RULES = Rules(FREENESS | {"refresh": Knob(0.05, 0, 3600, is_duration=True)})
@@ -25,7 +25,7 @@ TARGET = ROUTER_SETTINGS + indices(RULES.settings).target
 
 
 @inlined()
-def _freeness(state, r, target, is_charged):
+def _freeness(state: State, r: int, target, is_charged):
     replica = state.replicas[r]
     requests = replica.seen_running + replica.seen_waiting
     if requests == 0:
@@ -39,7 +39,7 @@ def _freeness(state, r, target, is_charged):
 
 
 @compiled(ROUTE)
-def route(state, slot, now_s):
+def route(state: State, slot: int, now_s):
     """Return the replica of the highest freeness, the first of equals."""
     target = state.settings[TARGET]
     is_high = state.requests[slot].priority < state.settings[Setting.HIGH]

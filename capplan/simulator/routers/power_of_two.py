@@ -2,7 +2,7 @@
 
 from capplan.routing import shorter_of_two
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.state import ROUTE, Count, Needs
+from capplan.simulator.state import ROUTE, Count, Needs, State
 
 NEEDS = Needs.COUNTS
 
@@ -10,7 +10,7 @@ _shorter_of_two = inlined()(shorter_of_two)
 
 
 @compiled(ROUTE)
-def route(state, slot, now_s):
+def route(state: State, slot: int, now_s):
     """Return the replica with fewer outstanding requests of two distinct ones."""
     draw = state.draws[state.counts[Count.DRAW]]
     outstanding = state.replicas.outstanding[: state.counts[Count.OPEN]]

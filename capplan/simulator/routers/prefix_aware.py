@@ -19,7 +19,7 @@ from capplan.simulator.memory.prefix_memory import (
     shared_part,
 )
 from capplan.simulator.memory.recent_queries import fewest_queries, note_query
-from capplan.simulator.state import ROUTE, ROUTER_SETTINGS, Count, Needs
+from capplan.simulator.state import ROUTE, ROUTER_SETTINGS, Count, Needs, State
 
 NEEDS = Needs.NOTHING
 RULES = Rules(
@@ -36,7 +36,7 @@ CHARACTERS_PER_TOKEN = 4
 
 
 @compiled()
-def _longest(state, group, full, part):
+def _longest(state: State, group, full, part):
     """Return the most chunks known anywhere; those of each replica in ``scratch``."""
     known = state.scratch[0]
     most = 0
@@ -51,7 +51,7 @@ def _longest(state, group, full, part):
 
 
 @compiled(ROUTE)
-def route(state, slot, now_s):
+def route(state: State, slot: int, now_s):
     """Return a replica of the longest match, or that of the fewest queries."""
     request = state.requests[slot]
     chunk = int(state.settings[SETTING.chunk])

@@ -11,7 +11,7 @@ from capplan.deployment.policy import Knob, Rules, indices
 from capplan.simulator.jit import compiled
 from capplan.simulator.memory.hash_ring import place_of, replica_at
 from capplan.simulator.memory.recent_queries import fewest_queries, note_query
-from capplan.simulator.state import ROUTE, ROUTER_SETTINGS, Needs
+from capplan.simulator.state import ROUTE, ROUTER_SETTINGS, Needs, State
 
 NEEDS = Needs.NOTHING
 RULES = Rules(
@@ -25,7 +25,7 @@ _SESSION, _GROUP = 1, 2  # salts
 
 
 @compiled(ROUTE)
-def route(state, slot, now_s):
+def route(state: State, slot: int, now_s):
     """Return the replica of the session; without one, that of the fewest queries."""
     request = state.requests[slot]
     if request.session >= 0:

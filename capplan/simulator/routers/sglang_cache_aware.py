@@ -27,7 +27,7 @@ from capplan.simulator.memory.prefix_memory import (
     shared_blocks,
 )
 from capplan.simulator.memory.run_table import newest_run
-from capplan.simulator.state import ROUTE, ROUTER_SETTINGS, Count, Needs
+from capplan.simulator.state import ROUTE, ROUTER_SETTINGS, Count, Needs, State
 
 NEEDS = Needs.COUNTS
 RULES = Rules(
@@ -46,7 +46,7 @@ CHARACTERS_PER_TOKEN = 4
 
 
 @compiled()
-def _cut_trees(state, now_s):
+def _cut_trees(state: State, now_s):
     """Cut the trees if a multiple of the period has passed since the arrival before."""
     clock = state.runs[state.counts[Count.HOLDERS]]
     period_s = state.settings[SETTING.period]
@@ -60,7 +60,7 @@ def _cut_trees(state, now_s):
 
 
 @compiled()
-def _holder_of(state, group, tokens):
+def _holder_of(state: State, group, tokens):
     """Return the most tokens of a group that a replica was sent, and which one."""
     most = 0
     holder = 0
@@ -76,7 +76,7 @@ def _holder_of(state, group, tokens):
 
 
 @compiled(ROUTE)
-def route(state, slot, now_s):
+def route(state: State, slot: int, now_s):
     """Return the least loaded replica, or the one that was sent most of the prompt."""
     request = state.requests[slot]
     loads = state.replicas.outstanding

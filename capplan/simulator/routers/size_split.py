@@ -8,7 +8,7 @@ be busy while the other idles.
 
 from capplan.deployment.policy import Knob, Rules, indices
 from capplan.simulator.jit import compiled
-from capplan.simulator.state import ROUTE, ROUTER_SETTINGS, Count, Needs
+from capplan.simulator.state import ROUTE, ROUTER_SETTINGS, Count, Needs, State
 
 NEEDS = Needs.COUNTS
 RULES = Rules(
@@ -22,7 +22,7 @@ SETTING = indices(RULES.settings, ROUTER_SETTINGS)
 
 
 @compiled(ROUTE)
-def route(state, slot, now_s):
+def route(state: State, slot: int, now_s):
     """Return the replica with the fewest requests of its part, the first of equals."""
     n = state.counts[Count.OPEN]
     request = state.requests[slot]

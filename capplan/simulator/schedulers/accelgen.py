@@ -77,7 +77,7 @@ from capplan.simulator.schedulers.slack_order import (
     next_urgent_s,
     runs_before,
 )
-from capplan.simulator.state import NONE, SCHEDULE, Phase
+from capplan.simulator.state import NONE, SCHEDULE, Phase, State
 
 
 def refused(trace, engine, settings):
@@ -98,7 +98,7 @@ def refused(trace, engine, settings):
 
 
 @compiled()
-def _take_changes(state, r):
+def _take_changes(state: State, r: int):
     """File arrivals and the prompts of the last iteration, which decode or pause."""
     replica = state.replicas[r]
     memory = state.replica_memory[r]
@@ -119,7 +119,7 @@ def _take_changes(state, r):
 
 
 @inlined()
-def _gap_s(state, r):
+def _gap_s(state: State, r: int):
     """Return the strictest limit of the decodes on the time to a token. [s]"""
     slot = first_ordered(state, r)
     if slot != NONE and is_decode(state, slot):
@@ -128,7 +128,7 @@ def _gap_s(state, r):
 
 
 @compiled()
-def _budget_tokens(state, r):
+def _budget_tokens(state: State, r: int):
     """Return S_b: tokens of an iteration that keeps the strictest limit."""
     if state.settings[SETTING.batching] == 0:
         return state.engine[0].max_num_batched_tokens
@@ -150,7 +150,7 @@ def _budget_tokens(state, r):
 
 
 @inlined()
-def _within_time(state, r, slot, chunk):
+def _within_time(state: State, r: int, slot: int, chunk):
     """Return how much of a chunk keeps the limits of decodes, where that is asked."""
     if state.settings[SETTING.bounded] == 0 or chunk <= 0:
         return chunk
@@ -161,7 +161,7 @@ def _within_time(state, r, slot, chunk):
 
 
 @compiled()
-def _run_decodes(state, r, budget):
+def _run_decodes(state: State, r: int, budget):
     """Let each decode run, by slack, that has a block and is within the budget."""
     all_run = state.replica_memory[r, REPLICA.paused_decodes] == 0
     all_run = all_run and state.replicas[r].decode_count <= budget
@@ -170,7 +170,7 @@ def _run_decodes(state, r, budget):
 
 
 @compiled()
-def _pause_decodes(state, r, budget):
+def _pause_decodes(state: State, r: int, budget):
     """Choose the decodes that run; the others keep their KV and sit out."""
     replica = state.replicas[r]
     most = min(budget, state.engine[0].max_num_seqs)
@@ -205,19 +205,19 @@ def _pause_decodes(state, r, budget):
 
 
 @inlined()
-def _prompt_tokens(state, r):
+def _prompt_tokens(state: State, r: int):
     """Return the tokens of prompts in the next iteration."""
     return state.replicas[r].batch_tokens + state.replicas[r].batch_extra_count
 
 
 @inlined()
-def _left(state, r, budget):
+def _left(state: State, r: int, budget):
     """Return the tokens that the iteration has left."""
     return budget - state.replicas[r].decode_count - _prompt_tokens(state, r)
 
 
 @inlined()
-def _can_run(state, r, slot):
+def _can_run(state: State, r: int, slot: int):
     """Return whether seats, KV and ERA let a prompt run."""
     replica = state.replicas[r]
     request = state.requests[slot]
@@ -233,7 +233,7 @@ def _can_run(state, r, slot):
 
 
 @inlined()
-def _run_prompt(state, r, slot, chunk):
+def _run_prompt(state: State, r: int, slot: int, chunk):
     """Let a prompt run; its first chunk takes the blocks of all."""
     request = state.requests[slot]
     if is_long(state, slot):
@@ -247,7 +247,7 @@ def _run_prompt(state, r, slot, chunk):
 
 
 @compiled()
-def _fill(state, r, slot, budget, urgent):
+def _fill(state: State, r: int, slot: int, budget, urgent):
     """Let prompts from ``slot`` on, urgent or calm ones, fill the budget in order."""
     replica = state.replicas[r]
     cut = state.settings[SETTING.chunking] != 0
@@ -276,7 +276,7 @@ def _fill(state, r, slot, budget, urgent):
 
 
 @compiled()
-def _run_calm(state, r, budget):
+def _run_calm(state: State, r: int, budget):
     """Let those calm prompts run that fill budget and KV best: Alg. 2."""
     block_size = state.engine[0].block_size
     first = first_calm(state, r)
@@ -329,7 +329,7 @@ def _run_calm(state, r, budget):
 
 
 @compiled()
-def _evict_one(state, r):
+def _evict_one(state: State, r: int):
     """Take the KV of the holder with most slack; return whether there is one."""
     victim = NONE
     slot = first_ordered(state, r)
@@ -352,7 +352,7 @@ def _evict_one(state, r):
 
 
 @inlined()
-def _decodes_alone(state, r):
+def _decodes_alone(state: State, r: int):
     """Return for how many iterations the decodes run alone."""
     if state.replica_memory[r, REPLICA.paused_decodes] > 0:
         return 1
@@ -361,7 +361,7 @@ def _decodes_alone(state, r):
 
 
 @compiled(SCHEDULE)
-def schedule(state, r):
+def schedule(state: State, r: int):
     """Let decodes run, urgent prompts, then calm ones that fit; Alg. 1 and 2."""
     replica = state.replicas[r]
     _take_changes(state, r)

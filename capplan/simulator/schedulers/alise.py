@@ -58,7 +58,7 @@ from capplan.simulator.schedulers.remaining_time import (
     predicted_tokens,
     rank,
 )
-from capplan.simulator.state import NONE, SCHEDULE, Count, Phase
+from capplan.simulator.state import NONE, SCHEDULE, Count, Phase, State
 
 RULES = Rules(
     {
@@ -105,14 +105,14 @@ def refused(trace, engine, settings):
 
 
 @inlined()
-def _queue(state, r, slot, first):
+def _queue(state: State, r: int, slot: int, first):
     """Put a request at its level; ``first`` is added to the key."""
     key = first + state.request_memory[slot, REQUEST.level]
     place(state, r, slot, key, state.requests[slot].row)
 
 
 @inlined()
-def _wait_since(state, r, slot, since_s):
+def _wait_since(state: State, r: int, slot: int, since_s):
     """Note since when a request waits, and when it will rise a level."""
     memory, replica = state.request_memory[slot], state.replica_memory[r]
     memory[REQUEST.since_s] = since_s
@@ -122,7 +122,7 @@ def _wait_since(state, r, slot, since_s):
 
 
 @compiled()
-def _file_arrivals(state, r):
+def _file_arrivals(state: State, r: int):
     slot = next_arrival(state, r)
     while slot != NONE:
         request = state.requests[slot]
@@ -135,7 +135,7 @@ def _file_arrivals(state, r):
 
 
 @compiled()
-def _raise_aged(state, r):
+def _raise_aged(state: State, r: int):
     """Let those that waited long rise a level."""
     replica = state.replicas[r]
     now_s = replica.now_s
@@ -156,14 +156,14 @@ def _raise_aged(state, r):
 
 
 @inlined()
-def _generated_tokens(state, r, slot):
+def _generated_tokens(state: State, r: int, slot: int):
     """Return the tokens that a decoding request has generated."""
     held = computed_tokens(state, slot, state.replicas[r].step + 1)
     return held + 1 - state.requests[slot].prompt_tokens
 
 
 @compiled()
-def _return_batch(state, r):
+def _return_batch(state: State, r: int):
     """Put what ran into the order, each at the level of the time that it has left."""
     first = _RUNNING_FIRST if state.settings[SETTING.defer] != 0 else 0.0
     slot = state.replicas[r].running_head
@@ -179,7 +179,7 @@ def _return_batch(state, r):
 
 
 @compiled()
-def _choose(state, r):
+def _choose(state: State, r: int):
     """Take the first that fit the blocks, up to seats and budget; pause the others.
 
     Returns the blocks that they and those fetched in advance need, and whether another
@@ -226,7 +226,7 @@ def _choose(state, r):
 
 
 @compiled()
-def _make_room(state, r, needed):
+def _make_room(state: State, r: int, needed):
     """Let KV leave the GPU, the last in order first, until blocks are free."""
     while state.replicas[r].free_blocks < needed:
         slot = last_with_kv(state, r, _RUNNING_FIRST)
@@ -241,7 +241,7 @@ def _make_room(state, r, needed):
 
 
 @compiled()
-def _fetch(state, r):
+def _fetch(state: State, r: int):
     """Copy the KV of the next batch back, then that of those after it."""
     slot = first_ordered(state, r)
     while slot != NONE and state.orders[slot].key <= _FETCHED:
@@ -254,7 +254,7 @@ def _fetch(state, r):
 
 
 @compiled()
-def _run_first(state, r, key):
+def _run_first(state: State, r: int, key):
     """Let those of the order run whose key is at most ``key``; take their blocks."""
     replica = state.replicas[r]
     if state.settings[SETTING.stall] != 0:
@@ -278,7 +278,7 @@ def _run_first(state, r, key):
 
 
 @compiled()
-def _horizon(state, r):
+def _horizon(state: State, r: int):
     """Return for how many iterations the batch stays the same."""
     replica = state.replicas[r]
     if replica.batch_tokens > 0:
@@ -296,7 +296,7 @@ def _horizon(state, r):
 
 
 @compiled(SCHEDULE)
-def schedule(state, r):
+def schedule(state: State, r: int):
     """Choose the next batch by the time that requests have left; make room for it."""
     if state.counts[Count.HOST_FULL] != 0:
         return 0

@@ -40,7 +40,7 @@ from capplan.simulator.engine.pausing import (
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kv.kvcache import take_blocks
 from capplan.simulator.schedulers import Rules, indices
-from capplan.simulator.state import NONE, SCHEDULE, Phase
+from capplan.simulator.state import NONE, SCHEDULE, Phase, State
 
 RULES = Rules(orders=True, pauses=True, in_order=True, replica_columns=("placed",))
 REPLICA = indices(RULES.replica_columns)
@@ -63,14 +63,14 @@ def refused(trace, engine, settings):
 
 
 @compiled()
-def _put_last(state, r, slot, key):
+def _put_last(state: State, r: int, slot: int, key):
     """Put a request behind all others of its kind."""
     state.replica_memory[r, REPLICA.placed] += 1
     place(state, r, slot, key, int(state.replica_memory[r, REPLICA.placed]))
 
 
 @compiled()
-def _order_arrivals(state, r):
+def _order_arrivals(state: State, r: int):
     """Put new decodes and arrivals in order, and the unfinished prompt first."""
     new = NONE
     slot = state.replicas[r].running_tail
@@ -93,7 +93,7 @@ def _order_arrivals(state, r):
 
 
 @inlined()
-def _first_decode_waits(state, r):
+def _first_decode_waits(state: State, r: int):
     """Return whether a decode was skipped: such ones stand first."""
     slot = first_ordered(state, r)
     if slot == NONE or state.orders[slot].key != _DECODE:
@@ -102,7 +102,7 @@ def _first_decode_waits(state, r):
 
 
 @compiled()
-def _run_decodes_that_fit(state, r):
+def _run_decodes_that_fit(state: State, r: int):
     """Let each decode run whose KV has room or gets a block; return if one does not.
 
     Those that run go behind those that do not.
@@ -131,7 +131,7 @@ def _run_decodes_that_fit(state, r):
 
 
 @compiled()
-def _run_prompts(state, r):
+def _run_prompts(state: State, r: int):
     """Let prompts run, in order, each up to the budget."""
     replica = state.replicas[r]
     engine = state.engine[0]
@@ -151,7 +151,7 @@ def _run_prompts(state, r):
 
 
 @inlined()
-def _last_with_kv(state, r):
+def _last_with_kv(state: State, r: int):
     """Return the last decode, or else the unfinished prompt, or NONE."""
     slot = first_at(state, r, _PROMPT)
     if slot != NONE and state.requests[slot].computed_tokens == 0:
@@ -164,7 +164,7 @@ def _last_with_kv(state, r):
 
 
 @compiled(SCHEDULE)
-def schedule(state, r):
+def schedule(state: State, r: int):
     """Let decodes run, then prompts up to the budget; flush when nothing can."""
     replica = state.replicas[r]
     _order_arrivals(state, r)

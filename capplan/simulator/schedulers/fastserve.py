@@ -71,7 +71,7 @@ from capplan.simulator.schedulers.feedback_queue import (
     return_batch,
     stand_last,
 )
-from capplan.simulator.state import NONE, SCHEDULE, Count, Phase
+from capplan.simulator.state import NONE, SCHEDULE, Count, Phase, State
 
 RULES = Rules(
     {
@@ -110,7 +110,7 @@ def refused(trace, engine, settings):
 
 
 @inlined()
-def _spare_blocks(state):
+def _spare_blocks(state: State):
     """Return the blocks that stay free beside those of the batch."""
     if state.settings[SETTING.proactive] == 0:
         return 0
@@ -119,13 +119,13 @@ def _spare_blocks(state):
 
 
 @inlined()
-def _host_is_low(state, r):
+def _host_is_low(state: State, r: int):
     least = state.settings[SETTING.host_share] * state.engine[0].host_blocks
     return state.replicas[r].host_free_blocks < least
 
 
 @compiled()
-def _join(state, r, slot):
+def _join(state: State, r: int, slot: int):
     """Let a request that waited run when its KV is there."""
     now_s = state.replicas[r].now_s
     memory, replica = state.request_memory[slot], state.replica_memory[r]
@@ -139,7 +139,7 @@ def _join(state, r, slot):
 
 
 @compiled()
-def _join_first(state, r, key):
+def _join_first(state: State, r: int, key):
     """Let those of the order run whose key is at most ``key``."""
     slot = first_ordered(state, r)
     while slot != NONE and state.orders[slot].key <= key:
@@ -151,7 +151,7 @@ def _join_first(state, r, key):
 
 
 @compiled()
-def _choose(state, r):
+def _choose(state: State, r: int):
     """Take requests in order, up to seats and budget; pause the others.
 
     Returns whether a prompt was set aside because the host has little room.
@@ -188,7 +188,7 @@ def _choose(state, r):
 
 
 @compiled()
-def _reserve(state, r):
+def _reserve(state: State, r: int):
     """Swap out, lowest first, what the batch has no room beside, then its own end.
 
     Returns whether blocks were short.
@@ -227,7 +227,7 @@ def _reserve(state, r):
 
 
 @compiled()
-def _swap_in_batch(state, r):
+def _swap_in_batch(state: State, r: int):
     slot = first_ordered(state, r)
     while slot != NONE and state.orders[slot].key < 0.0:
         if state.swaps[slot].host_blocks > 0:
@@ -236,7 +236,7 @@ def _swap_in_batch(state, r):
 
 
 @compiled()
-def _swap_in_ahead(state, r, needed):
+def _swap_in_ahead(state: State, r: int, needed):
     """Swap in those of the first of the queue that fit beside the batch."""
     if state.settings[SETTING.proactive] == 0:
         return
@@ -252,7 +252,7 @@ def _swap_in_ahead(state, r, needed):
 
 
 @compiled()
-def _horizon(state, r):
+def _horizon(state: State, r: int):
     """Return for how many iterations the batch stays the same."""
     replica = state.replicas[r]
     if replica.batch_tokens + replica.batch_extra_count > 0:
@@ -267,7 +267,7 @@ def _horizon(state, r):
 
 
 @compiled(SCHEDULE)
-def schedule(state, r):
+def schedule(state: State, r: int):
     """Demote, choose the next batch in order of the levels, and make room for it."""
     if state.counts[Count.HOST_FULL] != 0:
         return 0

@@ -16,7 +16,7 @@ from capplan.simulator.engine.pausing import pause
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kv.swapping import next_arrival
 from capplan.simulator.schedulers import Knob, indices
-from capplan.simulator.state import NONE
+from capplan.simulator.state import NONE, State
 
 SETTINGS = {
     "base_quantum_s": Knob(0.01, 1e-6),
@@ -47,7 +47,7 @@ FRONT = -1
 
 
 @inlined()
-def quantum_s(state, level):
+def quantum_s(state: State, level):
     """Return the time that a request may run at a level. [s]"""
     if level + 1 >= state.settings[SETTING.levels]:
         return math.inf
@@ -56,7 +56,7 @@ def quantum_s(state, level):
 
 
 @compiled()
-def _first_level(state, slot):
+def _first_level(state: State, slot: int):
     """Return the level whose quantum holds the prompt alone."""
     tokens = state.requests[slot].prompt_tokens
     alone_s = state.fused_s[tokens] + state.by_batch[0].fused_decode_s
@@ -68,14 +68,14 @@ def _first_level(state, slot):
 
 
 @inlined()
-def push(state, r, slot, key, end):
+def push(state: State, r: int, slot: int, key, end):
     """Put a request first (FRONT) or last (BACK) of all with its key."""
     state.replica_memory[r, REPLICA.turns] += 1
     place(state, r, slot, key, end * int(state.replica_memory[r, REPLICA.turns]))
 
 
 @compiled()
-def file_arrivals(state, r):
+def file_arrivals(state: State, r: int):
     """Put arrivals at the end of the first level whose quantum holds their prompt."""
     slot = next_arrival(state, r)
     while slot != NONE:
@@ -90,14 +90,14 @@ def file_arrivals(state, r):
 
 
 @inlined()
-def _last_end(state, r):
+def _last_end(state: State, r: int):
     """Return at which end of the turns the last of running requests stands."""
     steps = state.replicas[r].step - int(state.replica_memory[r, REPLICA.turned_step])
     return BACK if steps % 2 == 0 else FRONT
 
 
 @inlined()
-def stand_last(state, r, slot):
+def stand_last(state: State, r: int, slot: int):
     """Give a request the last turn of those that run."""
     memory = state.replica_memory[r]
     memory[REPLICA.running_turns] += 1
@@ -107,7 +107,7 @@ def stand_last(state, r, slot):
 
 
 @inlined()
-def _insert(state, first, slot, end):
+def _insert(state: State, first, slot: int, end):
     """Put a request into a list in order of turn; return the first of the list."""
     before = NONE
     after = first
@@ -123,7 +123,7 @@ def _insert(state, first, slot, end):
 
 
 @compiled()
-def demote(state, r):
+def demote(state: State, r: int):
     """Let those that ran longer than their quantum go down a level.
 
     There they are the last of those that ran, in the order they had.
@@ -156,7 +156,7 @@ def demote(state, r):
 
 
 @compiled()
-def return_batch(state, r):
+def return_batch(state: State, r: int):
     """Put what ran in front of its queues, in order."""
     replica = state.replicas[r]
     memory = state.replica_memory[r]
@@ -174,7 +174,7 @@ def return_batch(state, r):
 
 
 @compiled()
-def pause_at_level(state, r, slot):
+def pause_at_level(state: State, r: int, slot: int):
     """Let a running request wait at its level, with the time it ran there."""
     now_s = state.replicas[r].now_s
     memory = state.request_memory[slot]
@@ -184,7 +184,7 @@ def pause_at_level(state, r, slot):
 
 
 @compiled()
-def promote_starving(state, r):
+def promote_starving(state: State, r: int):
     """Put requests that wait too long in front of the highest level.
 
     They run from the next iteration on. Returns whether there are any.

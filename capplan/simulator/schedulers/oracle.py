@@ -40,13 +40,13 @@ from capplan.simulator.engine.pausing import (
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kv.kvcache import ceil_div, take_blocks
 from capplan.simulator.schedulers import Rules
-from capplan.simulator.state import NONE, SCHEDULE, Phase
+from capplan.simulator.state import NONE, SCHEDULE, Phase, State
 
 RULES = Rules(orders=True, pauses=True)
 
 
 @compiled()
-def _queue(state, r, slot):
+def _queue(state: State, r: int, slot: int):
     """Put a PAUSED request into the order of the iterations that it has left."""
     request = state.requests[slot]
     generated = request.known_tokens - request.prompt_tokens
@@ -56,7 +56,7 @@ def _queue(state, r, slot):
 
 
 @compiled()
-def _file(state, r):
+def _file(state: State, r: int):
     """Queue the unfinished prompts and the arrivals."""
     slot = state.replicas[r].running_tail
     if state.replicas[r].prefilling == NONE:
@@ -75,7 +75,7 @@ def _file(state, r):
 
 
 @inlined()
-def _stands_after(state, slot, left, row):
+def _stands_after(state: State, slot: int, left, row):
     """Return whether a decoding request has more left, or as much and is older."""
     request = state.requests[slot]
     own = request.end_step - state.replicas[request.replica].step
@@ -83,7 +83,7 @@ def _stands_after(state, slot, left, row):
 
 
 @compiled()
-def _last_running(state, r, left, row):
+def _last_running(state: State, r: int, left, row):
     """Return the last decoding request behind one with ``left`` iterations, or NONE."""
     last = NONE
     slot = state.replicas[r].running_head
@@ -98,7 +98,7 @@ def _last_running(state, r, left, row):
 
 
 @compiled()
-def _last_paused(state, r, left, row):
+def _last_paused(state: State, r: int, left, row):
     """Return the last PAUSED request with KV behind one with ``left``, or NONE."""
     if state.replicas[r].paused == 0:
         return NONE
@@ -114,7 +114,7 @@ def _last_paused(state, r, left, row):
 
 
 @compiled()
-def _last_holder(state, r, left, row):
+def _last_holder(state: State, r: int, left, row):
     """Return the last request with KV behind one with ``left``, or NONE."""
     slot = _last_paused(state, r, left, row)
     if slot != NONE:
@@ -125,7 +125,7 @@ def _last_holder(state, r, left, row):
 
 
 @compiled()
-def _sit_out(state, r, slot, taken):
+def _sit_out(state: State, r: int, slot: int, taken):
     """Pause a decode; ``taken``: it has its block for the next iteration, freed now."""
     pause(state, r, slot)
     if taken:
@@ -133,7 +133,7 @@ def _sit_out(state, r, slot, taken):
 
 
 @compiled()
-def _evict(state, r, slot, taken):
+def _evict(state: State, r: int, slot: int, taken):
     """Let a holder of KV compute again."""
     if state.orders[slot].ordered != 0:
         remove_ordered(state, r, slot)
@@ -144,7 +144,7 @@ def _evict(state, r, slot, taken):
 
 
 @compiled()
-def _free_if_all_went(state, r, left, row):
+def _free_if_all_went(state: State, r: int, left, row):
     """Return the blocks free if all holders behind one with ``left`` were evicted."""
     replica = state.replicas[r]
     block_size = state.engine[0].block_size
@@ -167,7 +167,7 @@ def _free_if_all_went(state, r, left, row):
 
 
 @compiled()
-def _run_first(state, r):
+def _run_first(state: State, r: int):
     """Let the first of the queue run, if it may; return whether it does."""
     replica = state.replicas[r]
     engine = state.engine[0]
@@ -202,7 +202,7 @@ def _run_first(state, r):
 
 
 @compiled(SCHEDULE)
-def schedule(state, r):
+def schedule(state: State, r: int):
     """Let decodes go on, then the queue in order while seats, budget and KV last."""
     replica = state.replicas[r]
     _file(state, r)

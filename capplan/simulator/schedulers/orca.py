@@ -16,7 +16,7 @@ from capplan.simulator.engine.batch import (
 from capplan.simulator.jit import compiled
 from capplan.simulator.schedulers import Knob, Rules, indices
 from capplan.simulator.schedulers.refusals import beyond_room
-from capplan.simulator.state import SCHEDULE, UNLIMITED
+from capplan.simulator.state import SCHEDULE, UNLIMITED, State
 
 RULES = Rules({"max_len": Knob(2048)}, reserves=True, in_order=True)
 SETTING = indices(RULES.settings)
@@ -28,7 +28,7 @@ def refused(trace, engine, settings):
 
 
 @compiled(SCHEDULE)
-def schedule(state, r):
+def schedule(state: State, r: int):
     """Let all running requests decode and the head of the queue join them."""
     room_tokens = int(state.settings[SETTING.max_len])
     log_decodes(state, r)

@@ -14,6 +14,7 @@ context term and beta from a decode of a batch of ``batch_size``, over it.
 from capplan.simulator.engine.jump import ROUNDING_S
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.schedulers import Knob, indices
+from capplan.simulator.state import State
 
 SETTINGS = {
     "levels": Knob(5, 1, 1000),
@@ -30,7 +31,7 @@ REQUEST = indices(REQUEST_COLUMNS)
 
 
 @inlined()
-def _prompt_token_s(state):
+def _prompt_token_s(state: State):
     """Return T0, the time of a prompt token. [s]"""
     if state.settings[SETTING.t0_s] >= 0.0:
         return state.settings[SETTING.t0_s]
@@ -41,7 +42,7 @@ def _prompt_token_s(state):
 
 
 @inlined()
-def _token_s(state, prompt_tokens):
+def _token_s(state: State, prompt_tokens):
     """Return the time of a later token, alpha * prompt + beta. [s]"""
     engine = state.engine[0]
     b = min(int(state.settings[SETTING.batch_size]), engine.max_num_seqs)
@@ -55,13 +56,13 @@ def _token_s(state, prompt_tokens):
 
 
 @inlined()
-def predicted_tokens(state, slot):
+def predicted_tokens(state: State, slot: int):
     """Return the output tokens that are expected of a request now."""
     return int(state.request_memory[slot, REQUEST.predicted_tokens])
 
 
 @compiled()
-def rank(state, slot, generated, left):
+def rank(state: State, slot: int, generated, left):
     """Return the level for the time that a request has left.
 
     ``left`` are the prompt tokens to compute, 0 when the prompt is done.
@@ -82,7 +83,7 @@ def rank(state, slot, generated, left):
 
 
 @inlined()
-def predict_more(state, slot, generated):
+def predict_more(state: State, slot: int, generated):
     """Double a prediction that was too short; return whether it was."""
     short = generated >= predicted_tokens(state, slot)
     while generated >= predicted_tokens(state, slot):

@@ -46,7 +46,7 @@ from capplan.simulator.engine.jump import ROUNDING_S
 from capplan.simulator.engine.queues import insert_waiting_before, remove_waiting
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.schedulers import Knob, Rules, indices
-from capplan.simulator.state import NONE, PLANNED, SCHEDULE, Phase
+from capplan.simulator.state import NONE, PLANNED, SCHEDULE, Phase, State
 
 RULES = Rules(
     {
@@ -76,7 +76,7 @@ REPLICA = indices(RULES.replica_columns)
 
 
 @compiled()
-def _rest_of_batch_s(state, r):
+def _rest_of_batch_s(state: State, r: int):
     """Return the time until the running requests end, as predicted. [s]"""
     replica = state.replicas[r]
     most = 0
@@ -95,7 +95,7 @@ def _rest_of_batch_s(state, r):
 
 
 @inlined()
-def _sort_by_arrival(state, n):
+def _sort_by_arrival(state: State, n):
     """Sort the slots by row: the plan before may have left them in another order."""
     slots = state.scratch[SLOTS]
     for k in range(1, n):
@@ -109,7 +109,7 @@ def _sort_by_arrival(state, n):
 
 
 @inlined()
-def _describe(state, r, n):
+def _describe(state: State, r: int, n):
     """Write what a plan reads of the requests in the slots, by arrival."""
     _sort_by_arrival(state, n)
     for k in range(n):
@@ -124,7 +124,7 @@ def _describe(state, r, n):
 
 
 @compiled()
-def _plan(state, r):
+def _plan(state: State, r: int):
     """Put the oldest of the queue in the best order found; return when it is. [s]"""
     replica = state.replicas[r]
     settings = state.settings
@@ -169,7 +169,7 @@ def _plan(state, r):
 
 
 @inlined()
-def _relink(state, r, n, rest):
+def _relink(state: State, r: int, n, rest):
     """Let the planned requests wait in order, before ``rest`` and those behind it."""
     for k in range(n):
         remove_waiting(state, r, int(state.scratch[SLOTS, k]))
@@ -186,7 +186,7 @@ def _relink(state, r, n, rest):
 
 
 @inlined()
-def _wants_plan(state, r):
+def _wants_plan(state: State, r: int):
     """Return whether there is a seat, and a request that has not been planned."""
     replica = state.replicas[r]
     if state.settings[SETTING.batches] != 0:
@@ -196,7 +196,7 @@ def _wants_plan(state, r):
 
 
 @inlined()
-def _may_start(state, r):
+def _may_start(state: State, r: int):
     """Return whether the head of the queue may be admitted by the newest plan."""
     replica = state.replicas[r]
     batch = state.request_memory[replica.waiting_head, REQUEST.batch]
@@ -206,7 +206,7 @@ def _may_start(state, r):
 
 
 @inlined()
-def _plan_and_admit(state, r, budget):
+def _plan_and_admit(state: State, r: int, budget):
     """Plan where it is time, and admit by a plan that is ready.
 
     ``idle_until_s`` is when a plan is ready by which nobody was admitted yet, or 0.
@@ -225,7 +225,7 @@ def _plan_and_admit(state, r, budget):
 
 
 @compiled(SCHEDULE)
-def schedule(state, r):
+def schedule(state: State, r: int):
     """Serve as vLLM V1 does, from a queue that is planned."""
     replica = state.replicas[r]
     budget = continue_running(state, r, 0)

@@ -18,7 +18,7 @@ from capplan.simulator.engine.batch import (
 from capplan.simulator.jit import compiled
 from capplan.simulator.schedulers import Rules
 from capplan.simulator.schedulers.refusals import above_watermark
-from capplan.simulator.state import NONE, SCHEDULE
+from capplan.simulator.state import NONE, SCHEDULE, State
 
 RULES = Rules(in_order=True)
 
@@ -29,7 +29,7 @@ def refused(trace, engine, settings):
 
 
 @compiled(SCHEDULE)
-def schedule(state, r):
+def schedule(state: State, r: int):
     """Let all decode, continue the unfinished prompt, then admit."""
     replica = state.replicas[r]
     budget = continue_running(state, r, 1)

@@ -48,7 +48,7 @@ from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kv.kvcache import ceil_div, count_hits, merge_full_blocks
 from capplan.simulator.schedulers import Knob, Rules, indices
 from capplan.simulator.schedulers.refusals import never_admitted
-from capplan.simulator.state import NONE, SCHEDULE, Phase
+from capplan.simulator.state import NONE, SCHEDULE, Phase, State
 
 RULES = Rules(
     {
@@ -86,7 +86,7 @@ def refused(trace, engine, settings):
 
 
 @inlined()
-def _answer_limit(state, slot):
+def _answer_limit(state: State, slot: int):
     """Return the most tokens that a request may generate."""
     request = state.requests[slot]
     engine = state.engine[0]
@@ -96,14 +96,14 @@ def _answer_limit(state, slot):
 
 
 @inlined()
-def _answer_tokens(state, r, slot):
+def _answer_tokens(state: State, r: int, slot: int):
     """Return how many tokens a decoding request has generated."""
     step = state.replicas[r].step + 1
     return computed_tokens(state, slot, step) + 1 - state.requests[slot].prompt_tokens
 
 
 @inlined()
-def _ratio(state, r):
+def _ratio(state: State, r: int):
     """Return the share of its limit that a running request is reckoned to generate."""
     if state.settings[SETTING.ignore_eos] != 0:
         return 1.0
@@ -120,7 +120,7 @@ def _ratio(state, r):
 
 
 @compiled()
-def _reserved_tokens(state, r):
+def _reserved_tokens(state: State, r: int):
     """Return the tokens that decoding requests are reckoned to generate yet."""
     clip = int(state.settings[SETTING.clip])
     total = 0
@@ -134,7 +134,7 @@ def _reserved_tokens(state, r):
 
 
 @inlined()
-def _next_chunk(state, r, most, room):
+def _next_chunk(state: State, r: int, most, room):
     """Return how much of the unfinished prompt runs next. [tokens]"""
     request = state.requests[state.replicas[r].prefilling]
     page = state.engine[0].block_size
@@ -146,7 +146,7 @@ def _next_chunk(state, r, most, room):
 
 
 @compiled()
-def _add_prompts(state, r):
+def _add_prompts(state: State, r: int):
     """Continue the unfinished prompt and admit others; return if admission closes.
 
     What running requests may generate yet is summed only where a number that it never
@@ -224,7 +224,7 @@ def _add_prompts(state, r):
 
 
 @compiled()
-def _enter_prompts(state, r, first, continued):
+def _enter_prompts(state: State, r: int, first, continued):
     """Let what this iteration computes of prompts be found from the next one on.
 
     ``first`` is the first of its admissions, ``continued`` a prompt begun before.
@@ -244,7 +244,7 @@ def _enter_prompts(state, r, first, continued):
 
 
 @compiled()
-def _least_answered(state, r):
+def _least_answered(state: State, r: int):
     """Return the decode to retract: fewest answer tokens, then longest, then newest."""
     found = NONE
     fewest = 0
@@ -265,7 +265,7 @@ def _least_answered(state, r):
 
 
 @compiled()
-def _retract(state, r):
+def _retract(state: State, r: int):
     """Retract until the decodes that stay have their blocks; set the ratio.
 
     Return whether they have: else a result is waited for, which gives KV back.
@@ -301,7 +301,7 @@ def _retract(state, r):
 
 
 @compiled(SCHEDULE)
-def schedule(state, r):
+def schedule(state: State, r: int):
     """Run the prompts that fit alone; where none does, let all decode."""
     replica = state.replicas[r]
     memory = state.replica_memory[r]

@@ -13,7 +13,7 @@ from capplan.simulator.engine.jump import ROUNDING_S
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kv.kvcache import ceil_div
 from capplan.simulator.schedulers import Knob, Rules, indices
-from capplan.simulator.state import Limit, Phase
+from capplan.simulator.state import Limit, Phase, State
 
 RULES = Rules(
     {
@@ -46,7 +46,7 @@ REPLICA = indices(RULES.replica_columns)
 
 
 @inlined()
-def longest_s(state):
+def longest_s(state: State):
     """Return the time of an iteration of S_pf prompt tokens: T_pf and T_max. [s]"""
     if state.settings[SETTING.t_pf_s] > 0:
         return state.settings[SETTING.t_pf_s]
@@ -57,7 +57,7 @@ def longest_s(state):
 
 
 @inlined()
-def tokens_within(state, limit_s):
+def tokens_within(state: State, limit_s):
     """Return the tokens of an iteration that keeps a limit, at least one: Eq. 6.
 
     The equation scales through 0; with ``affine`` it scales beyond the time of an
@@ -73,7 +73,7 @@ def tokens_within(state, limit_s):
 
 
 @inlined()
-def _iteration_s(state, r, slot, chunk):
+def _iteration_s(state: State, r: int, slot: int, chunk):
     """Return the time of the next iteration with a chunk of a prompt. [s]"""
     replica = state.replicas[r]
     b = replica.decode_count + replica.batch_extra_count
@@ -90,7 +90,7 @@ def _iteration_s(state, r, slot, chunk):
 
 
 @compiled()
-def tokens_in_time(state, r, slot, most, limit_s):
+def tokens_in_time(state: State, r: int, slot: int, most, limit_s):
     """Return how many of ``most`` tokens of a prompt keep the limit with what runs."""
     if limit_s == math.inf:
         return most
@@ -106,13 +106,13 @@ def tokens_in_time(state, r, slot, most, limit_s):
 
 
 @inlined()
-def chunks(state, tokens):
+def chunks(state: State, tokens):
     """Return in how many iterations a prompt is computed: N_ck, with L_c = S_pf."""
     return ceil_div(tokens, int(state.settings[SETTING.s_pf]))
 
 
 @inlined()
-def _has_gaps(state, request_class):
+def _has_gaps(state: State, request_class):
     """Return whether TTFT and TBT are the SLOs of a class, not its JCT."""
     slos = state.classes
     return (
@@ -122,7 +122,7 @@ def _has_gaps(state, request_class):
 
 
 @inlined()
-def _share_s(state, slot):
+def _share_s(state: State, slot: int):
     """Return each iteration's share of the JCT. [s]"""
     request = state.requests[slot]
     count = chunks(state, request.prompt_tokens) + request.predicted_tokens
@@ -130,7 +130,7 @@ def _share_s(state, slot):
 
 
 @compiled()
-def limit_s(state, slot, generated):
+def limit_s(state: State, slot: int, generated):
     """Return the limit on the time to the next token, or a share of the JCT. [s]"""
     request_class = state.requests[slot].request_class
     if not _has_gaps(state, request_class):
@@ -139,7 +139,7 @@ def limit_s(state, slot, generated):
 
 
 @compiled()
-def latest_start_s(state, r, slot):
+def latest_start_s(state: State, r: int, slot: int):
     """Return when all that is left until the next token must start: T_r is 0 then. [s]
 
     For a JCT it is the next iteration: it ends with its share of the JCT.

@@ -20,14 +20,14 @@ from capplan.simulator.schedulers.slack import (
     limit_s,
     longest_s,
 )
-from capplan.simulator.state import NONE, Phase
+from capplan.simulator.state import NONE, Phase, State
 
 _DECODES = -1e100
 """Keys of decodes are below, those of prompts above."""
 
 
 @compiled()
-def file_request(state, r, slot):
+def file_request(state: State, r: int, slot: int):
     """Put a request where it stands now: its limit or slack has changed."""
     request = state.requests[slot]
     if request.phase == Phase.DECODING:
@@ -39,7 +39,7 @@ def file_request(state, r, slot):
 
 
 @inlined()
-def _rank(state, slot):
+def _rank(state: State, slot: int):
     """Return what requests are ordered by: slack, or arrival without ``ordering``."""
     if state.settings[SETTING.ordering] != 0:
         return state.request_memory[slot, REQUEST.deadline_s]
@@ -47,43 +47,43 @@ def _rank(state, slot):
 
 
 @inlined()
-def is_decode(state, slot):
+def is_decode(state: State, slot: int):
     """Return whether a request in the order decodes, if it runs."""
     return state.orders[slot].key < _DECODES
 
 
 @inlined()
-def first_prompt(state, r):
+def first_prompt(state: State, r: int):
     """Return the first prompt, or NONE."""
     return first_at(state, r, _DECODES)
 
 
 @inlined()
-def is_long(state, slot):
+def is_long(state: State, slot: int):
     """Return whether a prompt is one that ERA serves alone."""
     return state.requests[slot].prompt_tokens >= state.settings[SETTING.long_tokens]
 
 
 @inlined()
-def urgent_s(state, slot):
+def urgent_s(state: State, slot: int):
     """Return when a prompt turns urgent. [s]"""
     return state.request_memory[slot, REQUEST.deadline_s] - longest_s(state)
 
 
 @inlined()
-def is_urgent(state, r, slot):
+def is_urgent(state: State, r: int, slot: int):
     """Return whether a prompt has slack of T_max at most, or is late."""
     return urgent_s(state, slot) <= state.replicas[r].now_s
 
 
 @inlined()
-def is_past(state, r, slot):
+def is_past(state: State, r: int, slot: int):
     """Return whether no urgent prompt follows."""
     return state.settings[SETTING.ordering] != 0 and not is_urgent(state, r, slot)
 
 
 @inlined()
-def has_urgent(state, r):
+def has_urgent(state: State, r: int):
     """Return whether a prompt is urgent."""
     slot = first_prompt(state, r)
     while slot != NONE and not is_past(state, r, slot):
@@ -94,7 +94,7 @@ def has_urgent(state, r):
 
 
 @inlined()
-def first_calm(state, r):
+def first_calm(state: State, r: int):
     """Return the first prompt that is not urgent, or NONE."""
     slot = first_prompt(state, r)
     while slot != NONE and is_urgent(state, r, slot):
@@ -103,7 +103,7 @@ def first_calm(state, r):
 
 
 @inlined()
-def next_urgent_s(state, r):
+def next_urgent_s(state: State, r: int):
     """Return when the next calm prompt turns urgent; infinite without. [s]"""
     slot = first_calm(state, r)
     soonest_s = math.inf
@@ -117,7 +117,7 @@ def next_urgent_s(state, r):
 
 
 @compiled()
-def decodes_by_slack(state, r):
+def decodes_by_slack(state: State, r: int):
     """Return the first of all decodes by slack; ``next_in_list`` leads to the next."""
     head = NONE
     slot = first_ordered(state, r)
@@ -165,7 +165,7 @@ def decodes_by_slack(state, r):
 
 
 @inlined()
-def runs_before(state, one, other):
+def runs_before(state: State, one, other):
     """Return whether a request has less slack than another."""
     a = _rank(state, one)
     b = _rank(state, other)

@@ -17,7 +17,7 @@ from capplan.simulator.engine.batch import (
 from capplan.simulator.jit import compiled
 from capplan.simulator.schedulers import Knob, Rules, indices
 from capplan.simulator.schedulers.refusals import beyond_room
-from capplan.simulator.state import NONE, SCHEDULE, UNLIMITED
+from capplan.simulator.state import NONE, SCHEDULE, UNLIMITED, State
 
 RULES = Rules(
     {"max_len": Knob(2048), "padded": Knob(0, 0, 1)}, reserves=True, in_order=True
@@ -31,7 +31,7 @@ def refused(trace, engine, settings):
 
 
 @compiled()
-def _pad(state, r):
+def _pad(state: State, r: int):
     """Let all requests of a new batch run for as long as the longest."""
     longest = 0
     slot = state.replicas[r].running_head
@@ -45,7 +45,7 @@ def _pad(state, r):
 
 
 @compiled(SCHEDULE)
-def schedule(state, r):
+def schedule(state: State, r: int):
     """Let the running requests decode; where there are none, start a batch."""
     if state.replicas[r].decode_count > 0:
         log_decodes(state, r)

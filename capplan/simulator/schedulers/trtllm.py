@@ -36,7 +36,7 @@ from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kv.kvcache import ceil_div
 from capplan.simulator.schedulers import Knob, Rules, indices
 from capplan.simulator.schedulers.refusals import never_admitted, none
-from capplan.simulator.state import NONE, SCHEDULE, Phase
+from capplan.simulator.state import NONE, SCHEDULE, Phase, State
 
 POLICIES = ("guaranteed_no_evict", "max_utilization")
 RULES = Rules(
@@ -69,7 +69,7 @@ def refused(trace, engine, settings):
 
 
 @inlined()
-def _whole_blocks(state, slot):
+def _whole_blocks(state: State, slot: int):
     """Return the blocks of a prompt and of the longest answer that it may get."""
     request = state.requests[slot]
     engine = state.engine[0]
@@ -79,7 +79,7 @@ def _whole_blocks(state, slot):
 
 
 @compiled()
-def _unreserved_blocks(state, r):
+def _unreserved_blocks(state: State, r: int):
     """Return the blocks that running requests leave when each ends at its limit."""
     blocks = state.engine[0].kv_blocks
     slot = state.replicas[r].running_head
@@ -90,7 +90,7 @@ def _unreserved_blocks(state, r):
 
 
 @inlined()
-def _chunk(state, rest, left):
+def _chunk(state: State, rest, left):
     """Return how much of a prompt runs with so many tokens left. [tokens]"""
     if rest <= left:
         return rest
@@ -99,7 +99,7 @@ def _chunk(state, rest, left):
 
 
 @compiled(SCHEDULE)
-def schedule(state, r):
+def schedule(state: State, r: int):
     """Let all decode, continue the unfinished prompt, then admit."""
     replica = state.replicas[r]
     engine = state.engine[0]

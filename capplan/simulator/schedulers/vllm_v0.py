@@ -48,7 +48,7 @@ from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kv.kvcache import take_blocks
 from capplan.simulator.schedulers import Knob, Rules, indices
 from capplan.simulator.schedulers.refusals import above_watermark
-from capplan.simulator.state import NONE, SCHEDULE, Count, Phase
+from capplan.simulator.state import NONE, SCHEDULE, Count, Phase, State
 
 RULES = Rules(
     {"swap": Knob(0, 0, 1), "chunked": Knob(0, 0, 1), "padded_budget": Knob(0, 0, 1)},
@@ -77,7 +77,7 @@ def refused(trace, engine, settings):
 
 
 @inlined()
-def _first_waiting(state, r):
+def _first_waiting(state: State, r: int):
     """Return the first that is not on the host: those stand before it."""
     slot = state.replicas[r].waiting_head
     while slot != NONE and state.requests[slot].phase == Phase.PAUSED:
@@ -86,7 +86,7 @@ def _first_waiting(state, r):
 
 
 @inlined()
-def _admit_whole(state, r):
+def _admit_whole(state: State, r: int):
     """Admit whole prompts while the budget and the KV last."""
     budget = state.engine[0].max_num_batched_tokens
     count = 0
@@ -113,7 +113,7 @@ def _admit_whole(state, r):
 
 
 @compiled()
-def _make_room(state, r):
+def _make_room(state: State, r: int):
     """Take blocks one by one, in order of arrival, preempting the latest."""
     replica = state.replicas[r]
     slot = replica.running_head
@@ -133,7 +133,7 @@ def _make_room(state, r):
 
 
 @compiled()
-def _swap_out(state, r, slot):
+def _swap_out(state: State, r: int, slot: int):
     """Swap a running request out; return whether the host had room."""
     pause(state, r, slot)
     if held_blocks(state, slot) > state.replicas[r].host_free_blocks:
@@ -145,7 +145,7 @@ def _swap_out(state, r, slot):
 
 
 @compiled()
-def _swap_in(state, r, budget_tokens):
+def _swap_in(state: State, r: int, budget_tokens):
     """Swap requests in, in order of arrival, while they fit; return their tokens."""
     replica = state.replicas[r]
     engine = state.engine[0]
@@ -176,7 +176,7 @@ def _swap_in(state, r, budget_tokens):
 
 
 @inlined()
-def _wait_for(state, r, blocks):
+def _wait_for(state: State, r: int, blocks):
     """Let the next iteration begin once so many blocks are copied."""
     replica = state.replicas[r]
     copy_s = blocks * state.engine[0].block_link_s
@@ -184,7 +184,7 @@ def _wait_for(state, r, blocks):
 
 
 @compiled()
-def _schedule_chunks(state, r):
+def _schedule_chunks(state: State, r: int):
     """Let all decode and fill what is left of the budget with prompts."""
     replica = state.replicas[r]
     if not take_free_decode_blocks(state, r, 1):
@@ -212,7 +212,7 @@ def _schedule_chunks(state, r):
 
 
 @compiled(SCHEDULE)
-def schedule(state, r):
+def schedule(state: State, r: int):
     """Run the prompts that fit alone; where none does, let all decode."""
     replica = state.replicas[r]
     if state.counts[Count.HOST_FULL] != 0:

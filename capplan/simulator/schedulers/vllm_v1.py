@@ -39,7 +39,7 @@ from capplan.simulator.kv.states import (
     share_state,
     shares_tokens,
 )
-from capplan.simulator.state import NONE, SCHEDULE, Phase
+from capplan.simulator.state import NONE, SCHEDULE, Phase, State
 from capplan.simulator.v1 import (
     adapters,
     cadence,
@@ -70,7 +70,7 @@ capable = Capable()
 
 
 @capable(inlined())
-def _decoding(state, r):
+def _decoding(state: State, r: int):
     """Return whose record has those that decode in the next iteration."""
     if STAGES:
         return state.by_rank, stages.next_micro_batch(state, r)
@@ -78,7 +78,7 @@ def _decoding(state, r):
 
 
 @capable(inlined())
-def _is_passed(state, r, slot, other):
+def _is_passed(state: State, r: int, slot: int, other):
     """Return whether a request stands before another and had its turn already."""
     if STAGES and stages.is_elsewhere(state, r, slot):
         return False
@@ -86,7 +86,7 @@ def _is_passed(state, r, slot, other):
 
 
 @capable(inlined())
-def _last(state, r):
+def _last(state: State, r: int):
     """Return the running request that is preempted first."""
     if PRIORITY:
         return priority.last_of_all(state, r)
@@ -94,7 +94,7 @@ def _last(state, r):
 
 
 @capable(inlined())
-def _preempt_one(state, r, slot):
+def _preempt_one(state: State, r: int, slot: int):
     """Preempt a running request so that another gets its blocks; return which."""
     taken = 0
     victim = _last(state, r)
@@ -121,7 +121,7 @@ def _preempt_one(state, r, slot):
 
 
 @capable(compiled())
-def _make_room(state, r, slot, blocks):
+def _make_room(state: State, r: int, slot: int, blocks):
     """Take blocks for a request, preempting for them; return whether it has them."""
     while state.replicas[r].free_blocks < blocks:
         if COPIES and copies.may_not_preempt(state, r, _last(state, r)):
@@ -133,7 +133,7 @@ def _make_room(state, r, slot, blocks):
 
 
 @capable(inlined())
-def _take_room(state, r, slot, start, after):
+def _take_room(state: State, r: int, slot: int, start, after):
     """Take the blocks of a request's tokens up to ``after``; return if it has them.
 
     It has those of ``start`` tokens, and the states behind them; with drafts those of
@@ -160,7 +160,7 @@ def _take_room(state, r, slot, start, after):
 
 
 @capable(inlined())
-def _free_states(state, r, slot, computed):
+def _free_states(state: State, r: int, slot: int, computed):
     """Free the states that a request no longer needs; it has ``computed`` tokens."""
     if STAGES:
         staged_states.free_states_on_stages(state, r, slot, computed)
@@ -169,14 +169,14 @@ def _free_states(state, r, slot, computed):
 
 
 @capable(inlined())
-def _note_turn(state, r, slot, start):
+def _note_turn(state: State, r: int, slot: int, start):
     """Note that the step on stages has tokens of a request, behind ``start`` others."""
     if IMAGES or STATES:
         stages.note_in_flight(state, r, slot, start)
 
 
 @capable(inlined())
-def _note_chunk(state, r, slot, start, chunk):
+def _note_chunk(state: State, r: int, slot: int, start, chunk):
     """Note a chunk of a prompt, whose blocks are taken, and its state."""
     if not STAGES:
         states.note_start(state, r, slot, start, start + chunk)
@@ -184,7 +184,7 @@ def _note_chunk(state, r, slot, start, chunk):
 
 
 @capable(inlined())
-def _continue_prompt(state, r, slot, budget):
+def _continue_prompt(state: State, r: int, slot: int, budget):
     """Schedule the next chunk of a prompt; return its tokens, NONE for no room."""
     request = state.requests[slot]
     start = request.computed_tokens
@@ -214,7 +214,7 @@ def _continue_prompt(state, r, slot, budget):
 
 
 @capable(inlined())
-def _is_due(state, r, slot, held):
+def _is_due(state: State, r: int, slot: int, held):
     """Return whether the blocks of a decode may change; its old states are free then.
 
     It holds so many tokens.
@@ -226,7 +226,7 @@ def _is_due(state, r, slot, held):
 
 
 @capable(inlined())
-def _decode(state, r, slot):
+def _decode(state: State, r: int, slot: int):
     """Give a decode its tokens and blocks; return how many, NONE for no room."""
     rows, m = _decoding(state, r)
     held = computed_tokens(state, slot, rows.replicas[m].step + 1)
@@ -254,7 +254,7 @@ def _decode(state, r, slot):
 
 
 @capable(compiled())
-def _sit_out_behind(state, r, admission):
+def _sit_out_behind(state: State, r: int, admission):
     """Let the decodes behind some admission sit the iteration out."""
     slot = state.replicas[r].running_tail
     while slot != NONE and state.requests[slot].admission > admission:
@@ -273,7 +273,7 @@ def _sit_out_behind(state, r, admission):
 
 
 @capable(compiled())
-def _walk(state, r, defers):
+def _walk(state: State, r: int, defers):
     """Give each running request its tokens, in order of admission.
 
     Those behind the last for which there are blocks and budget sit the iteration out;
@@ -322,7 +322,7 @@ def _walk(state, r, defers):
 
 
 @capable(inlined())
-def _run_unseen(state, r):
+def _run_unseen(state: State, r: int):
     """Give those that decode their tokens where nobody else has to be looked at.
 
     Return False where all are to be: somebody may sit out, or be preempted.
@@ -344,7 +344,7 @@ def _run_unseen(state, r):
 
 
 @capable(inlined())
-def _continue_running(state, r, defers):
+def _continue_running(state: State, r: int, defers):
     """Let all decode and unfinished prompts go on; the budget that is left is noted."""
     replica = state.replicas[r]
     walks = False
@@ -365,7 +365,7 @@ def _continue_running(state, r, defers):
 
 
 @capable(inlined())
-def _has_tokens(state, r, slot):
+def _has_tokens(state: State, r: int, slot: int):
     """Return whether a running request is in the iteration."""
     request = state.requests[slot]
     if request.phase == Phase.PREFILLING:
@@ -378,7 +378,7 @@ def _has_tokens(state, r, slot):
 
 
 @capable(compiled())
-def _use_adapters(state, r):
+def _use_adapters(state: State, r: int):
     """Begin an iteration with the adapters of the running requests that are in it."""
     adapters.begin_adapters(state, r)
     slot = state.replicas[r].running_head
@@ -389,7 +389,7 @@ def _use_adapters(state, r):
 
 
 @capable(inlined())
-def _find_hits(state, r, slot):
+def _find_hits(state: State, r: int, slot: int):
     """Return the blocks that a request need not compute, and the free ones of them."""
     hits = 0
     hits_free = 0
@@ -404,7 +404,7 @@ def _find_hits(state, r, slot):
 
 
 @capable(inlined())
-def _hashes(state, r, slot, tokens):
+def _hashes(state: State, r: int, slot: int, tokens):
     """Return whether the iteration hashes a running request's state at ``tokens``."""
     if STAGES:
         return staged_states.hashes_on_stages(state, r, slot, tokens)
@@ -412,7 +412,7 @@ def _hashes(state, r, slot, tokens):
 
 
 @capable(compiled())
-def _any_hashes(state, r, slot, tokens):
+def _any_hashes(state: State, r: int, slot: int, tokens):
     """Return whether one that shares these tokens with a request hashes their state."""
     other = state.replicas[r].running_head
     while other != NONE:
@@ -424,7 +424,7 @@ def _any_hashes(state, r, slot, tokens):
 
 
 @capable(inlined())
-def _is_hashed_now(state, r, slot, tokens):
+def _is_hashed_now(state: State, r: int, slot: int, tokens):
     """Return whether the iteration hashes the state that a request would use.
 
     vLLM then admits it later: the state may not be written yet.
@@ -436,7 +436,7 @@ def _is_hashed_now(state, r, slot, tokens):
 
 
 @capable(inlined())
-def _admit(state, r, slot, budget):
+def _admit(state: State, r: int, slot: int, budget):
     """Admit a waiting request if it fits; return the tokens scheduled.
 
     Its whole prompt, and the tokens generated before a preemption, must fit the free
@@ -505,7 +505,7 @@ def _admit(state, r, slot, budget):
 
 
 @capable(inlined())
-def _pull(state, r, slot):
+def _pull(state: State, r: int, slot: int):
     """Begin the copy of a request if it fits; return whether it does, or has begun."""
     if copies.has_begun(state, slot):
         return True
@@ -526,7 +526,7 @@ def _pull(state, r, slot):
 
 
 @capable(inlined())
-def _compute_last_again(state, r, slot, budget):
+def _compute_last_again(state: State, r: int, slot: int, budget):
     """Let a request compute its last prompt token, as a decode; return its tokens.
 
     0 where it has no room for the drafts beside it.
@@ -543,7 +543,7 @@ def _compute_last_again(state, r, slot, budget):
 
 
 @capable(inlined())
-def _start_copied(state, r, budget, idle):
+def _start_copied(state: State, r: int, budget, idle):
     """Let those run whose copy is known; return the tokens that they take.
 
     All where one has no room. Note when the next copy is here, and whether one is here
@@ -578,14 +578,14 @@ def _start_copied(state, r, budget, idle):
 
 
 @capable(compiled())
-def _decode_copied(state, r):
+def _decode_copied(state: State, r: int):
     """Let requests decode at once whose first token has come with their KV."""
     if state.replicas[r].waiting_count > 0 and not copies.recomputes(state):
         _start_copied(state, r, state.engine[0].max_num_seqs, False)
 
 
 @capable(inlined())
-def _compute_copied(state, r, idle):
+def _compute_copied(state: State, r: int, idle):
     """Let requests compute their last prompt token whose copy is known."""
     replica = state.replicas[r]
     if idle or (replica.waiting_count > 0 and copies.recomputes(state)):
@@ -594,7 +594,7 @@ def _compute_copied(state, r, idle):
 
 
 @capable(inlined())
-def _admit_waiting(state, r, defers):
+def _admit_waiting(state: State, r: int, defers):
     """Admit waiting requests in order, until one does not fit."""
     budget = state.replicas[r].left_tokens
     slot = state.replicas[r].waiting_head
@@ -629,7 +629,7 @@ def _admit_waiting(state, r, defers):
 
 
 @capable(inlined())
-def _is_empty(state, r):
+def _is_empty(state: State, r: int):
     """Return whether the iteration has nobody: all wait, or one made room."""
     replica = state.replicas[r]
     if COPIES and DRAFTS:
@@ -639,7 +639,7 @@ def _is_empty(state, r):
 
 
 @capable(inlined())
-def _horizon(state, r):
+def _horizon(state: State, r: int):
     """Return for how many iterations the batch runs if nothing arrives.
 
     Only decoding, and the queue's head waits for a request to finish: the same batch
@@ -666,7 +666,7 @@ def _horizon(state, r):
 
 
 @capable(compiled(SCHEDULE))
-def schedule(state, r):
+def schedule(state: State, r: int):
     """Give each running request its tokens, then admit while budget is left."""
     defers = False
     if DRAFTS:

@@ -18,7 +18,7 @@ from capplan.deployment.policy import Knob, indices
 from capplan.simulator.capable import Capability
 from capplan.simulator.columns import REPLICA_COLUMNS, places
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.state import NONE, Count
+from capplan.simulator.state import NONE, Count, State
 from capplan.simulator.v1 import encoder_cache
 from capplan.workload.trace import MOST_ADAPTERS
 
@@ -70,7 +70,7 @@ def groups_by_adapter(groups: np.ndarray, adapter: np.ndarray) -> np.ndarray:
 
 
 @compiled()
-def _find(state, r, adapter):
+def _find(state: State, r: int, adapter):
     """Return the row of an adapter in host memory, or NONE."""
     rows = state.adapters[r]
     for entry in range(int(state.settings[SETTING.max_cpu_loras])):
@@ -80,7 +80,7 @@ def _find(state, r, adapter):
 
 
 @inlined()
-def _use(state, r, entry):
+def _use(state: State, r: int, entry):
     """Count an adapter among those of the next iteration."""
     memory = state.replica_memory[r]
     rows = state.adapters[r]
@@ -91,7 +91,7 @@ def _use(state, r, entry):
 
 
 @inlined()
-def stop_with_more(state, r):
+def stop_with_more(state: State, r: int):
     """Stop where running requests of a step have more adapters than there are slots."""
     distinct = state.replica_memory[r, MEMORY.distinct]
     if distinct > state.settings[SETTING.max_loras]:
@@ -99,7 +99,7 @@ def stop_with_more(state, r):
 
 
 @compiled()
-def may_join(state, r, slot):
+def may_join(state: State, r: int, slot: int):
     """Return whether the next iteration may have the adapter of a request too."""
     adapter = state.requests[slot].adapter
     memory = state.replica_memory[r]
@@ -112,7 +112,7 @@ def may_join(state, r, slot):
 
 
 @compiled()
-def _least_recent(state, r, in_slot):
+def _least_recent(state: State, r: int, in_slot):
     """Return the row that was used least recently, of all or of those ``in_slot``."""
     rows = state.adapters[r]
     best = NONE
@@ -126,7 +126,7 @@ def _least_recent(state, r, in_slot):
 
 
 @compiled()
-def join_adapter(state, r, slot):
+def join_adapter(state: State, r: int, slot: int):
     """Let a request use its adapter; it is loaded where it has no slot."""
     adapter = state.requests[slot].adapter
     if adapter == NONE:
@@ -158,7 +158,7 @@ def join_adapter(state, r, slot):
 
 
 @inlined()
-def begin_adapters(state, r):
+def begin_adapters(state: State, r: int):
     """Begin an iteration that has no adapters yet."""
     memory = state.replica_memory[r]
     memory[MEMORY.used] += 1.0
@@ -166,7 +166,7 @@ def begin_adapters(state, r):
 
 
 @inlined()
-def note_adapters(state, r):
+def note_adapters(state: State, r: int):
     """Note how much longer the next iteration takes with its adapters."""
     distinct = state.replica_memory[r, MEMORY.distinct]
     if distinct > 0:

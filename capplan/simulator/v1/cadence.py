@@ -10,7 +10,7 @@ from capplan.simulator.capable import Capability
 from capplan.simulator.columns import REPLICA_COLUMNS, places
 from capplan.simulator.jit import inlined
 from capplan.simulator.kv.kvcache import count_hits
-from capplan.simulator.state import NONE
+from capplan.simulator.state import NONE, State
 
 MEMORY = places(REPLICA_COLUMNS, "cadence")
 CAPABILITY = Capability(
@@ -19,7 +19,7 @@ CAPABILITY = Capability(
 
 
 @inlined()
-def defers_prompts(state, r):
+def defers_prompts(state: State, r: int):
     """Return whether the iteration is to have no prompts."""
     replica = state.replicas[r]
     done = replica.running_count - int(replica.prefilling != NONE)
@@ -28,7 +28,7 @@ def defers_prompts(state, r):
 
 
 @inlined()
-def last_token_is_left(state, r, slot):
+def last_token_is_left(state: State, r: int, slot: int):
     """Return whether the prefix cache has all of a waiting request but a token."""
     known = state.requests[slot].known_tokens
     if known == 1 or state.engine[0].prefix_caching == 0:
@@ -38,7 +38,7 @@ def last_token_is_left(state, r, slot):
 
 
 @inlined()
-def note_waiting(state, r):
+def note_waiting(state: State, r: int):
     """Note whether an iteration with prompts left some waiting."""
     bound = 1.0 if state.replicas[r].waiting_count > 0 else 0.0
     state.replica_memory[r, MEMORY.capacity_bound] = bound

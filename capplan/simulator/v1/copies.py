@@ -42,7 +42,7 @@ from capplan.simulator.kv.copies import (
     join_copied,
 )
 from capplan.simulator.kv.kvcache import ceil_div, take_blocks
-from capplan.simulator.state import NONE, Phase
+from capplan.simulator.state import NONE, Phase, State
 from capplan.simulator.v1.drafts import lookahead_tokens, note_padding
 from capplan.simulator.v1.priority import place_arrivals, place_waiting
 
@@ -54,33 +54,33 @@ _NOBODY = 2.0**62
 
 
 @inlined()
-def place_received(state, r):
+def place_received(state: State, r: int):
     """Place the arrivals in the order of priority and of arrival here."""
     placed = int(state.replica_memory[r, REPLICA.placed])
     state.replica_memory[r, REPLICA.placed] += place_arrivals(state, r, placed)
 
 
 @inlined()
-def place_ahead(state, r, slot):
+def place_ahead(state: State, r: int, slot: int):
     """Let a request whose copy has begun stand before those of which none has."""
     place_waiting(state, r, slot, NONE, _AHEAD)
 
 
 @inlined()
-def note_chunk_before(state, slot):
+def note_chunk_before(state: State, slot: int):
     """Note the iteration with the last chunk of a prompt, which gets another."""
     step = state.requests[slot].chunk_step
     state.request_memory[slot, REQUEST.chunk] = step
 
 
 @inlined()
-def recomputes(state):
+def recomputes(state: State):
     """Return whether a request computes its last prompt token when its KV is here."""
     return state.settings[SETTING.recomputes] != 0
 
 
 @inlined()
-def begin_call(state, r):
+def begin_call(state: State, r: int):
     """Count a call of the scheduler, which knows of no copy yet."""
     replica = state.replicas[r]
     memory = state.replica_memory[r]
@@ -90,25 +90,25 @@ def begin_call(state, r):
 
 
 @inlined()
-def when_ready_s(state, slot):
+def when_ready_s(state: State, slot: int):
     """Return when the copy of a request is here; 0 where it has not begun. [s]"""
     return state.request_memory[slot, REQUEST.ready_s]
 
 
 @inlined()
-def has_begun(state, slot):
+def has_begun(state: State, slot: int):
     """Return whether the copy of a request has begun."""
     return when_ready_s(state, slot) != 0.0
 
 
 @inlined()
-def note_unknown(state, r):
+def note_unknown(state: State, r: int):
     """Note that a copy is here of which the scheduler does not know."""
     state.replica_memory[r, REPLICA.unknown] = 1.0
 
 
 @inlined()
-def compute_last(state, r, slot):
+def compute_last(state: State, r: int, slot: int):
     """Let a request compute its last prompt token, which costs as a decode."""
     replica = state.replicas[r]
     request = state.requests[slot]
@@ -122,7 +122,7 @@ def compute_last(state, r, slot):
 
 
 @inlined()
-def decode_at_once(state, r, slot):
+def decode_at_once(state: State, r: int, slot: int):
     """Let a request decode whose first token has come with its KV."""
     request = state.requests[slot]
     join_copied(state, r, slot, state.replicas[r].prefilling)
@@ -131,14 +131,14 @@ def decode_at_once(state, r, slot):
 
 
 @inlined()
-def outrun_prompt(state, r):
+def outrun_prompt(state: State, r: int):
     """Return whether requests stand behind an unfinished prompt that sat out."""
     replica = state.replicas[r]
     return replica.prefilling != NONE and replica.prefilling != replica.running_tail
 
 
 @compiled()
-def may_not_preempt(state, r, slot):
+def may_not_preempt(state: State, r: int, slot: int):
     """Return whether the request to preempt is in the iteration in flight."""
     replica = state.replicas[r]
     if not is_flying(replica):
@@ -155,20 +155,20 @@ def may_not_preempt(state, r, slot):
 
 
 @inlined()
-def wants_copy(state, slot):
+def wants_copy(state: State, slot: int):
     """Return whether the KV of a waiting request comes from a prefill replica."""
     return state.request_memory[slot, REQUEST.source] != 0.0
 
 
 @inlined()
-def note_next_copy(state, r, slot):
+def note_next_copy(state: State, r: int, slot: int):
     """Note that a copy has begun, which may be the next to be here."""
     replica = state.replicas[r]
     replica.idle_until_s = min(replica.idle_until_s, when_ready_s(state, slot))
 
 
 @inlined()
-def blocks_wanted(state, r):
+def blocks_wanted(state: State, r: int):
     """Return the blocks that the unfinished prompt of a replica will take."""
     slot = state.replicas[r].prefilling
     if slot == NONE:
@@ -180,7 +180,7 @@ def blocks_wanted(state, r):
 
 
 @inlined()
-def copies_change(state, r):
+def copies_change(state: State, r: int):
     """Return whether a copy is found next, or a request goes on that sits out."""
     replica = state.replicas[r]
     memory = state.replica_memory[r]
@@ -189,7 +189,7 @@ def copies_change(state, r):
 
 
 @inlined()
-def may_find_copy(state, r):
+def may_find_copy(state: State, r: int):
     """Return whether a copy is here that an idle replica knows at once."""
     replica = state.replicas[r]
     unknown = state.replica_memory[r, REPLICA.unknown] != 0.0
@@ -197,7 +197,7 @@ def may_find_copy(state, r):
 
 
 @inlined()
-def run_until_next_copy(state, r):
+def run_until_next_copy(state: State, r: int):
     """Let iterations be scheduled only before the next copy is here.
 
     Where nothing runs, the replica is idle until then.
@@ -210,7 +210,7 @@ def run_until_next_copy(state, r):
 
 
 @inlined()
-def withhold_discarded(state, r):
+def withhold_discarded(state: State, r: int):
     """Hold back the blocks of requests that the iteration in flight discards."""
     memory = state.replica_memory[r]
     replica = state.replicas[r]
@@ -223,7 +223,7 @@ def withhold_discarded(state, r):
 
 
 @compiled()
-def _blocks_of_discarded(state, r):
+def _blocks_of_discarded(state: State, r: int):
     """Return the blocks that only requests hold which are computed and discarded."""
     count = 0
     slot = state.replicas[r].oldest_finishing
@@ -240,7 +240,7 @@ def _blocks_of_discarded(state, r):
 
 
 @inlined()
-def has_nobody(state, r):
+def has_nobody(state: State, r: int):
     """Return whether the iteration has nobody, neither decodes nor prompts."""
     replica = state.replicas[r]
     pads = state.replica_memory[r, speculation.REPLICA.pads]
@@ -248,19 +248,19 @@ def has_nobody(state, r):
 
 
 @inlined()
-def wait_behind(state, r, admission):
+def wait_behind(state: State, r: int, admission):
     """Note behind which admission requests sit the iteration out, if there is one."""
     state.replica_memory[r, REPLICA.waiting_behind] = admission
 
 
 @inlined()
-def waiting_behind(state, r):
+def waiting_behind(state: State, r: int):
     """Return that admission."""
     return state.replica_memory[r, REPLICA.waiting_behind]
 
 
 @inlined()
-def _first_blocks(state, tokens):
+def _first_blocks(state: State, tokens):
     """Return the blocks of a request that knows so many tokens and verifies drafts."""
     tokens += verified_tokens(state) + int(
         state.settings[speculation.SETTING.lookahead]
@@ -269,14 +269,14 @@ def _first_blocks(state, tokens):
 
 
 @inlined()
-def _more_with_drafts(state, known_tokens, room_tokens):
+def _more_with_drafts(state: State, known_tokens, room_tokens):
     """Return the blocks that a request takes until it verifies drafts."""
     held = ceil_div(room_tokens, state.engine[0].block_size)
     return _first_blocks(state, known_tokens) - held
 
 
 @inlined()
-def blocks_reserved(state, r):
+def blocks_reserved(state: State, r: int):
     """Return the blocks that are to stay free where another copy begins."""
     memory = state.replica_memory[r]
     blocks = int(memory[REPLICA.reserved] + memory[REPLICA.starting])
@@ -288,7 +288,7 @@ def blocks_reserved(state, r):
 
 
 @inlined()
-def reserve_blocks(state, r, slot):
+def reserve_blocks(state: State, r: int, slot: int):
     """Reserve what a request takes when it runs, whose copy has begun."""
     tokens = state.requests[slot].prompt_tokens
     more = _more_with_drafts(state, tokens, tokens)
@@ -296,7 +296,7 @@ def reserve_blocks(state, r, slot):
 
 
 @inlined()
-def take_copied_room(state, r, slot, padding):
+def take_copied_room(state: State, r: int, slot: int, padding):
     """Take the blocks of a last token beside drafts that are none, if they are free."""
     request = state.requests[slot]
     size = state.engine[0].block_size
@@ -314,7 +314,7 @@ def take_copied_room(state, r, slot, padding):
 
 
 @inlined()
-def pad_copied(state, r, slot, padding):
+def pad_copied(state: State, r: int, slot: int, padding):
     """Note the drafts beside the token that a request computes again."""
     state.request_memory[slot, speculation.REQUEST.padded] = 0.0
     if padding > 0:
@@ -322,7 +322,7 @@ def pad_copied(state, r, slot, padding):
 
 
 @inlined()
-def run_withholding(state, r, horizon):
+def run_withholding(state: State, r: int, horizon):
     """Run what was put together; hold back the blocks that this iteration discards.
 
     Return -1, or ``horizon`` where that is 0 or of a rank, whose group runs it.

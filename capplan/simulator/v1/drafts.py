@@ -36,7 +36,7 @@ from capplan.simulator.engine.speculation import (
 from capplan.simulator.engine.verifying import is_discarded, sit_out
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kv.kvcache import count_hits, take_blocks
-from capplan.simulator.state import NONE, Count, Phase
+from capplan.simulator.state import NONE, Count, Phase, State
 
 CAPABILITY = Capability(
     lambda engine: engine.speculation is not None,
@@ -47,7 +47,7 @@ CAPABILITY = Capability(
 
 
 @inlined()
-def begin_verifying(state, r):
+def begin_verifying(state: State, r: int):
     """Forget what the iteration before had beside those that decode."""
     memory = state.replica_memory[r]
     memory[REPLICA.padded] = 0.0
@@ -57,13 +57,13 @@ def begin_verifying(state, r):
 
 
 @inlined()
-def lookahead_tokens(state):
+def lookahead_tokens(state: State):
     """Return for how many tokens more than it computes a request has slots."""
     return int(state.settings[SETTING.lookahead])
 
 
 @inlined()
-def verify_unseen(state, r):
+def verify_unseen(state: State, r: int):
     """Let all that decode verify their drafts, where budget and blocks are enough.
 
     Return whether they are. Blocks are counted only where they may be short.
@@ -91,7 +91,7 @@ def verify_unseen(state, r):
 
 
 @inlined()
-def _longest(state, r):
+def _longest(state: State, r: int):
     """Return for how many iterations none that decodes has its last token."""
     if state.replicas[r].heap_count == 0:
         return 1
@@ -99,7 +99,7 @@ def _longest(state, r):
 
 
 @inlined()
-def count_where_short(state, r, blocks):
+def count_where_short(state: State, r: int, blocks):
     """Count the blocks of decodes where so many more may not be free beside them."""
     memory = state.replica_memory[r]
     spare = int(memory[REPLICA.spare])
@@ -109,14 +109,14 @@ def count_where_short(state, r, blocks):
 
 
 @inlined()
-def look_at_all(state, r):
+def look_at_all(state: State, r: int):
     """Count all blocks, since all are looked at; the next batch may be another."""
     settle(state, r)
     state.replica_memory[r, REPLICA.spare] = -1.0
 
 
 @inlined()
-def slots_verified(state, r, slot, tokens):
+def slots_verified(state: State, r: int, slot: int, tokens):
     """Return for how many tokens it has slots if it verifies so many; no lookahead."""
     replica = state.replicas[r]
     flying = replica.in_flight > 0
@@ -125,7 +125,7 @@ def slots_verified(state, r, slot, tokens):
 
 
 @inlined()
-def verify(state, r, slot, tokens):
+def verify(state: State, r: int, slot: int, tokens):
     """Add a request that computes ``tokens`` to the iteration; its slots are taken."""
     memory = state.replica_memory[r]
     request = state.requests[slot]
@@ -141,7 +141,7 @@ def verify(state, r, slot, tokens):
 
 
 @inlined()
-def wait_verifying(state, r, slot):
+def wait_verifying(state: State, r: int, slot: int):
     """Let a running request sit the next iteration out, if it had a part in it."""
     memory = state.replica_memory[r]
     if is_discarded(state, r, slot):
@@ -155,7 +155,7 @@ def wait_verifying(state, r, slot):
 
 
 @inlined()
-def verifies(state, r, slot):
+def verifies(state: State, r: int, slot: int):
     """Return whether a running request has drafts in the next iteration."""
     if state.requests[slot].phase != Phase.DECODING:
         return is_discarded(state, r, slot)
@@ -164,14 +164,14 @@ def verifies(state, r, slot):
 
 
 @inlined()
-def verifying_count(state, r):
+def verifying_count(state: State, r: int):
     """Return how many requests the next iteration has beside prompts."""
     more = int(state.replica_memory[r, REPLICA.more_count])
     return state.replicas[r].decode_count + more
 
 
 @inlined()
-def note_padding_rule(state, r):
+def note_padding_rule(state: State, r: int):
     """Note beside which last tokens of prompts drafts that are none are computed.
 
     0: none, beside a prompt that goes on; 1: all; 2: those behind tokens found in the
@@ -186,7 +186,7 @@ def note_padding_rule(state, r):
 
 
 @inlined()
-def padding(state, r, slot, start):
+def padding(state: State, r: int, slot: int, start):
     """Return the drafts that are none beside a prompt's last token, after ``start``."""
     pads = state.replica_memory[r, REPLICA.pads]
     is_last = state.requests[slot].known_tokens - start == 1
@@ -196,7 +196,7 @@ def padding(state, r, slot, start):
 
 
 @inlined()
-def iterations_verified(state, r, changes):
+def iterations_verified(state: State, r: int, changes):
     """Return for how many iterations the batch runs if nothing arrives.
 
     Until a request has its last token, unless ``changes`` says that it is another.
@@ -212,7 +212,7 @@ def iterations_verified(state, r, changes):
 
 
 @inlined()
-def iterations_with_room(state, r, most):
+def iterations_with_room(state: State, r: int, most):
     """Return for how many of ``most`` iterations there are blocks."""
     spare = state.replica_memory[r, REPLICA.spare]
     if most < 2 or spare > 0.0:
@@ -221,7 +221,7 @@ def iterations_with_room(state, r, most):
 
 
 @inlined()
-def leave_verifying(state, r, slot, tokens):
+def leave_verifying(state: State, r: int, slot: int, tokens):
     """Return the tokens of one that leaves the iteration; ``tokens`` are a prompt's."""
     memory = state.replica_memory[r]
     if state.requests[slot].phase == Phase.DECODING:
@@ -236,14 +236,14 @@ def leave_verifying(state, r, slot, tokens):
 
 
 @inlined()
-def room_of_verified(state, slot, step, flying, tokens):
+def room_of_verified(state: State, slot: int, step, flying, tokens):
     """Return for which tokens it has slots if it verifies so many: ``slot_tokens``."""
     room = slot_tokens(state, slot, step, flying) - (verified_tokens(state) - tokens)
     return max(state.requests[slot].room_tokens, room)
 
 
 @compiled()
-def verify_fewer(state, r, slot, tokens):
+def verify_fewer(state: State, r: int, slot: int, tokens):
     """Let a request compute ``tokens`` in the next iteration, fewer than it verifies.
 
     Its line ends and another begins behind it. Returns what the sum of contexts lacks
@@ -284,7 +284,7 @@ def verify_fewer(state, r, slot, tokens):
 
 
 @inlined()
-def discarded(state, r):
+def discarded(state: State, r: int):
     """Return how many requests the next iteration discards, and their contexts.
 
     And the blocks that they take. Their last tokens are in flight.
@@ -306,7 +306,7 @@ def discarded(state, r):
 
 
 @compiled()
-def hold_discarded(state, r, blocks):
+def hold_discarded(state: State, r: int, blocks):
     """Take the blocks of these requests."""
     replica = state.replicas[r]
     step = replica.step + 1
@@ -320,7 +320,7 @@ def hold_discarded(state, r, blocks):
 
 
 @inlined()
-def found_blocks(state, r, slot):
+def found_blocks(state: State, r: int, slot: int):
     """Return which blocks of a request the prefix cache has, and which are free.
 
     With a draft that has KV the last one is computed again. It may be the last of the
@@ -337,7 +337,7 @@ def found_blocks(state, r, slot):
 
 
 @inlined()
-def start_padded(state, r, slot, start, chunk, padding, room):
+def start_padded(state: State, r: int, slot: int, start, chunk, padding, room):
     """Start a waiting request with a chunk, whose blocks are taken up to ``room``."""
     state.requests[slot].room_tokens = room
     start_prefill(state, r, slot, start, chunk)
@@ -347,7 +347,7 @@ def start_padded(state, r, slot, start, chunk, padding, room):
 
 
 @inlined()
-def note_padding(state, r, slot, padding):
+def note_padding(state: State, r: int, slot: int, padding):
     """Note drafts that are none beside the token of a request that was just logged."""
     state.request_memory[slot, REQUEST.padded] = padding
     state.replica_memory[r, REPLICA.padded] += padding
@@ -356,7 +356,7 @@ def note_padding(state, r, slot, padding):
 
 
 @inlined()
-def _pad(state, r, slot, start, padding):
+def _pad(state: State, r: int, slot: int, start, padding):
     """Let the one token of a prompt that was just added be computed like a decode."""
     replica = state.replicas[r]
     note_padding(state, r, slot, padding)
@@ -368,7 +368,7 @@ def _pad(state, r, slot, start, padding):
 
 
 @inlined()
-def decodes_that_fit(state, r, most):
+def decodes_that_fit(state: State, r: int, most):
     """Return for how many iterations all decode, the next one's blocks being taken."""
     replica = state.replicas[r]
     if blocks_at_most(state, r, most) <= replica.free_blocks:
@@ -384,7 +384,7 @@ def decodes_that_fit(state, r, most):
 
 
 @compiled()
-def take_next_blocks(state, r, others):
+def take_next_blocks(state: State, r: int, others):
     """Count all blocks and take those of the next iteration if they are free.
 
     And ``others``, which are not taken.

@@ -14,7 +14,7 @@ from capplan.simulator.capable import Capability
 from capplan.simulator.columns import REPLICA_COLUMNS, REQUEST_COLUMNS, places
 from capplan.simulator.engine import speculation
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.state import NONE
+from capplan.simulator.state import NONE, State
 
 SETTINGS = {
     **speculation.SETTINGS,
@@ -60,7 +60,7 @@ def cache_columns(engine: EngineSettings) -> int:
 
 
 @inlined()
-def _owner(state, slot, index):
+def _owner(state: State, slot: int, index):
     """Return whose an image of a request is: its prefix group's, or its own."""
     images = state.request_memory[slot]
     if index < images[REQUEST.shared]:
@@ -69,7 +69,7 @@ def _owner(state, slot, index):
 
 
 @compiled()
-def _find(state, r, slot, index):
+def _find(state: State, r: int, slot: int, index):
     """Return the column at which an image of a request is in the cache, or NONE."""
     memory = state.replica_memory[r]
     cache = state.encoded[r]
@@ -87,7 +87,7 @@ def _find(state, r, slot, index):
 
 
 @compiled()
-def _evict_oldest(state, r):
+def _evict_oldest(state: State, r: int):
     """Let the image go that has been without references for longest."""
     memory = state.replica_memory[r]
     cache = state.encoded[r]
@@ -106,7 +106,7 @@ def _evict_oldest(state, r):
 
 
 @compiled()
-def _make_room(state, r, tokens, wanted):
+def _make_room(state: State, r: int, tokens, wanted):
     """Return whether an image can be encoded beside ``wanted`` tokens of others.
 
     Images without references are evicted for it.
@@ -123,13 +123,13 @@ def _make_room(state, r, tokens, wanted):
 
 
 @inlined()
-def tokens_ahead(state):
+def tokens_ahead(state: State):
     """Return how many tokens behind those computed a draft with KV reads."""
     return int(state.settings[speculation.SETTING.drops_block])
 
 
 @compiled()
-def fit_images(state, r, slot, start, chunk):
+def fit_images(state: State, r: int, slot: int, start, chunk):
     """Return the tokens of a chunk before the first image for which there is no room.
 
     The request refers to images of the chunk that are in the cache. Those that are not
@@ -167,7 +167,7 @@ def fit_images(state, r, slot, start, chunk):
 
 
 @inlined()
-def encode_s(state, tokens):
+def encode_s(state: State, tokens):
     """Return the time to encode an image. [s]"""
     took_s = state.settings[SETTING.token_s]
     took_s += tokens * state.settings[SETTING.token_pair_s]
@@ -175,7 +175,7 @@ def encode_s(state, tokens):
 
 
 @compiled()
-def encode_images(state, r, slot, first):
+def encode_images(state: State, r: int, slot: int, first):
     """Encode the images of a scheduled chunk from ``first`` on that are not cached."""
     images = state.request_memory[slot]
     memory = state.replica_memory[r]
@@ -200,7 +200,7 @@ def encode_images(state, r, slot, first):
 
 
 @compiled()
-def leave_images(state, r, slot, computed):
+def leave_images(state: State, r: int, slot: int, computed):
     """Let a request no longer refer to images that end within ``computed`` tokens."""
     images = state.request_memory[slot]
     memory = state.replica_memory[r]

@@ -12,7 +12,7 @@ What is known of a request when it arrives (``image_columns``) stands in
 import numpy as np
 
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.state import NONE, Phase
+from capplan.simulator.state import NONE, Phase, State
 from capplan.simulator.v1.encoder_cache import (
     MEMORY,
     REQUEST,
@@ -57,7 +57,7 @@ def unlike_images(trace: Trace) -> np.ndarray:
 
 
 @inlined()
-def look_from(state, slot, start):
+def look_from(state: State, slot: int, start):
     """Let a request need the images that end behind ``start``; return the first."""
     images = state.request_memory[slot]
     before = 0.0
@@ -70,7 +70,7 @@ def look_from(state, slot, start):
 
 
 @inlined()
-def note_run(state, r, slot):
+def note_run(state: State, r: int, slot: int):
     """Note that a request is in the next iteration."""
     images = state.request_memory[slot]
     images[REQUEST.before] = images[REQUEST.newest]
@@ -80,7 +80,7 @@ def note_run(state, r, slot):
 
 
 @inlined()
-def _ran_in(state, slot, iteration):
+def _ran_in(state: State, slot: int, iteration):
     """Return whether a request was in one of the iterations in flight."""
     images = state.request_memory[slot]
     if state.engine[0].depth > 2:
@@ -89,7 +89,7 @@ def _ran_in(state, slot, iteration):
 
 
 @inlined()
-def _collected_tokens(state, slot, iteration):
+def _collected_tokens(state: State, slot: int, iteration):
     """Return how many tokens of a request the engine goes by when it collects one.
 
     At least. With async scheduling the newest token is in flight, and it goes by those
@@ -109,7 +109,7 @@ def _collected_tokens(state, slot, iteration):
 
 
 @compiled()
-def _leave_collected(state, r, newest, in_flight):
+def _leave_collected(state: State, r: int, newest, in_flight):
     """Do what the engine does when it collects the oldest iteration, beforehand.
 
     Nothing is scheduled before.
@@ -128,7 +128,7 @@ def _leave_collected(state, r, newest, in_flight):
 
 
 @inlined()
-def begin_images(state, r):
+def begin_images(state: State, r: int):
     """Begin an iteration that has no images yet."""
     memory = state.replica_memory[r]
     memory[MEMORY.budget] = state.settings[SETTING.cache_tokens]
@@ -138,14 +138,14 @@ def begin_images(state, r):
 
 
 @inlined()
-def needs_walk(state, r):
+def needs_walk(state: State, r: int):
     """Return whether running requests are to be looked at one by one."""
     memory = state.replica_memory[r]
     return memory[MEMORY.unfinished] + memory[MEMORY.held_tokens] > 0.0
 
 
 @inlined()
-def run_chunk(state, r, slot, first):
+def run_chunk(state: State, r: int, slot: int, first):
     """Note a chunk of the iteration, and encode its images from ``first`` on."""
     note_run(state, r, slot)
     encode_images(state, r, slot, first)
@@ -159,7 +159,7 @@ def run_chunk(state, r, slot, first):
 
 
 @compiled()
-def leave_encoder(state, r, slot):
+def leave_encoder(state: State, r: int, slot: int):
     """Take what the iteration was to encode for a request out of it again.
 
     The engine's cache keeps these images, as if they had been encoded.
@@ -184,7 +184,7 @@ def leave_encoder(state, r, slot):
 
 
 @inlined()
-def drop_images(state, r, slot):
+def drop_images(state: State, r: int, slot: int):
     """Let a request that is preempted no longer refer to images."""
     request = state.requests[slot]
     unfinished = request.computed_tokens < request.known_tokens
@@ -194,14 +194,14 @@ def drop_images(state, r, slot):
 
 
 @inlined()
-def run_first_chunk(state, r, slot, first):
+def run_first_chunk(state: State, r: int, slot: int, first):
     """Note the first chunk of a request that was admitted, as ``run_chunk``."""
     state.replica_memory[r, MEMORY.unfinished] += 1.0
     run_chunk(state, r, slot, first)
 
 
 @inlined()
-def refuse_images(state, r, slot, hits_free):
+def refuse_images(state: State, r: int, slot: int, hits_free):
     """Let a waiting request no longer refer to images, since it does not fit.
 
     Each try evicts images for those of its chunk: another chunk's, where blocks that it
@@ -213,14 +213,14 @@ def refuse_images(state, r, slot, hits_free):
 
 
 @inlined()
-def images_change(state, r):
+def images_change(state: State, r: int):
     """Return whether the next iteration may differ for its images."""
     may_lose = state.replica_memory[r, MEMORY.may_lose] != 0.0
     return may_lose or needs_walk(state, r)
 
 
 @inlined()
-def note_images(state, r, runs):
+def note_images(state: State, r: int, runs):
     """Note what the engine does if this ``runs``; return the encoder's time. [s]"""
     replica = state.replicas[r]
     memory = state.replica_memory[r]

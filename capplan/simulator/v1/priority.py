@@ -14,7 +14,7 @@ from capplan.simulator.engine.log import unlog_entry
 from capplan.simulator.engine.ordered import next_ordered, place
 from capplan.simulator.engine.queues import insert_waiting_before, remove_waiting
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.state import NONE, Phase
+from capplan.simulator.state import NONE, Phase, State
 
 CAPABILITY = Capability(
     lambda engine: engine.scheduler.name.startswith(PRIORITY), orders=True
@@ -22,7 +22,7 @@ CAPABILITY = Capability(
 
 
 @compiled()
-def place_waiting(state, r, slot, unplaced, ahead=0.0):
+def place_waiting(state: State, r: int, slot: int, unplaced, ahead=0.0):
     """Let a waiting request stand where its priority puts it, before ``unplaced``.
 
     It stands as one of a priority that is lower by ``ahead``.
@@ -35,7 +35,7 @@ def place_waiting(state, r, slot, unplaced, ahead=0.0):
 
 
 @inlined()
-def place_arrivals(state, r, turn):
+def place_arrivals(state: State, r: int, turn):
     """Place the arrivals, which stand last; return how many there are.
 
     None is in the order yet. Of equals the first that reached the router goes first, or
@@ -58,7 +58,7 @@ def place_arrivals(state, r, turn):
 
 
 @compiled()
-def last_of_all(state, r):
+def last_of_all(state: State, r: int):
     """Return the running request of the lowest priority, the latest of equals."""
     last = state.replicas[r].running_head
     slot = state.requests[last].next
@@ -73,7 +73,7 @@ def last_of_all(state, r):
 
 
 @compiled()
-def leave_iteration(state, r, slot):
+def leave_iteration(state: State, r: int, slot: int):
     """Take a request that is to be preempted out of the iteration, if it has a place.
 
     Return the tokens of the budget that this gives back.

@@ -22,7 +22,7 @@ from capplan.simulator.engine.replica import (
 from capplan.simulator.engine.wake import before_end_s
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kv.kvcache import blocks_in_iterations, take_blocks
-from capplan.simulator.state import NONE, Count
+from capplan.simulator.state import NONE, Count, State
 from capplan.simulator.v1.stages import (
     MEMORY,
     PLACE,
@@ -43,7 +43,7 @@ _ROUNDING = 1e-13
 
 
 @compiled()
-def run_step(state, r, encode_s):
+def run_step(state: State, r: int, encode_s):
     """Run the step that was put together; note whether the next ones may be as it.
 
     The first stage encodes its images, which takes ``encode_s``.
@@ -70,7 +70,7 @@ def run_step(state, r, encode_s):
 
 
 @inlined()
-def _run(state, batches, r, step, m, encode_s):
+def _run(state: State, batches, r: int, step, m, encode_s):
     """Run a step; ``m`` is its micro-batch."""
     replica = state.replicas[r]
     batch = batches.replicas[m]
@@ -125,7 +125,7 @@ def _run(state, batches, r, step, m, encode_s):
 
 
 @inlined()
-def _longer_s(state, batch, stage_s, b, tokens):
+def _longer_s(state: State, batch, stage_s, b, tokens):
     """Return by how much adapters lengthen a step on a stage. [s]"""
     fixed_s = state.settings[SETTING.fixed_s]
     fixed_s += b * state.settings[SETTING.fixed_request_s]
@@ -134,7 +134,7 @@ def _longer_s(state, batch, stage_s, b, tokens):
 
 
 @inlined()
-def _stage_line(state, batches, m):
+def _stage_line(state: State, batches, m):
     """Return the time of a micro-batch's decodes on a stage, and how it grows. [s]
 
     With the adapters of its newest step.
@@ -146,7 +146,7 @@ def _stage_line(state, batches, m):
 
 
 @inlined()
-def _goes_on(state, slot):
+def _goes_on(state: State, slot: int):
     """Return whether one of a list of ended prompts has more than one token to come.
 
     The token of one that has not is not sent to the first stage.
@@ -160,7 +160,7 @@ def _goes_on(state, slot):
 
 
 @inlined()
-def _is_stuck(state, batches, r):
+def _is_stuck(state: State, batches, r: int):
     """Return whether nothing is computed, nor will be."""
     memory = state.replica_memory[r]
     for step in range(collected_step(state, r) + 1, state.replicas[r].iterations + 1):
@@ -172,7 +172,7 @@ def _is_stuck(state, batches, r):
 
 
 @inlined()
-def _cycles_of_lead(state, batches, r, step, most):
+def _cycles_of_lead(state: State, batches, r: int, step, most):
     """Return for how many cycles the next micro-batch is the slowest, ``most`` at most.
 
     None has its last token in them, which is left to single steps. 0 where it is not.
@@ -196,7 +196,7 @@ def _cycles_of_lead(state, batches, r, step, most):
 
 
 @inlined()
-def _follow(state, batches, r, step, start_s):
+def _follow(state: State, batches, r: int, step, start_s):
     """Return whether the others follow the next micro-batch, if that starts then."""
     memory = state.replica_memory[r]
     stages = stage_count(state)
@@ -219,7 +219,7 @@ def _follow(state, batches, r, step, start_s):
 
 
 @compiled()
-def _blocks_of_cycles(state, batches, r, n):
+def _blocks_of_cycles(state: State, batches, r: int, n):
     """Return the blocks that decoding takes in n steps of each micro-batch."""
     stages = stage_count(state)
     blocks = 0
@@ -229,7 +229,7 @@ def _blocks_of_cycles(state, batches, r, n):
 
 
 @inlined()
-def _cycles_that_fit(state, batches, r, n):
+def _cycles_that_fit(state: State, batches, r: int, n):
     """Return how many of n cycles the free blocks allow."""
     free = state.replicas[r].free_blocks
     if _blocks_of_cycles(state, batches, r, n) <= free:
@@ -245,7 +245,7 @@ def _cycles_that_fit(state, batches, r, n):
 
 
 @compiled()
-def jump_stages(state, r, looks):
+def jump_stages(state: State, r: int, looks):
     """Run as many steps of each micro-batch as may run at once; return how many.
 
     ``looks`` is 1 where one look at the queue, after the last result that changed
@@ -279,7 +279,7 @@ def jump_stages(state, r, looks):
 
 
 @inlined()
-def _run_cycles(state, batches, r, step, start_s, lead_s, slope_s, n):
+def _run_cycles(state: State, batches, r: int, step, start_s, lead_s, slope_s, n):
     """Run n steps of each micro-batch; the next one leads, from ``start_s`` on."""
     replica = state.replicas[r]
     memory = state.replica_memory[r]
@@ -337,7 +337,7 @@ def _run_cycles(state, batches, r, step, start_s, lead_s, slope_s, n):
 
 
 @inlined()
-def _show(state, batches, r):
+def _show(state: State, batches, r: int):
     """Let the replica's record have its two oldest steps, and all that decode."""
     replica = state.replicas[r]
     memory = state.replica_memory[r]
@@ -363,7 +363,7 @@ def _show(state, batches, r):
 
 
 @inlined()
-def _quiet_s(state, batches, r):
+def _quiet_s(state: State, batches, r: int):
     """Return before when no decode finishes if all that run decode; early, not late.
 
     Where blocks may run out before, a step may preempt: nothing is known.

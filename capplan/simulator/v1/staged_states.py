@@ -6,19 +6,19 @@ free and hashed. All running requests are looked at in each step.
 
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kv.states import free_old_states, hashes_again
-from capplan.simulator.state import Phase
+from capplan.simulator.state import Phase, State
 from capplan.simulator.v1.stages import collected_step, next_step, turn_of, was_in
 
 
 @inlined()
-def _start_in(state, slot, step):
+def _start_in(state: State, slot: int, step):
     """Return the tokens before those of a request in a step in flight."""
     column = turn_of(state, step) - state.engine[0].depth
     return int(state.request_memory[slot, column])
 
 
 @compiled()
-def collected_on_stages(state, r, slot, computed):
+def collected_on_stages(state: State, r: int, slot: int, computed):
     """Return how many of the tokens scheduled before this step are not in flight."""
     for step in range(collected_step(state, r) + 1, next_step(state, r)):
         if was_in(state, slot, step):
@@ -27,14 +27,14 @@ def collected_on_stages(state, r, slot, computed):
 
 
 @inlined()
-def free_states_on_stages(state, r, slot, computed):
+def free_states_on_stages(state: State, r: int, slot: int, computed):
     """Free the states that a request no longer needs; it has ``computed`` tokens."""
     collected = collected_on_stages(state, r, slot, computed)
     free_old_states(state, r, slot, collected, computed)
 
 
 @compiled()
-def hashes_on_stages(state, r, slot, tokens):
+def hashes_on_stages(state: State, r: int, slot: int, tokens):
     """Return whether the step hashes the state of a request at ``tokens``."""
     step = next_step(state, r)
     if not was_in(state, slot, step):

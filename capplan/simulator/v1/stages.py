@@ -22,7 +22,7 @@ from capplan.simulator.columns import REPLICA_COLUMNS, REQUEST_COLUMNS, places
 from capplan.simulator.engine.batch import preempt, return_to_queue
 from capplan.simulator.engine.decoding import decode_again, stop_decoding
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.state import NONE, Phase
+from capplan.simulator.state import NONE, Phase, State
 from capplan.simulator.v1 import adapters
 
 SETTINGS = {
@@ -83,46 +83,46 @@ CAPABILITY = Capability(
 
 
 @inlined()
-def stage_count(state):
+def stage_count(state: State):
     """Return the stages: one step more may be in flight."""
     return state.engine[0].depth - 1
 
 
 @inlined()
-def first_stage(state):
+def first_stage(state: State):
     """Return the column of the first stage."""
     depth = state.engine[0].depth
     return state.replica_memory.shape[1] - (depth - 1) - len(IN_FLIGHT) * depth
 
 
 @inlined()
-def micro_batch_of(state, r, step):
+def micro_batch_of(state: State, r: int, step):
     """Return the row in ``State.ranks`` of the micro-batch that decodes in a step."""
     stages = stage_count(state)
     return r * stages + step % stages
 
 
 @inlined()
-def next_step(state, r):
+def next_step(state: State, r: int):
     """Return the step that is put together."""
     return state.replicas[r].iterations + 1
 
 
 @inlined()
-def next_micro_batch(state, r):
+def next_micro_batch(state: State, r: int):
     """Return the micro-batch that decodes in it."""
     return micro_batch_of(state, r, next_step(state, r))
 
 
 @inlined()
-def place_of(state, step):
+def place_of(state: State, step):
     """Return the first column of a step in flight."""
     depth = state.engine[0].depth
     return state.replica_memory.shape[1] - len(IN_FLIGHT) * (depth - step % depth)
 
 
 @inlined()
-def put_in_place(state, r, step, end_s, gives):
+def put_in_place(state: State, r: int, step, end_s, gives):
     """Note the newest step."""
     memory = state.replica_memory[r]
     place = place_of(state, step)
@@ -133,7 +133,7 @@ def put_in_place(state, r, step, end_s, gives):
 
 
 @inlined()
-def tokens_s(state, r, step):
+def tokens_s(state: State, r: int, step):
     """Return when the tokens that a step's micro-batch had last are there. [s]"""
     memory = state.replica_memory[r]
     place = place_of(state, step - stage_count(state))
@@ -141,13 +141,13 @@ def tokens_s(state, r, step):
 
 
 @inlined()
-def collected_step(state, r):
+def collected_step(state: State, r: int):
     """Return the newest step whose result was collected."""
     return state.replicas[r].iterations - state.replicas[r].in_flight
 
 
 @inlined()
-def is_stale(state, r, slot):
+def is_stale(state: State, r: int, slot: int):
     """Return whether what a waiting request computed before is still in flight."""
     if state.requests[slot].phase != Phase.WAITING:
         return True
@@ -156,7 +156,7 @@ def is_stale(state, r, slot):
 
 
 @inlined()
-def decodes_next(state, r, slot):
+def decodes_next(state: State, r: int, slot: int):
     """Return whether a running request decodes with the step's micro-batch."""
     if state.requests[slot].phase != Phase.DECODING:
         return False
@@ -165,14 +165,14 @@ def decodes_next(state, r, slot):
 
 
 @inlined()
-def is_elsewhere(state, r, slot):
+def is_elsewhere(state: State, r: int, slot: int):
     """Return whether a running request decodes with another micro-batch."""
     decodes = state.requests[slot].phase == Phase.DECODING
     return decodes and not decodes_next(state, r, slot)
 
 
 @inlined()
-def note_step(state, r, slot):
+def note_step(state: State, r: int, slot: int):
     """Note that the step computes a chunk of a request's prompt.
 
     With its micro-batch the request decodes if that is the last one.
@@ -185,14 +185,14 @@ def note_step(state, r, slot):
 
 
 @inlined()
-def turn_of(state, step):
+def turn_of(state: State, step):
     """Return the column of a request that says whether it is in a step in flight."""
     depth = state.engine[0].depth
     return state.request_memory.shape[1] - depth + step % depth
 
 
 @inlined()
-def note_in_flight(state, r, slot, start):
+def note_in_flight(state: State, r: int, slot: int, start):
     """Note that the step has tokens of a request, behind ``start`` others."""
     step = next_step(state, r)
     memory = state.request_memory[slot]
@@ -202,13 +202,13 @@ def note_in_flight(state, r, slot, start):
 
 
 @inlined()
-def was_in(state, slot, step):
+def was_in(state: State, slot: int, step):
     """Return whether a request is in one of the steps in flight."""
     return state.request_memory[slot, turn_of(state, step)] == step
 
 
 @inlined()
-def forget_turn(state, r, slot):
+def forget_turn(state: State, r: int, slot: int):
     """Take a request that is preempted out of the step, if it is in it."""
     step = next_step(state, r)
     if was_in(state, slot, step):
@@ -216,13 +216,13 @@ def forget_turn(state, r, slot):
 
 
 @inlined()
-def note_refused(state, r, refused):
+def note_refused(state: State, r: int, refused):
     """Note whether the step has no room for the head of the queue."""
     state.replica_memory[r, MEMORY.refused] = refused
 
 
 @inlined()
-def look_at_arrivals(state, r):
+def look_at_arrivals(state: State, r: int):
     """Let every micro-batch look at the queue where requests have come since.
 
     One may take a request whose adapter is one too many for another, or evict other
@@ -234,13 +234,13 @@ def look_at_arrivals(state, r):
 
 
 @inlined()
-def unsettle(state, r):
+def unsettle(state: State, r: int):
     """Note that the next steps may differ from those before."""
     state.replica_memory[r, MEMORY.settled] = 0.0
 
 
 @inlined()
-def _last_decode(state, r, slot):
+def _last_decode(state: State, r: int, slot: int):
     """Return the newest step before this one in which a decoding request was."""
     stages = stage_count(state)
     memory = state.request_memory[slot]
@@ -251,7 +251,7 @@ def _last_decode(state, r, slot):
 
 
 @compiled()
-def miss_step(state, r, slot):
+def miss_step(state: State, r: int, slot: int):
     """Let a decode sit the step out: from the next one on it may decode."""
     memory = state.request_memory[slot]
     memory[REQUEST.last_step] = _last_decode(state, r, slot)
@@ -262,7 +262,7 @@ def miss_step(state, r, slot):
 
 
 @compiled()
-def end_missing(state, r, step):
+def end_missing(state: State, r: int, step):
     """Let those that missed a step join the micro-batch of the next, ``step``."""
     m = micro_batch_of(state, r, step)
     slot = state.replicas[r].running_head
@@ -275,7 +275,7 @@ def end_missing(state, r, step):
 
 
 @compiled()
-def preempt_staged(state, r, slot, taken):
+def preempt_staged(state: State, r: int, slot: int, taken):
     """Free a running request's KV and put it first in the queue, as ``preempt``."""
     request = state.requests[slot]
     memory = state.request_memory[slot]

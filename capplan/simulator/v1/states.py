@@ -41,7 +41,7 @@ from capplan.simulator.kv.states import (
     held_columns,
     oldest_state_tokens,
 )
-from capplan.simulator.state import NONE, Phase
+from capplan.simulator.state import NONE, Phase, State
 from capplan.simulator.v1.drafts import discarded
 
 CAPABILITY = Capability(
@@ -52,20 +52,20 @@ _NEVER = 2**62
 
 
 @inlined()
-def free_states_behind(state, r, slot, computed):
+def free_states_behind(state: State, r: int, slot: int, computed):
     """Free the states that a prompt no longer needs; it has ``computed`` tokens."""
     collected = collected_tokens(state, r, slot, computed, computed)
     free_old_states(state, r, slot, collected, computed)
 
 
 @inlined()
-def look_at_all(state, r):
+def look_at_all(state: State, r: int):
     """Note that all are looked at: each says when it is due again."""
     state.replica_memory[r, EARLIEST] = _NEVER
 
 
 @inlined()
-def _hashed_before(state, slot, step):
+def _hashed_before(state: State, slot: int, step):
     """Return the tokens that were hashed of a decode before an iteration.
 
     Verifying drafts with one iteration in flight it hashes what it knew at the one
@@ -79,7 +79,7 @@ def _hashed_before(state, slot, step):
 
 
 @inlined()
-def is_due(state, r, slot):
+def is_due(state: State, r: int, slot: int):
     """Return whether the blocks of a request may change; its old states are free then.
 
     One whose tokens are discarded always is.
@@ -96,7 +96,7 @@ def is_due(state, r, slot):
 
 
 @inlined()
-def note_due(state, r, slot, tokens, was_due):
+def note_due(state: State, r: int, slot: int, tokens, was_due):
     """Note when a request is due again that verifies ``tokens``."""
     memory = state.request_memory[slot]
     step = state.replicas[r].step + 1
@@ -111,7 +111,7 @@ def note_due(state, r, slot, tokens, was_due):
 
 
 @inlined()
-def note_waiting_start(state, r, slot):
+def note_waiting_start(state: State, r: int, slot: int):
     """Note where a decode stands that sits the next iteration out."""
     if state.requests[slot].phase == Phase.DECODING:
         held = computed_tokens(state, slot, state.replicas[r].step + 1)
@@ -120,7 +120,7 @@ def note_waiting_start(state, r, slot):
 
 
 @inlined()
-def nothing_due(state, r):
+def nothing_due(state: State, r: int):
     """Return whether all decode and nobody has to be looked at."""
     replica = state.replicas[r]
     engine = state.engine[0]
@@ -136,7 +136,7 @@ def nothing_due(state, r):
 
 
 @inlined()
-def iterations_to_due(state, r):
+def iterations_to_due(state: State, r: int):
     """Return for how many iterations nobody has to be looked at, at least one."""
     replica = state.replicas[r]
     memory = state.replica_memory[r]
@@ -148,7 +148,7 @@ def iterations_to_due(state, r):
 
 
 @inlined()
-def _first_with(state, slot, tokens):
+def _first_with(state: State, slot: int, tokens):
     """Return the first iteration before which a decoding request has ``tokens``."""
     if state.engine[0].verifies == 0:
         return tokens - computed_tokens(state, slot, 0)
@@ -164,7 +164,7 @@ def _first_with(state, slot, tokens):
 
 
 @inlined()
-def _next_due(state, slot, step):
+def _next_due(state: State, slot: int, step):
     """Return the iteration after ``step`` in which its blocks may change, or earlier.
 
     Not in its first one: with two in flight it has decoded in the one before.
@@ -187,7 +187,7 @@ def _next_due(state, slot, step):
 
 
 @inlined()
-def _hashed_now(state, r, slot, step):
+def _hashed_now(state: State, r: int, slot: int, step):
     """Return how many tokens of a decode the next iteration, ``step``, hashes; or NONE.
 
     The newest token is not known yet where it is in flight.
@@ -205,7 +205,7 @@ def _hashed_now(state, r, slot, step):
 
 
 @compiled()
-def hashes_state(state, r, slot, tokens):
+def hashes_state(state: State, r: int, slot: int, tokens):
     """Return whether the next iteration hashes a request's state at ``tokens``.
 
     It does where a chunk ends there. vLLM also hashes that of the last block that the
@@ -228,13 +228,13 @@ def hashes_state(state, r, slot, tokens):
 
 
 @inlined()
-def look_again(state, r):
+def look_again(state: State, r: int):
     """Let the next iteration look at all: it has another batch, or hashed states."""
     state.replica_memory[r, EARLIEST] = 0.0
 
 
 @inlined()
-def note_start(state, r, slot, start, known):
+def note_start(state: State, r: int, slot: int, start, known):
     """Note where the next iteration begins in a request that is not on its line.
 
     And what is known of it. The one after looks at it.
@@ -247,7 +247,7 @@ def note_start(state, r, slot, start, known):
 
 
 @inlined()
-def find_states(state, r, slot, cached):
+def find_states(state: State, r: int, slot: int, cached):
     """Return how many of ``cached`` blocks need not be computed, and free states."""
     hits, free = count_state_hits(state, r, slot, cached)
     size = state.engine[0].block_size
@@ -256,7 +256,7 @@ def find_states(state, r, slot, cached):
 
 
 @inlined()
-def count_free(state, r, hits):
+def count_free(state: State, r: int, hits):
     """Return how many of the blocks that ``count_hits`` has found nobody holds."""
     free = 0
     for index in range(hits):
@@ -266,7 +266,7 @@ def count_free(state, r, hits):
 
 
 @inlined()
-def newest_unfinished(state, r):
+def newest_unfinished(state: State, r: int):
     """Return the newest prompt that is not done, or NONE."""
     slot = state.replicas[r].running_tail
     while slot != NONE:
