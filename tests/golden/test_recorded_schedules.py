@@ -1,14 +1,11 @@
 """The simulator schedules as the real engine did, iteration by iteration."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from recorded import first_difference, read, tags
 
-from capplan.simulator.schedulers.v1_policy import scheduler_name
+from tests.uncompiled import in_python, is_set, run_uncompiled
 
 HERE = Path(__file__).parent
 OWN = HERE / "data"
@@ -54,40 +51,25 @@ RECORDED = {tag: read(OWN, tag) for tag in tags(OWN)}
 STANDING = {tag: standing(recording) for tag, recording in RECORDED.items()}
 EQUAL = [tag for tag, found in STANDING.items() if found == "equal"]
 REFUSED = [tag for tag, found in STANDING.items() if found == "refused"]
+OF_SETS = [tag for tag in EQUAL if is_set(RECORDED[tag].engine)]
 
 
-def flags(tag):
-    """Return how many capabilities beside V1's the engine of a recording has."""
-    name = scheduler_name(RECORDED[tag].engine)
-    return name.count("+") + name.count("priority")
-
-
-@pytest.mark.parametrize("tag", [tag for tag in EQUAL if flags(tag) < 2])
+@pytest.mark.parametrize("tag", [tag for tag in EQUAL if tag not in OF_SETS])
 def test_the_schedule_is_that_of_the_engine(tag):
     difference = first_difference(RECORDED[tag])
 
     assert difference == ""
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("tag", [tag for tag in EQUAL if flags(tag) > 1])
+@in_python
+@pytest.mark.parametrize("tag", OF_SETS)
 def test_the_schedule_of_a_set_is_that_of_the_engine(tag):
     test_the_schedule_is_that_of_the_engine(tag)
 
 
 @pytest.mark.thorough
 def test_the_schedules_of_sets_are_those_of_the_engine_without_compilation():
-    """To compile each set takes ten times as long as these recordings in Python."""
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-
-    done = subprocess.run(
-        [*command, "-m", "slow", "-k", "schedule_of_a_set", __file__],
-        env={**os.environ, "NUMBA_DISABLE_JIT": "1", "PYTEST_ADDOPTS": ""},
-        capture_output=True,
-        text=True,
-    )
-
-    assert done.returncode == 0, done.stdout[-3000:]
+    run_uncompiled(__file__)
 
 
 def test_the_recordings_that_the_simulator_refuses_are_these():

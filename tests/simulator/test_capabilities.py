@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from cases import Case
 from group_cases import GroupCase, random_rank_tables
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from judge_group import judge_groups
 from judge_v1 import Verdict, judge_v1
@@ -19,6 +19,7 @@ from capplan.errors import InputError
 from capplan.simulator.schedulers.v1_policy import v1_policy
 from capplan.simulator.simulate import simulate
 from tests.deployments import fleet_of
+from tests.uncompiled import IN_PYTHON, in_python, run_uncompiled
 
 FEATURES = ("drafts", "images", "lora", "priority", "stages", "states")
 """Each beside prefix caching and without, as the seed has it."""
@@ -31,25 +32,41 @@ EVERY_SET = [
 ]
 PLAIN_BESIDE = ("images", "lora", "priority", "states")
 """Which nobody asks for where no request has any."""
-MOST_OFTEN = {
+COMPILED = {
+    ("drafts", "images", "lora", "priority", "states"),
+    ("images", "lora", "priority", "stages", "states"),
+}
+"""The largest sets, which have every pair; each takes seconds to compile."""
+UNCOMPILED = {
     ("drafts", "images"),
     ("drafts", "lora", "priority", "states"),
     PLAIN_BESIDE,
     ("images", "lora", "priority", "stages"),
-    ("images", "priority", "stages", "states"),
     ("images", "states"),
     ("priority", "states"),
 }
-"""Sets of which each run of the tests has cases; each is compiled once, for seconds."""
-STOPPING = {("images", "lora", "priority", "stages")}
-"""Where vLLM may end with an assertion."""
-SETS = [
-    pytest.param(names, marks=[] if names in MOST_OFTEN else [pytest.mark.slow])
-    for names in EVERY_SET
-]
+"""Sets of which each run of the tests has cases too."""
+
+
+def marks(names):
+    """Return which runs of the tests have cases of a set."""
+    if names in COMPILED:
+        return [pytest.mark.thorough]
+    return IN_PYTHON if names in UNCOMPILED else [pytest.mark.slow]
+
+
+SETS = [pytest.param(names, marks=marks(names)) for names in EVERY_SET]
 WITH_RANKS = [
-    pytest.param((feature,)) for feature in FEATURES if feature != "stages"
-] + [each for each in SETS if "stages" not in each.values[0]]
+    pytest.param(names, marks=pytest.mark.thorough if is_run else pytest.mark.slow)
+    for names in [*zip(FEATURES), *EVERY_SET]
+    if "stages" not in names
+    for is_run in [len(names) == 1 or names in COMPILED]
+]
+
+
+@pytest.mark.thorough
+def test_most_sets_are_served_without_compilation():
+    run_uncompiled(__file__)
 
 
 def random_case(seed: int, names: tuple[str, ...]) -> Case:
@@ -68,7 +85,6 @@ def random_case(seed: int, names: tuple[str, ...]) -> Case:
     return Case(trace, tables, engine, int(rng.integers(1, 3)))
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("names", SETS, ids="-".join)
 @settings(deadline=None, max_examples=8)
 @given(seed=st.integers(0, 10**6))
@@ -84,19 +100,20 @@ def test_every_request_is_served_as_the_judge_serves_it(names, seed):
         assert_same(case.simulated("jsq"), verdict)
 
 
+@in_python
 def test_a_token_in_flight_fills_no_block_of_a_decode_that_gives_its_place_back():
     case = random_case(2, ("images", "priority", "stages", "states"))
 
     assert_same(case.simulated("jsq"), judge_v1(*case))
 
 
+@in_python
 def test_a_prompt_preempted_in_the_iteration_that_ends_it_is_not_unfinished():
     case = random_case(341, ("images", "priority"))
 
     assert_same(case.simulated("jsq"), judge_v1(*case))
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("names", WITH_RANKS, ids="-".join)
 @settings(deadline=None, max_examples=5)
 @given(seed=st.integers(0, 10**6))
@@ -121,11 +138,12 @@ def test_ranks_meet_their_judge(names, seed):
 @settings(deadline=None, max_examples=25)
 @given(
     seed=st.integers(0, 10**6),
-    names=st.sampled_from(sorted(MOST_OFTEN - STOPPING)),
+    names=st.sampled_from(sorted(COMPILED)),
     jump=st.integers(1, 4),
 )
 def test_the_length_of_a_jump_changes_nothing(seed, names, jump):
     case = random_case(seed, names)
+    assume(not any(replica.stops for replica in judge_v1(*case).replicas))
 
     whole, cut = (
         case.simulated("jsq", longest_jump=most).table for most in (10**6, jump)
@@ -134,8 +152,8 @@ def test_the_length_of_a_jump_changes_nothing(seed, names, jump):
     np.testing.assert_allclose(cut.finish_s, whole.finish_s, rtol=1e-9)
 
 
-@pytest.mark.thorough
-@settings(deadline=None, max_examples=10)
+@in_python
+@settings(deadline=None, max_examples=5)
 @given(seed=st.integers(0, 10**6))
 def test_capabilities_that_nobody_asks_for_change_nothing(seed):
     """Requests without images, of one priority and of no adapter are served as V1's."""

@@ -33,6 +33,7 @@ from capplan.simulator.schedulers import parse_scheduler
 from capplan.simulator.simulate import simulate
 from capplan.workload.slo import parse_slo
 from capplan.workload.trace import MAX_TOKENS, Trace
+from tests.uncompiled import in_python, is_set, run_uncompiled
 
 TRACE = Trace(
     [20, 30, 40, 20, 30, 40],
@@ -150,7 +151,18 @@ def run(names) -> None:
         assert np.isfinite(simulation.table.finish_s).all()
 
 
-@pytest.mark.parametrize("names", PAIRS, ids="-".join)
+def is_of_set(names) -> bool:
+    """Return whether features are several capabilities of V1."""
+    engine, beside = given(names)
+    return is_set(engine, pulls="hand_off" in beside)
+
+
+OF_SETS = [names for names in PAIRS if is_of_set(names)]
+
+
+@pytest.mark.parametrize(
+    "names", [names for names in PAIRS if names not in OF_SETS], ids="-".join
+)
 def test_two_features_run_or_are_refused_by_their_row(names):
     text = conflict_of(features(names))
 
@@ -163,6 +175,17 @@ def test_two_features_run_or_are_refused_by_their_row(names):
         assert str(raised.value).endswith(ends)
     else:
         run(names)
+
+
+@in_python
+@pytest.mark.parametrize("names", OF_SETS, ids="-".join)
+def test_a_set_runs_or_is_refused_by_its_row(names):
+    test_two_features_run_or_are_refused_by_their_row(names)
+
+
+@pytest.mark.thorough
+def test_sets_run_or_are_refused_by_their_row_without_compilation():
+    run_uncompiled(__file__)
 
 
 ON_H200 = {"llm": "DeepSeek-R1", "gpu": "H200-SXM", "slo": "ttft=3s,tpot=60ms"}
