@@ -13,7 +13,7 @@ from functools import partial
 import judged
 import pytest
 import recorded_disaggregated
-from compare import DATA, difference, record, run
+from compare import DATA, case, difference, run
 from random_cases import (
     FEATURES,
     random_cut_drafts,
@@ -46,44 +46,57 @@ def python_with_vllm() -> str:
     return sys.executable
 
 
-@pytest.mark.vllm
-def test_the_installed_engine_schedules_as_the_recorded_one(tmp_path):
-    record(python_with_vllm(), TAGS, tmp_path)
+DRAWS = [
+    random_states,
+    random_drafted_states,
+    random_cut_drafts,
+    partial(random_set, features=("cached", "lora")),
+    partial(random_set, features=("cached", "images")),
+]
 
-    found = [difference(read(DATA, tag), read(tmp_path, tag)) for tag in TAGS]
+
+def drawn(draw):
+    """Return random cases by their tags."""
+    return {case["tag"]: case for case in map(draw, range(24))}
+
+
+def together():
+    """Return random cases with all features by their tags."""
+    seeds = 0, 2, 3, 6, 9, 12, 13, 14  # vLLM ends with others, or stands still
+    return {each["tag"]: each for each in (random_set(s, FEATURES) for s in seeds)}
+
+
+@pytest.fixture(scope="module")
+def again(tmp_path_factory):
+    """Record in one process, since vLLM takes seconds to start; return the folder."""
+    folder = tmp_path_factory.mktemp("again")
+    every = [{tag: case(tag) for tag in TAGS}, *map(drawn, DRAWS), together()]
+    cases = {tag: each for part in every for tag, each in part.items()}
+    assert len(cases) == sum(map(len, every))
+    run(python_with_vllm(), "record.py", cases, folder)
+    return folder
+
+
+@pytest.mark.vllm
+def test_the_installed_engine_schedules_as_the_recorded_one(again):
+    found = [difference(read(DATA, tag), read(again, tag)) for tag in TAGS]
 
     assert found == [""] * len(TAGS)
 
 
 @pytest.mark.vllm
-@pytest.mark.parametrize(
-    "draw",
-    [
-        random_states,
-        random_drafted_states,
-        random_cut_drafts,
-        partial(random_set, features=("cached", "lora")),
-        partial(random_set, features=("cached", "images")),
-    ],
-)
-def test_random_cases_are_scheduled_as_the_installed_engine_does(draw, tmp_path):
-    cases = {case["tag"]: case for case in map(draw, range(24))}
+@pytest.mark.parametrize("draw", DRAWS)
+def test_random_cases_are_scheduled_as_the_installed_engine_does(draw, again):
+    found = {tag: first_difference(read(again, tag)) for tag in drawn(draw)}
 
-    run(python_with_vllm(), "record.py", cases, tmp_path)
-
-    found = {tag: first_difference(read(tmp_path, tag)) for tag in cases}
-    assert found == dict.fromkeys(cases, "")
+    assert found == dict.fromkeys(found, "")
 
 
 @pytest.mark.vllm
-def test_the_judge_schedules_all_features_together_as_the_installed_engine(tmp_path):
-    seeds = 0, 2, 3, 6, 9, 12, 13, 14  # vLLM ends with others, or stands still
-    cases = {each["tag"]: each for each in (random_set(s, FEATURES) for s in seeds)}
+def test_the_judge_schedules_all_features_together_as_the_installed_engine(again):
+    found = {tag: judged.first_difference(read(again, tag)) for tag in together()}
 
-    run(python_with_vllm(), "record.py", cases, tmp_path)
-
-    found = {tag: judged.first_difference(read(tmp_path, tag)) for tag in cases}
-    assert found == dict.fromkeys(cases, "")
+    assert found == dict.fromkeys(found, "")
 
 
 # Four decode with drafts: of the budget less is left than a block of r4's prompt.
@@ -108,16 +121,16 @@ SHORT_OF_A_BLOCK = {
 
 @pytest.mark.vllm
 @pytest.mark.parametrize(
-    "case",
+    "one",
     [
         random_set(7, {"cached", "lora", "stages"}),
         random_set(55, {"cached", "images", "lora"}),
         SHORT_OF_A_BLOCK,
     ],
 )
-def test_the_installed_engine_ends_where_adapters_of_requests_sit_out(case, tmp_path):
+def test_the_installed_engine_ends_where_adapters_of_requests_sit_out(one, tmp_path):
     """Others take their place; where all run again, there are too many."""
-    cases = {case["tag"]: {**case, "async_sched": 1}}
+    cases = {one["tag"]: {**one, "async_sched": 1}}
 
     with pytest.raises(RuntimeError, match=r"len\(scheduled_loras\) <= "):
         run(python_with_vllm(), "record.py", cases, tmp_path)
@@ -126,10 +139,10 @@ def test_the_installed_engine_ends_where_adapters_of_requests_sit_out(case, tmp_
 @pytest.mark.vllm
 def test_the_installed_engine_stands_still_where_images_wait_for_each_other(tmp_path):
     """A draft reads ahead: who is to go on needs two images, and others hold them."""
-    case = {**random_set(47, {"cached", "drafts", "images"}), "async_sched": 1}
+    one = {**random_set(47, {"cached", "drafts", "images"}), "async_sched": 1}
 
     with pytest.raises(RuntimeError, match="a request never fits"):
-        run(python_with_vllm(), "record.py", {case["tag"]: case}, tmp_path)
+        run(python_with_vllm(), "record.py", {one["tag"]: one}, tmp_path)
 
 
 @pytest.mark.vllm
