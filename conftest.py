@@ -29,7 +29,12 @@ names = [m.name for m in pkgutil.walk_packages(package.__path__, "capplan.simula
 for name in names[:: int(sys.argv[1])]:
     importlib.import_module(name)
 from capplan.simulator.drivers.one_pool import driver
+from capplan.simulator.schedulers import scheduler
 driver(moves=sys.argv[1] == "1")
+flags = "ADAPTERS", "DRAFTS", "COPIES", "STATES", "IMAGES", "STAGES", "CADENCE"
+names = ["vllm-v1-priority", *(f"vllm-v1+{flag}" for flag in flags)]
+for name in names[:: int(sys.argv[1])]:
+    scheduler(name).schedule
 """
 
 
