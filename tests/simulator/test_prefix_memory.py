@@ -23,7 +23,7 @@ def replicas_of(case, router, scheduler, **settings):
 @pytest.mark.parametrize("router", REMEMBERING)
 def test_every_router_that_remembers_meets_its_judge(router, first_runs, monkeypatch):
     monkeypatch.setattr(prefix_memory, "FIRST_RUNS", first_runs)  # 1: a full table
-    for seed in range(8 * EXAMPLES):
+    for seed in range(4 * EXAMPLES):
         given, scheduler, case = drawn(seed, router)
 
         simulation = case.simulated(given, scheduler=scheduler, seed=seed)

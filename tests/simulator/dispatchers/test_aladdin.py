@@ -25,6 +25,7 @@ from capplan.simulator.simulate import simulate
 from capplan.simulator.state import Sizes, empty_state, no_pool
 from capplan.workload.slo import RequestSlo, Slo
 from capplan.workload.trace import Trace
+from tests.rest_slow import rest_slow
 
 TABLES = linear_tables(0.01, 1e-5, 0, 1e-4, 1e-7, max_batch=64, max_tokens=4096)
 ENGINE = EngineSettings(4096, 64, kv_blocks=10_001, async_scheduling=False)
@@ -206,7 +207,7 @@ def test_the_judge_agrees(kind, number):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["aladdin", "aladdin-events"])
-@pytest.mark.parametrize("of", range(6))
+@pytest.mark.parametrize("of", rest_slow(range(6), lambda of: of < 3))
 def test_the_judge_agrees_on_many(kind, of):
     counted: Counter = Counter()
 
