@@ -38,9 +38,12 @@ def run(capsys):
 
 
 def test_every_command_has_the_three_flags(run):
-    subcommands = ("list", "show", "compare", "validate")
-    lines = [name for name in COMMANDS if name != "profiles"]
-    lines += [f"profiles {name}" for name in subcommands]
+    groups = {
+        "profiles": ("list", "show", "compare", "validate"),
+        "trace": ("describe", "cut", "scale", "mix"),
+    }
+    lines = [name for name in COMMANDS if name not in groups]
+    lines += [f"{group} {name}" for group, names in groups.items() for name in names]
     for line in lines:
         code, shown, _ = run(f"{line} --help-all")
 

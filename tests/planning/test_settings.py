@@ -58,7 +58,7 @@ def test_lists_may_be_texts_with_commas():
         ({"latency_quantile": 1}, "latency_quantile is 1; expected less than or equ"),
         (
             {"reader": "parquet"},
-            "reader: unknown trace format 'parquet'; expected one of azure",
+            "reader: unknown trace format 'parquet'; expected one of weka, dynamo",
         ),
         (
             {"sharegpt_rule": "all"},
