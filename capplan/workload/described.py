@@ -42,6 +42,7 @@ class Tally:
     hours: Counter[float] = field(default_factory=Counter)  # requests in each
     class_names: tuple[str, ...] = ()
     sessions: set[int] = field(default_factory=set)
+    turns: int = 0  # requests that arrive after answers
 
     def add(self, trace: Trace, clock_s: float | None) -> None:
         """Add requests that come after those before."""
@@ -51,6 +52,7 @@ class Tally:
         self.tokens = prompt, output + int(trace.output_tokens.sum())
         self.class_names = trace.class_names
         self.sessions |= {*np.unique(trace.session).tolist()} - {-1}
+        self.turns += int((trace.after >= 0).sum())
         if trace.arrival_s is not None:
             arrival_s = trace.arrival_s
             if trace.has_waits:
@@ -83,6 +85,8 @@ class Tally:
         if self.first_s is None:
             return "without times"
         lasts_s = self.last_s - self.first_s
+        if self.turns:
+            return f"over {format_duration(lasts_s)}, {self.turns:,} after answers,"
         rate = f" ({(self.requests - 1) / lasts_s:.3g}/s)" if lasts_s > 0 else ""
         return f"over {format_duration(lasts_s)}{rate}"
 

@@ -180,3 +180,19 @@ def test_a_turn_with_another_adapter_is_refused():
 
     with pytest.raises(InputError, match="row 2 has another adapter than its parent"):
         simulate(trace, fleet_of(TABLES, ENGINE, 1))
+
+
+def test_totals_of_turns_are_from_the_first_arrival_to_the_last():
+    """The row of the last arrival need not be the last."""
+    trace = Trace(
+        np.array([8, 8, 8]),
+        np.array([5, 1, 1]),
+        np.array([0.0, np.nan, 0.2]),
+        after=np.array([-1, 0, -1]),
+        think_s=np.array([0.0, 9.0, 0.0]),
+    )
+
+    totals = simulate(trace, fleet_of(TABLES, ENGINE, 1)).totals
+
+    assert totals.duration_s == pytest.approx(9.058)
+    assert totals.makespan_s == pytest.approx(9.076)

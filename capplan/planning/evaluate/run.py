@@ -141,7 +141,7 @@ class Run(Shown):
         times, span_s = self.simulation.times, self.simulation.totals.duration_s
         if times is None or not span_s > 0:
             return None
-        return times.output_tokens_by(float(times.arrival_s[-1])) / span_s
+        return times.output_tokens_by(float(times.arrival_s.max())) / span_s
 
     @property
     def completed_per_s(self) -> float:

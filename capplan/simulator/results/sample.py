@@ -60,7 +60,8 @@ def sample_of(
     if simulation.windows is not None:
         return _sample_of_windows(simulation, metrics)
     times = simulation.table
-    # Arrivals are in order.
+    if (np.diff(times.arrival_s) < 0).any():  # turns of conversations
+        times = times.select(np.argsort(times.arrival_s, kind="stable"))
     first, end = np.searchsorted(
         times.arrival_s - times.arrival_s[0], [warmup_s, until_s]
     )

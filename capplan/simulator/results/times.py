@@ -113,10 +113,10 @@ def totals(times: RequestTimes) -> Totals:
         times = times.select(finished)
     if not len(times):
         return Totals(0, 0.0, 0.0, 0, 0, 0, 0)
-    start_s = times.arrival_s[0]
+    start_s = times.arrival_s.min()  # turns need not be in order of arrival
     return Totals(
         request_count=len(times),
-        duration_s=float(times.arrival_s[-1] - start_s),
+        duration_s=float(times.arrival_s.max() - start_s),
         makespan_s=float(times.finish_s.max() - start_s),
         prompt_tokens=int(times.prompt_tokens.sum()),
         output_tokens=int(times.output_tokens.sum()),
