@@ -7,7 +7,7 @@ drops the branch of ``if FLAG:`` before it looks at it. (Not that of ``if not FL
 f():``, whose ``f`` it compiles whatever the flag is.)
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import cache
 from types import FunctionType
 from typing import Any, NamedTuple
@@ -36,9 +36,9 @@ class Capability(NamedTuple):
     """
 
     is_on: Callable[[EngineSettings], bool] = _never
-    knobs: dict[str, Knob] = {}  # noqa: RUF012 (never changed)
+    knobs: Mapping[str, Knob] = {}
     # Of all that stand before it in the same order, and its own:
-    settings: dict[str, Knob] = {}  # noqa: RUF012
+    settings: Mapping[str, Knob] = {}
     values: Callable[[EngineSettings], dict[str, float]] = _no_values
     # Behind those of columns.py, as many as the engine needs:
     request_columns: Callable[[EngineSettings], tuple[str, ...]] = _no_columns

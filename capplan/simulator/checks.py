@@ -91,11 +91,10 @@ def refuse_turns(trace: Trace, deployment: Deployment, is_whole: bool) -> None:
     if not is_whole:
         raise InputError(f"{trace.source}: turns are simulated of a whole trace only")
     given = deployment.features | {"turns": f"{trace.source}: parent or after"}
-    if len(deployment.pools) > 1:
-        given["pools"] = "disaggregated prefill and decode"
     for pool in deployment.pools:
-        features = features_of_engine(pool.configuration.engine)
-        if not pool.configuration.engine.prefix_caching:
+        engine = pool.configuration.engine
+        features = features_of_engine(engine)
+        if not engine.prefix_caching:
             features.pop("other scheduler", None)
         refuse_conflicts(features | given)
     differs = (trace.parent >= 0) & (trace.adapter != trace.adapter[trace.parent])

@@ -13,19 +13,19 @@ Row = TypeVar("Row")
 
 if TYPE_CHECKING:
 
-    class Records(np.recarray[Any, Any], Generic[Row]):
+    class Records(Any, Generic[Row]):
         """Records in one dimension."""
 
-        @overload  # type: ignore[override]
+        @overload
         def __getitem__(self, index: int) -> Row: ...
         @overload
         def __getitem__(self, index: Any) -> Any: ...
         def __getitem__(self, index: Any) -> Any: ...
 
-    class RecordsOfEach(np.recarray[Any, Any], Generic[Row]):
+    class RecordsOfEach(Any, Generic[Row]):
         """Records of each replica."""
 
-        @overload  # type: ignore[override]
+        @overload
         def __getitem__(self, index: int) -> Records[Row]: ...
         @overload
         def __getitem__(self, index: tuple[int, int]) -> Row: ...

@@ -27,8 +27,13 @@ class Forest(NamedTuple):
     parent: np.ndarray  # nearest node that has blocks of the prefix, or -1
     first_block: np.ndarray  # first of its own blocks
     end_block: np.ndarray  # blocks full when it has been answered; a text's: all
-    first_child: np.ndarray  # (n + 1,): where the rows that wait for each row begin
-    children: np.ndarray  # in ``children``, in their order
+
+
+class Followers(NamedTuple):
+    """Which of n rows wait for the answer of each."""
+
+    first: np.ndarray  # (n + 1,): where those of each row begin
+    rows: np.ndarray  # in ``rows``, in their order
     pending: np.ndarray  # (n,): for how many answers each row waits
 
 
@@ -53,16 +58,17 @@ def forest(trace: "Trace", block_tokens: int) -> Forest:
         parent[rows] = parent[parent[rows]]
         rows = rows[parent[rows] >= 0]
     first[parent < 0] = 0
+    return Forest(parent, first, end)
+
+
+def followers(trace: "Trace") -> Followers:
+    """Return which rows of a trace wait for the answer of each."""
+    n = len(trace)
     waits, waited = waiting(trace)
     order = np.argsort(waited, kind="stable")
-    return Forest(
-        parent=parent,
-        first_block=first,
-        end_block=end,
-        first_child=np.searchsorted(waited[order], np.arange(n + 1)).astype(np.int64),
-        children=waits[order],
-        pending=np.bincount(waits, minlength=n).astype(np.int64),
-    )
+    first = np.searchsorted(waited[order], np.arange(n + 1)).astype(np.int64)
+    pending = np.bincount(waits, minlength=n).astype(np.int64)
+    return Followers(first, waits[order], pending)
 
 
 def waiting(trace: "Trace") -> tuple[np.ndarray, np.ndarray]:
@@ -197,32 +203,46 @@ def take(
     Copies of a session share their texts and nothing else.
     """
     label = session_of(trace)
-    by = np.argsort(label, kind="stable")
-    count = np.bincount(label)
-    first = np.cumsum(count) - count
-    place = np.empty(len(trace), np.int64)  # of each row in its session
-    place[by] = np.arange(len(trace)) - first[label[by]]
-    counts = count[sessions]
-    begin = np.cumsum(counts) - counts
-    draw = np.repeat(np.arange(len(sessions)), counts)
-    rows = by[first[sessions][draw] + np.arange(len(draw)) - begin[draw]]
+    draw, rows = _drawn(label, sessions)
+    begin, place = np.searchsorted(draw, np.arange(len(sessions))), places(label)
 
     def moved(at: np.ndarray) -> np.ndarray:
         return np.where(at >= 0, begin[draw] + place[at], NONE)
 
+    of, joins = _drawn(label[trace.joins[:, 0]], sessions)
     columns: dict[str, Any] = {
         "parent": moved(trace.parent[rows]),
         "after": moved(trace.after[rows]),
-        "joins": _joins(trace, label, place, sessions, begin),
+        "joins": place[trace.joins[joins]] + begin[of][:, None],
     }
+    again = places(sessions) * (int(label.max()) + 1)  # a copy is another session
     timeless = trace.changed(arrival_s=None, users=0).rows_of(rows, **columns)
-    taken = timeless.changed(session=_numbers(trace, sessions)[draw])
+    taken = timeless.changed(session=(sessions + again)[draw])
     if trace.arrival_s is None:
         return taken
     arrival_s = trace.arrival_s[rows]
     if begin_s is not None:
-        arrival_s = arrival_s + (begin_s - begins_s(trace)[sessions])[draw]
+        arrival_s = arrival_s + (begin_s - begins_s(trace, label)[sessions])[draw]
     return arriving(taken, arrival_s)
+
+
+def _drawn(label: np.ndarray, sessions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the items with each drawn label: of which draw, and which, (m,) each."""
+    by = np.argsort(label, kind="stable")
+    low = np.searchsorted(label[by], sessions)
+    counts = np.searchsorted(label[by], sessions, side="right") - low
+    draw = np.repeat(np.arange(len(sessions)), counts)
+    within = np.arange(len(draw)) - (np.cumsum(counts) - counts)[draw]
+    return draw, by[low[draw] + within]
+
+
+def places(label: np.ndarray) -> np.ndarray:
+    """Return the place of each item among those with its label, from 0, (n,)."""
+    order = np.argsort(label, kind="stable")
+    starts = np.searchsorted(label[order], label[order])
+    found = np.empty(len(label), np.int64)
+    found[order] = np.arange(len(label)) - starts
+    return found
 
 
 def arriving(trace: "Trace", arrival_s: np.ndarray) -> "Trace":
@@ -233,47 +253,16 @@ def arriving(trace: "Trace", arrival_s: np.ndarray) -> "Trace":
     return trace.select(order).changed(arrival_s=arrival_s[order])
 
 
-def begins_s(trace: "Trace") -> np.ndarray:
-    """Return the first arrival of each session, shape (sessions,). [s]"""
-    label = session_of(trace)
+def begins_s(trace: "Trace", label: np.ndarray | None = None) -> np.ndarray:
+    """Return the first arrival of each session, shape (sessions,). [s]
+
+    ``label``: the session of each row, where it is known.
+    """
+    label = session_of(trace) if label is None else label
     first_s = np.full(int(label.max()) + 1, np.inf)
     assert trace.arrival_s is not None
     np.fmin.at(first_s, label, trace.arrival_s)
     return first_s
-
-
-def _joins(
-    trace: "Trace",
-    label: np.ndarray,
-    place: np.ndarray,
-    sessions: np.ndarray,
-    begin: np.ndarray,
-) -> np.ndarray:
-    """Return the further rows that rows of drawn sessions wait for, shape (m, 2)."""
-    if not len(trace.joins):
-        return trace.joins
-    of = label[trace.joins[:, 0]]
-    order = np.argsort(of, kind="stable")
-    low, high = (np.searchsorted(of[order], sessions, side) for side in _SIDES)
-    draw = np.repeat(np.arange(len(sessions)), high - low)
-    first = np.cumsum(high - low) - (high - low)
-    pairs = trace.joins[order[low[draw] + np.arange(len(draw)) - first[draw]]]
-    return place[pairs] + begin[draw][:, None]
-
-
-_SIDES: tuple[Any, ...] = ("left", "right")
-
-
-def _numbers(trace: "Trace", sessions: np.ndarray) -> np.ndarray:
-    """Return a number for each drawn session: its own in ``trace``, others if again."""
-    label = session_of(trace)
-    of = np.arange(int(label.max()) + 1)
-    _, again = np.unique(sessions, return_inverse=True)
-    order = np.argsort(again, kind="stable")
-    starts = np.searchsorted(again[order], np.arange(again.max() + 1))
-    repetition = np.empty(len(sessions), np.int64)
-    repetition[order] = np.arange(len(sessions)) - starts[again[order]]
-    return of[sessions] + repetition * len(of)
 
 
 def begun(trace: "Trace", begin_s: np.ndarray) -> "Trace":
@@ -285,7 +274,7 @@ def begun(trace: "Trace", begin_s: np.ndarray) -> "Trace":
     if trace.arrival_s is None:
         at_s = np.where(trace.after >= 0, np.nan, begin_s[label])
     else:
-        at_s = trace.arrival_s + (begin_s - begins_s(trace))[label]
+        at_s = trace.arrival_s + (begin_s - begins_s(trace, label))[label]
     return arriving(trace.changed(arrival_s=None), at_s)
 
 

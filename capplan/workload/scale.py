@@ -71,8 +71,9 @@ def _copy(
     if not kept.any():
         return None
     if trace.has_turns:
-        _, first = np.unique(session_of(trace), return_index=True)
-        begin_s = _shifted(trace, begins_s(trace), shift_s)
+        label = session_of(trace)
+        _, first = np.unique(label, return_index=True)
+        begin_s = _shifted(trace, begins_s(trace, label), shift_s)
         sessions = np.flatnonzero(kept[first])
         copied = take(trace, sessions, begin_s[sessions])
         return copied.changed(session=copied.session + index * len(first))

@@ -87,7 +87,7 @@ def nominal_s(trace: Trace, every_s: float) -> np.ndarray:
     if trace.arrival_s is None:
         begin_s = 1.0 * every_s * np.arange(int(session.max()) + 1)
     else:
-        begin_s = begins_s(trace)
+        begin_s = begins_s(trace, session)
     if trace.recorded_s is not None:
         first_s = np.full(len(begin_s), np.inf)
         np.minimum.at(first_s, session, trace.recorded_s)
@@ -121,10 +121,11 @@ def _hours(session: np.ndarray, at_s: np.ndarray) -> np.ndarray:
 
 def cut(trace: Trace, count: int) -> Trace:
     """Return the first sessions of a trace, whole."""
-    sessions = int(session_of(trace).max()) + 1
-    note = f"the first {count:,} of {sessions:,} sessions"
-    rows = np.flatnonzero(session_of(trace) < count)
-    return trace.select(rows).changed(notes=(*trace.notes, note))
+    session = session_of(trace)
+    note = f"the first {count:,} of {int(session.max()) + 1:,} sessions"
+    return trace.select(np.flatnonzero(session < count)).changed(
+        notes=(*trace.notes, note)
+    )
 
 
 def mixed(traces: Sequence[Trace]) -> Trace:

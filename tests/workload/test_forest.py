@@ -11,7 +11,7 @@ from capplan.errors import InputError
 from capplan.planning.load import traffic
 from capplan.planning.settings.traffic import RequestSettings
 from capplan.workload.arrivals import rescale, with_arrivals
-from capplan.workload.forest import begins_s, forest, session_of, take
+from capplan.workload.forest import begins_s, followers, forest, session_of, take
 from capplan.workload.scale import scaled_traffic
 from capplan.workload.synthesis import extend, joined, resample
 from capplan.workload.trace import Trace
@@ -142,11 +142,11 @@ def test_a_join_waits_for_all_its_answers():
         [8] * 4, [2] * 4, [0, NAN, NAN, NAN], after=after, joins=np.array(joins)
     )
 
-    trees = forest(trace, 4)
+    waiting = followers(trace)
 
-    assert trees.pending.tolist() == [0, 1, 1, 3]
-    assert trees.children[: trees.first_child[1]].tolist() == [1, 2, 3]
-    assert trees.children[trees.first_child[1] :].tolist() == [3, 3]
+    assert waiting.pending.tolist() == [0, 1, 1, 3]
+    assert waiting.rows[: waiting.first[1]].tolist() == [1, 2, 3]
+    assert waiting.rows[waiting.first[1] :].tolist() == [3, 3]
 
 
 def shape(trace, session):

@@ -15,7 +15,7 @@ import numpy as np
 from capplan.simulator.by_pointer import by_pointer, pointer_to
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.state import NONE, Count, State
-from capplan.workload.forest import forest, session_of
+from capplan.workload.forest import followers, session_of
 from capplan.workload.trace import Trace
 
 
@@ -95,8 +95,7 @@ def conversing(trace: Trace, processes: int, front_s: np.ndarray) -> Users:
     of them ends; without users what does not come ``after`` arrives at its time.
     """
     n = len(trace)
-    tree = forest(trace, 1)
-    first_child, children, pending = tree.first_child, tree.children, tree.pending
+    first_child, children, pending = followers(trace)
     rows = np.flatnonzero(pending == 0)
     label = session_of(trace)
     session, unanswered = np.full(n, NONE), np.zeros(0, np.int64)

@@ -191,13 +191,15 @@ class ServingPool:
             most = int(arrivals.prefix_tokens.max())
             if trace.has_turns:
                 most = int((trace.prompt_tokens + trace.output_tokens).max())
-                whole = groups_by_adapter(trace.prefix_group, trace.adapter)
-                self._take_forest(trace.changed(prefix_group=whole))
+                self._take_forest(trace)
             self._grow_holdings(most // self.engine.block_size)
         return arrivals
 
     def _take_forest(self, trace: Trace) -> None:
         """Let blocks be found that are those of an earlier turn."""
+        if self.engine.adapters is not None:
+            groups = groups_by_adapter(trace.prefix_group, trace.adapter)
+            trace = trace.changed(prefix_group=groups)
         tree = forest(trace, self.engine.block_size)
         lineage = np.stack([tree.parent, tree.first_block], axis=1)
         self.state = self.state._replace(lineage=np.ascontiguousarray(lineage))

@@ -1,8 +1,8 @@
 """V1's scheduler with the capabilities that an engine needs."""
 
-from collections import ChainMap
 from collections.abc import Mapping
 from functools import cached_property
+from itertools import chain
 from typing import Any
 
 from capplan.deployment.engine import EngineSettings
@@ -35,8 +35,9 @@ class Scheduler:
         on = self._on.values()
         remembers = [flag.lower() for flag in self._on]
         settings = max((row.settings for row in on), key=len, default={})
+        knobs = chain(*(row.knobs.items() for row in CAPABILITIES.values()))
         return Rules(
-            dict(settings or ChainMap(*(row.knobs for row in CAPABILITIES.values()))),
+            dict(settings) or dict(knobs),
             async_scheduling=True,
             prefix_caching=True,
             request_columns=columns_up_to(REQUEST_COLUMNS, remembers),

@@ -7,7 +7,6 @@ its place in the iteration already. When that is the request that lacks a block,
 behind it in the order of admission sit the iteration out.
 """
 
-from capplan.deployment.features import PRIORITY
 from capplan.simulator.capable import Capability
 from capplan.simulator.engine.batch import take_chunk_back
 from capplan.simulator.engine.log import unlog_entry
@@ -16,9 +15,8 @@ from capplan.simulator.engine.queues import insert_waiting_before, remove_waitin
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.state import NONE, Phase, State
 
-CAPABILITY = Capability(
-    lambda engine: engine.scheduler.name.startswith(PRIORITY), orders=True
-)
+CAPABILITY = Capability(orders=True)
+"""Of the scheduler with this name, whatever its engine."""
 
 
 @compiled()

@@ -275,9 +275,10 @@ def dynamo(records: Iterable[Record], reading: Reading) -> Iterable[Row]:
 def _dynamo_row(
     record: Record, session: str, above: Mapping[str, str], path: Any
 ) -> Row:
-    fields, root = record.fields, session
-    for _ in range(len(above)):
-        root = above.get(root, root)
+    fields, root, below = record.fields, session, set[str]()
+    while root in above and root not in below:
+        below.add(root)
+        root = above[root]
     received_ms = _number(record, path, "request.request_received_ms")
     took_ms = fields.get("request.total_time_ms")
     return Row(

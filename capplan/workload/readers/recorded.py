@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from capplan.workload.forest import NONE
+from capplan.workload.forest import NONE, places
 from capplan.workload.readers.ordering import Notes
 from capplan.workload.readers.prefix_paths import prefix_paths
 
@@ -61,7 +61,7 @@ class Recording:
             "joins": waits.joins,
             "think_s": np.where(waiting, think_s, 0.0),
             "agent": waits.agent,
-            "turn": _places(self.session),
+            "turn": places(self.session),
             "prompt_tokens": self.prompt_tokens,
             "output_tokens": self.output_tokens,
         }
@@ -315,12 +315,3 @@ def chains(blocks: Blocks) -> np.ndarray:
         if len(path) > 1:
             ends[path[-2]] = row
     return session
-
-
-def _places(session: np.ndarray) -> np.ndarray:
-    """Return the place of each row in its session, from 0."""
-    order = np.argsort(session, kind="stable")
-    starts = np.searchsorted(session[order], session[order])
-    places = np.empty(len(session), np.int64)
-    places[order] = np.arange(len(session)) - starts
-    return places
