@@ -74,6 +74,7 @@ class Request:
     cached_tokens: int  # prefix hits at first admission
     hit_blocks: int  # prefix hits at last admission
     shared_blocks: int  # blocks held through the prefix cache
+    leaf: int  # the last of them: see paths.py
     bounded_blocks: int  # held while running, beside those of its tokens
     preemptions: int
     late_gaps: int  # above its TBT; less ``late`` since ``token_step``
@@ -145,6 +146,11 @@ class Replica:
     queue_head: int  # of free KV blocks, least recently used first
     queue_tail: int
     spare_count: int  # unused records of KV blocks
+    # Of conversations, see paths.py:
+    unhashed_blocks: int  # free ones that cannot be found
+    segments: int  # that there have been at once
+    unused_segment: int  # the first one; ``next`` follows
+    grown_step: int  # when blocks were sought of an answer that grows; NONE
     idle_until_s: float  # where nothing runs: look again then; see sa.py
     seen_waiting: int  # waiting requests at the router's last look
     seen_kv_use: float  # and the share of its KV blocks in use
@@ -303,6 +309,21 @@ class Block:
     next_same: int  # next block with the same hash, younger
 
 
+class Segment:
+    """Blocks of conversations that stand together, see paths.py."""
+
+    next: int  # in the queue of free blocks
+    previous: int
+    start: int  # blocks of a path from here
+    end: int  # to before here
+    row: int  # or text whose own the last one is; NONE: it is a twin
+    parent: int  # segment before it on its path, of a twin the one that it is like
+    children: int  # segments behind it
+    references: int
+    twin: int  # of its first block, the oldest; of a twin a younger one
+    holder: int  # request that holds a twin; NONE: it is free
+
+
 class Run:
     """Blocks of a prefix group sent to a replica together: prefix_memory.py."""
 
@@ -358,6 +379,7 @@ ITERATION = _dtype(Iteration)
 ENTRY = _dtype(Entry)
 BIN = _dtype(Bin)
 BLOCK = _dtype(Block)
+SEGMENT = _dtype(Segment)
 RUN = _dtype(Run)
 GAP = _dtype(Gap)
 BY_BATCH = _dtype(ByBatch)

@@ -22,6 +22,7 @@ from capplan.simulator.records import (
     REQUEST,
     RESULT,
     RUN,
+    SEGMENT,
     SWAP,
     Bin,
     Block,
@@ -38,6 +39,7 @@ from capplan.simulator.records import (
     Request,
     Result,
     Run,
+    Segment,
     Swap,
 )
 
@@ -117,7 +119,10 @@ class State(NamedTuple):
     ranks: Records[Replica]  # (replicas * ranks,) of groups, or micro-batches of
     # pipelines, else (0,); arrays by replica that no router reads have a row of each
     shared_s: np.ndarray  # float64, (5, tokens): times of all ranks, see Shared
-    lineage: np.ndarray  # int64, (rows and texts, 2): parent, first own block; (0, 2)
+    lineage: np.ndarray  # int64, (rows and texts, 3): of conversations, see Lineage
+    # SEGMENT, (replicas, kv_blocks) of conversations, else (replicas, 0): see paths.py
+    segments: RecordsOfEach[Segment]
+    tips: np.ndarray  # int32, (replicas, rows and texts or 0, 2): see Tip
     trees: np.ndarray  # float64, (2, nodes): see tournament.py; (2, 0) without
 
     @property
@@ -209,6 +214,31 @@ class _Shared(NamedTuple):
 
 Shared = _Shared()
 
+
+class _Lineage(NamedTuple):
+    """Column of ``State.lineage``; see _Count."""
+
+    PARENT: int = 0  # row or text with blocks before its own; NONE
+    FIRST: int = 1  # of its own blocks
+    SLOT: int = 2  # of the request of the row, while it runs
+
+
+Lineage = _Lineage()
+
+
+class _Tip(NamedTuple):
+    """Column of ``State.tips``: which blocks of a row or text can be found; see _Count.
+
+    Dense, so that rows of a conversation stand side by side; pages of a replica to
+    which none of their rows came are never written and take no memory.
+    """
+
+    END: int = 0  # its own before this one; none where that is its first one
+    SEGMENT: int = 1  # that has the last of them
+
+
+Tip = _Tip()
+
 UNLIMITED = 2**62
 """A budget of tokens that binds nothing."""
 PLANNED = 256
@@ -292,7 +322,9 @@ def empty_state(sizes: Sizes, tables: tuple[np.ndarray, ...]) -> State:
         runs=records(sizes.runs, RUN),
         ranks=idle_replicas(sizes.replicas * max(sizes.ranks, sizes.micro_batches)),
         shared_s=np.zeros((len(Shared), 0)),
-        lineage=np.zeros((0, 2), np.int64),
+        lineage=np.zeros((0, len(Lineage)), np.int64),
+        segments=records((sizes.rows, 0), SEGMENT),
+        tips=np.zeros((sizes.rows, 0, len(Tip)), np.int32),
         trees=np.zeros((2, 0)),
     )
     _chain(state.requests, 0)
@@ -308,7 +340,9 @@ def idle_replicas(count: int) -> Any:
     replicas = records(count, REPLICA)
     heads = ("running_head", "waiting_head", "queue_head", "joining", "prefilling")
     tails = ("running_tail", "waiting_tail", "queue_tail")
-    for name in (*heads, *tails, "oldest_finishing", "newest_finishing", "root"):
+    others = ("oldest_finishing", "newest_finishing", "root")
+    of_paths = ("unused_segment", "grown_step")
+    for name in (*heads, *tails, *others, *of_paths):
         replicas[name] = NONE
     replicas["wake_s"] = np.inf
     return replicas
@@ -319,6 +353,7 @@ def unused_blocks(state: State, r: int | slice) -> None:
     for name in ("owner", "next_same"):
         state.blocks[name][r] = NONE
     state.table[r] = NONE
+    state.tips[r] = 0
 
 
 def _by_batch(tables: tuple[np.ndarray, ...]) -> Any:
@@ -372,6 +407,26 @@ def with_more_slots(state: State) -> State:
 def grown_records(rows: Records, length: int) -> Any:
     """Return a copy of records, extended by zeros to ``length``."""
     return grown(rows, length).view(np.recarray)
+
+
+def with_paths(state: State, parent: np.ndarray, first_block: np.ndarray) -> State:
+    """Return a state of idle replicas that has segments of paths in place of blocks.
+
+    ``parent`` and ``first_block``: of each row and text, (n,). A segment has a block at
+    least; those that are never used take no memory.
+    """
+    rows, blocks = state.blocks.shape
+    lineage = np.zeros((len(parent), len(Lineage)), np.int64)
+    lineage[:, Lineage.PARENT] = parent
+    lineage[:, Lineage.FIRST] = first_block
+    return state._replace(
+        lineage=lineage,
+        segments=records((rows, blocks), SEGMENT),
+        tips=np.zeros((rows, len(parent), len(Tip)), np.int32),
+        blocks=records((rows, 0), BLOCK),
+        spare=np.zeros((rows, 0), np.int64),
+        table=np.zeros((rows, 1), np.int32),
+    )
 
 
 def grown(array: np.ndarray, length: int) -> np.ndarray:

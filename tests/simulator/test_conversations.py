@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from judge_v1 import judge_v1
 from test_against_judge import assert_same
@@ -94,12 +94,16 @@ def test_another_session_begins_when_one_has_ended_but_for_its_background(
     assert arrival_ms[3] == begins_ms
 
 
-def conversations(trace: Trace, seed: int) -> Trace:
-    """Return requests of which many go on with others, at times of their own."""
+def conversations(trace: Trace, seed: int, share: float) -> Trace:
+    """Return requests of which many go on with others.
+
+    A ``share`` of them once these are answered, and so do those who go on with them;
+    the others at times of their own.
+    """
     rng = np.random.default_rng(seed)
     n = len(trace)
     parent, prefix = np.full(n, -1), trace.prefix_tokens.copy()
-    prompt = trace.prompt_tokens.copy()
+    prompt, waits = trace.prompt_tokens.copy(), np.zeros(n, bool)
     for row in range(1, n):
         if rng.random() < 0.6:
             parent[row] = rng.integers(max(0, row - 8), row)
@@ -110,6 +114,7 @@ def conversations(trace: Trace, seed: int) -> Trace:
             )
             prompt[row] = max(prompt[row], 1)
             prefix[row] = min(prefix[row], prompt[row])
+            waits[row] = waits[parent[row]] or rng.random() < share
     adapter = trace.adapter.copy()
     for row in range(n):
         if parent[row] >= 0:
@@ -119,8 +124,8 @@ def conversations(trace: Trace, seed: int) -> Trace:
         parent=parent,
         prefix_tokens=prefix,
         prefix_group=np.where(parent >= 0, -1, trace.prefix_group),
-        after=parent,
-        arrival_s=np.where(parent >= 0, np.nan, trace.arrival_s),
+        after=np.where(waits, parent, -1),
+        arrival_s=np.where(waits, np.nan, trace.arrival_s),
         think_s=rng.exponential(0.05, n),
         adapter=adapter,
     )
@@ -143,9 +148,11 @@ def as_arrived(trace: Trace, arrival_s: np.ndarray) -> Trace:
 @pytest.mark.parametrize("names", SETS, ids="-".join)
 @settings(deadline=None, max_examples=12)
 @given(seed=st.integers(0, 10**6))
+@example(seed=1181)  # with LoRA, one that waits finds a block more of a growing answer
 def test_conversations_are_served_as_the_judge_serves_their_arrivals(names, seed):
     case = random_case(seed, (*names, "cached"))
-    case = case._replace(trace=conversations(case.trace, seed))
+    share = 1.0 if {"drafts", "stages"} & {*names} else 0.5
+    case = case._replace(trace=conversations(case.trace, seed, share))
     closed = case.simulated("jsq")
     arrived = as_arrived(case.trace, closed.table.arrival_s)
 

@@ -11,12 +11,12 @@ import math
 from capplan.simulator.engine.decoding import (
     computed_tokens,
     decode_line,
-    is_flying,
     stop_decoding,
 )
 from capplan.simulator.engine.jump import iterations_before
 from capplan.simulator.engine.log import log_entry
 from capplan.simulator.engine.queues import (
+    is_flying,
     push_running,
     push_waiting_front,
     remove_running,

@@ -18,16 +18,7 @@ from capplan.simulator.engine.speculation import (
     tokens_before,
 )
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.records import Replica
 from capplan.simulator.state import NONE, Phase, State
-
-
-@inlined()
-def is_flying(replica: Replica):
-    """Return whether its last iteration with requests is in flight, no rank's dummy."""
-    return (
-        replica.in_flight > 0 and replica.ran > replica.iterations - replica.in_flight
-    )
 
 
 @inlined()

@@ -8,6 +8,7 @@ import math
 
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kv.linked_list import linked, unlinked
+from capplan.simulator.records import Replica
 from capplan.simulator.state import NONE, Count, State
 
 
@@ -205,3 +206,11 @@ def waiting_tokens(state: State, r: int):
         request = state.requests[replica.prefilling]
         tokens -= request.known_tokens - request.computed_tokens
     return tokens
+
+
+@inlined()
+def is_flying(replica: Replica):
+    """Return whether its last iteration with requests is in flight, no rank's dummy."""
+    return (
+        replica.in_flight > 0 and replica.ran > replica.iterations - replica.in_flight
+    )

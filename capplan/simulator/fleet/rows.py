@@ -23,7 +23,7 @@ from capplan.simulator.state import (
 
 _BY_ROW = (
     *("replica_memory", "adapters", "encoded", "ends", "residues", "gaps"),
-    *("blocks", "spare", "table"),
+    *("blocks", "spare", "table", "segments", "tips"),
 )
 """Arrays of ``State`` with a row for each replica, or for each rank of groups."""
 

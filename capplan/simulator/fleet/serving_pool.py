@@ -35,6 +35,7 @@ from capplan.simulator.state import (
     Side,
     no_limits,
     with_more_slots,
+    with_paths,
 )
 from capplan.simulator.v1.adapters import MORE_ADAPTERS, groups_by_adapter
 from capplan.simulator.v1.images import image_columns
@@ -187,11 +188,11 @@ class ServingPool:
             kinds, who = self._slos_needed
             require(self._slo, trace.class_names, kinds, who, instead="e2e")
             self._set_limits(trace.class_names)
-        if self.engine.prefix_caching:
-            most = int(arrivals.prefix_tokens.max())
-            if trace.has_turns:
-                most = int((trace.prompt_tokens + trace.output_tokens).max())
+        if self.engine.prefix_caching and trace.has_turns:
+            if not len(self.state.lineage):
                 self._take_forest(trace)
+        elif self.engine.prefix_caching:
+            most = int(arrivals.prefix_tokens.max())
             self._grow_holdings(most // self.engine.block_size)
         return arrivals
 
@@ -201,8 +202,8 @@ class ServingPool:
             groups = groups_by_adapter(trace.prefix_group, trace.adapter)
             trace = trace.changed(prefix_group=groups)
         tree = forest(trace, self.engine.block_size)
-        lineage = np.stack([tree.parent, tree.first_block], axis=1)
-        self.state = self.state._replace(lineage=np.ascontiguousarray(lineage))
+        self.state = with_paths(self.state, tree.parent, tree.first_block)
+        start(self.state)
 
     def _set_limits(self, class_names: tuple[str, ...]) -> None:
         """Give the classes their limits; those known keep their late gaps."""

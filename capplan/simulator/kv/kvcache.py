@@ -28,11 +28,17 @@ Only a block that can be found has a record of its own. Which one another block 
 has no effect, so that those held are only counted by their requests, and neighbours
 in the queue are one record with their ``count``: a run. There are never more records
 than blocks, since each run has one at least.
+
+Of conversations ``paths.py`` has the blocks, in far fewer records. Schedulers do not
+see it: they call ``count_hits``, ``adopt_hits``, ``take_blocks``, ``share_full_blocks``
+and ``return_blocks`` for both.
 """
 
 from capplan.simulator.jit import compiled, inlined
+from capplan.simulator.kv import paths
 from capplan.simulator.kv.block_table import add_hash, find, remove_hash
 from capplan.simulator.kv.linked_list import linked, unlinked
+from capplan.simulator.kv.paths import has_paths
 from capplan.simulator.records import Request
 from capplan.simulator.state import NONE, State
 
@@ -144,6 +150,9 @@ def fill_free_blocks(state: State, r: int, kv_blocks):
     if state.engine[0].prefix_caching == 0:
         replica.free_blocks = kv_blocks
         return
+    if has_paths(state):
+        paths.fill_unhashed(state, r, kv_blocks)
+        return
     for label in range(kv_blocks):
         state.spare[r, label] = label
     replica.spare_count = kv_blocks
@@ -167,6 +176,9 @@ def take_blocks(state: State, r: int, n):
     if state.engine[0].prefix_caching == 0:
         replica.free_blocks -= n
         return
+    if has_paths(state):
+        paths.take_of_paths(state, r, n)
+        return
     while n > 0:
         label = replica.queue_head
         block = state.blocks[r, label]
@@ -188,6 +200,8 @@ def give_blocks(state: State, r: int, n):
     replica = state.replicas[r]
     if state.engine[0].prefix_caching == 0:
         replica.free_blocks += n
+    elif has_paths(state):
+        paths.give_unhashed(state, r, n)
     elif n > 0 and not _extends_run(state, r, replica.queue_head, n):
         label = take_record(state, r, NONE, n)
         put_before(state, r, label, replica.queue_head)
@@ -198,12 +212,7 @@ def give_blocks(state: State, r: int, n):
 
 @compiled()
 def sharable_blocks(state: State, request: Request):
-    """Return how many blocks at the start others may find while a request runs.
-
-    Those of its prefix group; of a conversation all, since it may go on.
-    """
-    if state.lineage.shape[0] > 0:
-        return request.known_tokens // state.engine[0].block_size
+    """Return how many blocks of its group others may find while a request runs."""
     if request.prefix_group < 0:
         return 0
     return request.prefix_tokens // state.engine[0].block_size
@@ -211,15 +220,7 @@ def sharable_blocks(state: State, request: Request):
 
 @compiled()
 def owner_of(state: State, request: Request, index):
-    """Return whose a block of a request is: its prefix group's, or its own.
-
-    Of a conversation the row's, or the text's, that first had it.
-    """
-    if state.lineage.shape[0] > 0:
-        node = request.row
-        while index < state.lineage[node, 1]:
-            node = state.lineage[node, 0]
-        return -2 - node
+    """Return whose a block of a request is: its prefix group's, or its own."""
     if index < sharable_blocks(state, request):
         return request.prefix_group
     return -2 - request.row
@@ -232,11 +233,13 @@ def count_hits(state: State, r: int, slot: int, left=1):
     At least ``left`` tokens are left to compute. Notes the blocks for ``adopt_hits``
     above the unused records, where there is room for as many as are in use.
     """
-    spare_count = state.replicas[r].spare_count
     request = state.requests[slot]
     most = (request.known_tokens - left) // state.engine[0].block_size
+    if has_paths(state):
+        return paths.find_path(state, r, slot, most)
     if request.preemptions == 0:
         most = min(most, sharable_blocks(state, request))
+    spare_count = state.replicas[r].spare_count
     hits = 0
     free = 0
     while hits < most:
@@ -248,6 +251,22 @@ def count_hits(state: State, r: int, slot: int, left=1):
         state.spare[r, spare_count + hits] = label
         hits += 1
     return hits, free
+
+
+@inlined()
+def may_find_more(state: State, r: int):
+    """Return whether one that waits goes on with an answer that is being given."""
+    replica = state.replicas[r]
+    return replica.waiting_count > 0 and replica.grown_step == replica.step
+
+
+@inlined()
+def is_last_hit_free(state: State, r: int, slot: int, hits):
+    """Return whether nobody holds the last of ``count_hits``."""
+    if has_paths(state):
+        return paths.is_leaf_free(state, r, slot)
+    label = state.spare[r, state.replicas[r].spare_count + hits - 1]
+    return state.blocks[r, label].references == 0
 
 
 @inlined()
@@ -265,6 +284,9 @@ def adopt_hits(state: State, r: int, slot: int, hits):
     noted = state.replicas[r].spare_count
     request = state.requests[slot]
     request.hit_blocks = hits
+    if has_paths(state):
+        paths.adopt_path(state, r, slot, hits)
+        return
     sharable = sharable_blocks(state, request)
     for index in range(hits):
         # A record that is left goes where a block before this one was noted.
@@ -280,8 +302,11 @@ def adopt_hits(state: State, r: int, slot: int, hits):
 
 @compiled()
 def share_full_blocks(state: State, r: int, slot: int, tokens):
-    """Hash the group's blocks that are full once ``tokens`` are computed."""
+    """Hash the full blocks that others may find once ``tokens`` are computed."""
     request = state.requests[slot]
+    if has_paths(state):
+        paths.share_path(state, r, slot, tokens)
+        return
     full = min(tokens // state.engine[0].block_size, sharable_blocks(state, request))
     while request.shared_blocks < full:
         owner = owner_of(state, request, request.shared_blocks)
@@ -330,8 +355,11 @@ def return_blocks(state: State, r: int, slot: int, held_tokens, hashed_tokens, k
     held += request.bounded_blocks
     unhashed = max(0, held - max(hashed, request.shared_blocks))
     give_blocks(state, r, unhashed)
+    if has_paths(state):
+        paths.release_path(state, r, slot, held - unhashed)
+        return
     own_hashed = held - unhashed - request.shared_blocks
-    if keep or state.lineage.shape[0] > 0:
+    if keep:
         for index in range(held - unhashed - 1, request.shared_blocks - 1, -1):
             label = take_record(state, r, own, 1)
             add_hash(state, r, label, own, index, index < request.hit_blocks)

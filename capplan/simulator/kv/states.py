@@ -22,7 +22,7 @@ from capplan.simulator.columns import (
     end_of,
     places,
 )
-from capplan.simulator.engine.decoding import is_flying
+from capplan.simulator.engine.queues import is_flying
 from capplan.simulator.engine.speculation import SETTING
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kv.block_table import add_hash, find, remove_hash

@@ -29,6 +29,7 @@ from capplan.simulator.kv.kvcache import (
     blocks_in_iteration,
     ceil_div,
     count_hits,
+    may_find_more,
     take_blocks,
 )
 from capplan.simulator.kv.states import (
@@ -642,14 +643,14 @@ def _is_empty(state: State, r: int):
 def _horizon(state: State, r: int):
     """Return for how many iterations the batch runs if nothing arrives.
 
-    Only decoding, and the queue's head waits for a request to finish: the same batch
-    runs until then, or until the KV blocks are used up.
+    Only decoding, and the head of the queue waits for a request to finish, not for its
+    answer to grow: the same batch runs until then, or until KV blocks are used up.
     """
     replica = state.replicas[r]
     if _is_empty(state, r):
         return 0
     changes = replica.waiting_count > 0 and replica.oldest_finishing != NONE
-    changes = changes or replica.preempted > 0
+    changes = changes or replica.preempted > 0 or may_find_more(state, r)
     if COPIES:
         changes = changes or copies.copies_change(state, r)
     if IMAGES:

@@ -27,9 +27,10 @@ import math
 
 from capplan.simulator.capable import Capability
 from capplan.simulator.engine import speculation
-from capplan.simulator.engine.decoding import decode_again, is_flying
+from capplan.simulator.engine.decoding import decode_again
 from capplan.simulator.engine.gaps import is_resuming
 from capplan.simulator.engine.log import log_entry
+from capplan.simulator.engine.queues import is_flying
 from capplan.simulator.engine.replica import run_iterations
 from capplan.simulator.engine.speculation import flies, verified_tokens
 from capplan.simulator.engine.verifying import is_discarded

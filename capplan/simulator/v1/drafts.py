@@ -35,7 +35,7 @@ from capplan.simulator.engine.speculation import (
 )
 from capplan.simulator.engine.verifying import is_discarded, sit_out
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.kv.kvcache import count_hits, take_blocks
+from capplan.simulator.kv.kvcache import count_hits, is_last_hit_free, take_blocks
 from capplan.simulator.state import NONE, Count, Phase, State
 
 CAPABILITY = Capability(
@@ -330,9 +330,8 @@ def found_blocks(state: State, r: int, slot: int):
     left = 0 if drops_block and state.engine[0].state_groups > 0 else 1
     hits, hits_free = count_hits(state, r, slot, left)
     if hits > 0 and drops_block:
+        hits_free -= int(is_last_hit_free(state, r, slot, hits))
         hits -= 1
-        label = state.spare[r, state.replicas[r].spare_count + hits]
-        hits_free -= int(state.blocks[r, label].references == 0)
     return hits, hits_free
 
 

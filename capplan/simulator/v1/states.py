@@ -17,7 +17,8 @@ state of it is free, is known: until it is ``due`` nothing is done for it.
 
 from capplan.simulator.capable import Capability
 from capplan.simulator.columns import REPLICA_COLUMNS, places
-from capplan.simulator.engine.decoding import computed_tokens, is_flying
+from capplan.simulator.engine.decoding import computed_tokens
+from capplan.simulator.engine.queues import is_flying
 from capplan.simulator.engine.speculation import (
     REQUEST,
     SETTING,
