@@ -16,6 +16,7 @@ from capplan.deployment.speculation import Speculation
 from capplan.engines.catalog import VLLM
 from capplan.errors import InputError, check_at_least
 from capplan.fleet.gpu import Gpu
+from capplan.latency.contract import LatencyTables
 
 _GIB = 2**30
 _OF_RANKS = ("data_parallel_size", "prefill_schedule_interval", "dp_balance")
@@ -116,6 +117,20 @@ class EngineSettings:
     def pipeline_parallel_size(self) -> int:
         """Stages that hold the layers of the replica one after the other."""
         return 1 if self.pipeline is None else self.pipeline.stages
+
+    @property
+    def verified_tokens(self) -> int:
+        """Tokens that a decode takes of an iteration's budget. [tokens]"""
+        return 1 if self.speculation is None else self.speculation.verified_tokens
+
+    def tables(self, plain: LatencyTables) -> LatencyTables:
+        """Return the times of iterations with its drafts, of a pipeline on a stage."""
+        drafts, pipeline = self.speculation, self.pipeline
+        if pipeline is None:
+            return plain if drafts is None else drafts.tables(plain)
+        if drafts is None:
+            return pipeline.stage_tables(plain)
+        return drafts.stage_tables(plain, pipeline)
 
     @property
     def kv_capacity_tokens(self) -> int:

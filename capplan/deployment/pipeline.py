@@ -39,11 +39,13 @@ class Pipeline:
         """Share of an iteration that the largest stage computes."""
         return 1 / self.stages if self.layer_share is None else self.layer_share
 
-    def stage_tables(self, tables: LatencyTables) -> LatencyTables:
+    def stage_tables(
+        self, tables: LatencyTables, verified_tokens: int = 1
+    ) -> LatencyTables:
         """Return the time that a step takes on each stage, the hop behind it included.
 
-        ``tables`` are those of all layers. A step takes as long on every stage as on
-        the largest.
+        ``tables`` are those of all layers, whose decodes have ``verified_tokens`` each.
+        A step takes as long on every stage as on the largest.
         """
         share, per_token_s = self.share, self.hop_token_s
         fixed_s = self.hop_s + (1 - share) * self.own_s
@@ -52,7 +54,7 @@ class Pipeline:
         return tables._replace(
             decode_s=share * tables.decode_s
             + fixed_s
-            + (request_s + per_token_s) * batch,
+            + (request_s + verified_tokens * per_token_s) * batch,
             decode_context_s=share * tables.decode_context_s,
             fused_s=share * tables.fused_s + fixed_s + per_token_s * tokens,
             fused_decode_s=share * tables.fused_decode_s + request_s * batch,

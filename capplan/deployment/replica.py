@@ -51,7 +51,7 @@ class Replica:
         return sum(
             part.weight_bytes_per_gpu(self.tp, self.weight_dtype)
             - absent_bytes(self.llm, self.tp, stage, stages)
-            for stage, part in enumerate(stage_llms(self.llm, stages))
+            for stage, part in enumerate(_stages_of(self.llm, self.engine))
         )
 
 
@@ -69,6 +69,15 @@ def _check_split(llm: Architecture, gpu: Gpu, layout: Layout, dcp: int) -> None:
         raise DoesNotFitError(str(error)) from None
 
 
+def _stages_of(llm: Architecture, engine: EngineSettings) -> tuple[Architecture, ...]:
+    """Return the LLM of each stage; the last has the layer of a draft with weights."""
+    stages, drafts = engine.pipeline_parallel_size, engine.speculation
+    *others, last = stage_llms(llm, stages) if stages > 1 else (llm,)
+    if drafts is not None and drafts.method not in WITHOUT_KV:
+        last = drafted_llm(last, drafts.method)
+    return *others, last
+
+
 def _fullest_stage(
     llm: Architecture,
     gpu: Gpu,
@@ -83,7 +92,7 @@ def _fullest_stage(
     ``get_kv_cache_configs``).
     """
     stages, found = limits.pipeline_parallel_size, []
-    for stage, part in enumerate(stage_llms(llm, stages) if stages > 1 else (llm,)):
+    for stage, part in enumerate(_stages_of(llm, limits)):
         budget = memory_budget(part, gpu, layout, limits, memory)
         absent = absent_bytes(llm, layout.tp, stage, stages)
         budget = replace(budget, weight_bytes=budget.weight_bytes - absent)
@@ -126,11 +135,7 @@ def replica(
     caches = engine.prefix_caching and (engine.is_plain_v1 or not llm.state_layers)
     engine = replace(engine, prefix_caching=caches)
     drafts = engine.speculation
-    # With the layer of its draft, where that has weights and KV.
-    held = llm
-    if drafts is not None and drafts.method not in WITHOUT_KV:
-        held = drafted_llm(llm, drafts.method)
-    budget, groups = _fullest_stage(held, gpu, layout, engine, kv_dtype, memory)
+    budget, groups = _fullest_stage(llm, gpu, layout, engine, kv_dtype, memory)
     engine = replace(
         engine,
         block_size=groups.block_size * engine.decode_context_parallel_size,

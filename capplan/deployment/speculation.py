@@ -11,6 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from capplan.deployment.pipeline import Pipeline
 from capplan.errors import InputError, check_at_least
 from capplan.latency.contract import LatencyTables
 from capplan.latency.rank_tables import RankTables
@@ -127,6 +128,23 @@ class Speculation:
             fused_decode_s=plain.fused_decode_s + passes,
             fused_context_s=plain.fused_context_s
             + self.drafts * self.draft_share * plain.decode_context_s,
+        )
+
+    def stage_tables(self, plain: LatencyTables, pipeline: Pipeline) -> LatencyTables:
+        """Return the time of a step on each stage of a pipeline.
+
+        It verifies its part of the layers. The last stage has the draft's passes, whole
+        (vLLM 0.32, v1/worker/gpu/model_runner.py), and a step takes as long on all.
+        """
+        verifying = replace(self, draft_share=0.0, draft_s=0.0).tables(plain)
+        drafting = self.tables(plain)
+        stage = pipeline.stage_tables(verifying, self.verified_tokens)
+        names = ("decode_s", "decode_context_s", "fused_decode_s", "fused_context_s")
+        passes = {
+            name: getattr(drafting, name) - getattr(verifying, name) for name in names
+        }
+        return stage._replace(
+            **{name: getattr(stage, name) + passes[name] for name in names}
         )
 
     def rank_tables(self, plain: RankTables) -> RankTables:

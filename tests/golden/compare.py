@@ -18,7 +18,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-from recorded import IMAGE_COLUMNS, Recording, first_difference, read, tags
+from recorded import IMAGE_COLUMNS, first_difference, read, tags
 
 HERE = Path(__file__).parent
 DATA = HERE / "data"
@@ -97,20 +97,6 @@ def run(
         raise RuntimeError(f"vLLM does not record:\n{done.stderr[-3000:]}")
 
 
-def difference(kept: Recording, again: Recording) -> str:
-    """Return where a scenario recorded again first differs from capplan; "" if nowhere.
-
-    Where capplan does not model the scenario, it is compared with what was kept.
-    """
-    if not again.refusal:
-        return first_difference(again)
-    pairs = zip(kept.iterations, again.iterations, strict=False)
-    for k, (old, new) in enumerate(pairs):
-        if old["sched"] != new["sched"] or old["free_blocks"] != new["free_blocks"]:
-            return f"iteration {k}: ran {new['sched']}, recorded was {old['sched']}"
-    return ""
-
-
 def main() -> None:
     """Compare all scenarios and print what was found."""
     python, *release = sys.argv[1:]
@@ -121,7 +107,7 @@ def main() -> None:
         version = json.loads(next(out.glob("meta_*")).read_text())["vllm"]
         differing = 0
         for tag in tags(DATA):
-            found = difference(read(DATA, tag), read(out, tag))
+            found = first_difference(read(out, tag))
             differing += found != ""
             print(f"vLLM {version}  {tag:<20}  {found or 'same'}")
     sys.exit(differing > 0)

@@ -132,6 +132,8 @@ def random_set(seed: int, features: Iterable[str]) -> dict[str, Any]:
         case["state_groups"] = groups
     if "stages" in has:
         case["pipeline_parallel_size"] = int(rng.choice([2, 2, 3, 4]))
+        if drafts:  # so that a prompt has states of all chunks in flight
+            case["blocks"] += groups * case["pipeline_parallel_size"]
         case["hop"] = "0.02,0.0001"
     if "priority" in has:
         case["policy"] = "priority"

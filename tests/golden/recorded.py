@@ -25,9 +25,7 @@ from capplan.deployment.engine import EngineSettings
 from capplan.deployment.images import Images
 from capplan.deployment.pipeline import Pipeline
 from capplan.deployment.speculation import Speculation, rates_of_length
-from capplan.errors import InputError
 from capplan.latency.contract import LatencyTables, linear_tables
-from capplan.simulator.checks import check_deployment
 from capplan.simulator.results.times import Simulation
 from capplan.simulator.schedulers import parse_scheduler
 from capplan.simulator.simulate import simulate
@@ -68,15 +66,6 @@ class Recording:
     requests: Rows
     iterations: Rows
 
-    @property
-    def refusal(self) -> str:
-        """Why the simulator does not serve what was recorded; "" where it does."""
-        try:
-            check_deployment(fleet_of(self.tables, self.engine))
-        except InputError as error:
-            return str(error)
-        return ""
-
 
 def speculation(given: dict[str, Any]) -> Speculation | None:
     """Return the drafts of a recording's engine."""
@@ -111,7 +100,7 @@ def encoder(given: dict[str, Any], trace: Trace) -> Images | None:
     largest = (trace.image_tokens // np.maximum(1, trace.images)).max()
     return Images(
         encoder_cache_size=size,
-        max_image_tokens=int(largest) or size,
+        max_image_tokens=int(largest) or 1,
         disable_chunked_mm_input=bool(given["whole_images"]),
         image_s=image_ms / 1e3,
         token_s=token_ms / 1e3,

@@ -42,19 +42,11 @@ def test_conversations_find_their_earlier_turns_as_the_engine_does(tag):
     assert difference == ""
 
 
-def standing(recording):
-    """Return what is to be expected of the simulator."""
-    return "refused" if recording.refusal else "equal"
-
-
 RECORDED = {tag: read(OWN, tag) for tag in tags(OWN)}
-STANDING = {tag: standing(recording) for tag, recording in RECORDED.items()}
-EQUAL = [tag for tag, found in STANDING.items() if found == "equal"]
-REFUSED = [tag for tag, found in STANDING.items() if found == "refused"]
-OF_SETS = [tag for tag in EQUAL if is_set(RECORDED[tag].engine)]
+OF_SETS = [tag for tag in RECORDED if is_set(RECORDED[tag].engine)]
 
 
-@pytest.mark.parametrize("tag", [tag for tag in EQUAL if tag not in OF_SETS])
+@pytest.mark.parametrize("tag", [tag for tag in RECORDED if tag not in OF_SETS])
 def test_the_schedule_is_that_of_the_engine(tag):
     difference = first_difference(RECORDED[tag])
 
@@ -70,21 +62,6 @@ def test_the_schedule_of_a_set_is_that_of_the_engine(tag):
 @pytest.mark.thorough
 def test_the_schedules_of_sets_are_those_of_the_engine_without_compilation():
     run_uncompiled(__file__)
-
-
-def test_the_recordings_that_the_simulator_refuses_are_these():
-    """Pairs of features that it does not model yet; each goes as its pair comes."""
-    refused = {tag.rpartition("_a")[0] for tag in REFUSED}
-
-    assert refused == {
-        "pipeline_drafted_states",
-        "pipeline_drafts",
-        "pipeline_drafts_cut",
-        "pipeline_drafts_tight",
-        "pipeline_priority_drafts",
-        "pipeline_together",
-        "pipeline_together_mtp",
-    }
 
 
 def test_before_0_24_a_full_cache_evicted_another_block():

@@ -11,7 +11,7 @@ At one instant, arrivals come before all else.
 """
 
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -64,8 +64,11 @@ class Replica:
         self.request_s = tables.request_s
         self.drafts = engine.speculation or NO_DRAFTS
         self.draws = Draws(self.drafts.rates, seed, line)
+        self.verifying = tables  # without the draft's passes
         if engine.speculation:
             self.tables = engine.speculation.tables(tables)
+            alone = replace(engine.speculation, draft_share=0.0, draft_s=0.0)
+            self.verifying = alone.tables(tables)
         self.by_priority = engine.scheduler.name == "vllm-v1-priority"
         self.stages = engine.pipeline_parallel_size
         self.depth = self.stages + 1 if engine.async_scheduling else self.stages
@@ -82,6 +85,7 @@ class Replica:
         self.retry_s = 0.0  # when a scheduler that has nothing to run looks again
         self.step = 0
         self.skipped: set[Request] = set()  # of those that wait
+        self.tells = False  # who has finished, to the workers, with the next step
         self.stops = False  # vLLM ended with an assertion
         self.queue_stays = False  # the last step that took prompts left some
 
@@ -118,6 +122,9 @@ class Replica:
     def advance(self, until_s: float) -> None:
         """Do all that happens before ``until_s``."""
         while True:
+            if self.tells and self.in_flight and not self.outstanding:
+                self.begin()
+                self.in_flight.append(Batch([], self.now_s))
             full = len(self.in_flight) == self.depth
             if full or (self.in_flight and not self.outstanding):
                 if self.in_flight[0].end_s >= until_s:
@@ -136,7 +143,8 @@ class Replica:
         """Choose the next iteration and give it to the GPU."""
         parts, preempted = self.choose()
         if not parts:
-            waits = self.in_flight or self.retry_s > self.now_s
+            waits = any(batch.parts for batch in self.in_flight)
+            waits = waits or self.retry_s > self.now_s
             if not preempted and not waits and self.outstanding:
                 raise RuntimeError("nothing can ever be scheduled")
             return Batch([], self.now_s)
@@ -164,6 +172,7 @@ class Replica:
     def begin(self) -> None:
         """Begin an iteration: it has nothing yet."""
         self.step += 1
+        self.tells = False
         self.pool.hashed_now = set()
         self.parts: list[Part] = []
         self.budget = self.engine.max_num_batched_tokens
@@ -392,18 +401,21 @@ class Replica:
 
     def run(self, parts: list[Part]) -> float:
         """Return when the GPU is done with the iteration, on its last stage. [s]"""
-        took_s = self.took_s(parts)
+        took_s = self.took_s(parts, self.tables)
+        drafting_s = took_s - self.took_s(parts, self.verifying)
         end_s = max(self.now_s, self.sampled_s.get(self.step - self.stages, 0.0))
         end_s = max(end_s, self.gpu_s) + self.encoding_s()
         if together := self.adapters(parts):
             self.stops |= self.stages > 1 and len(together) > self.loras.slots
             costs = self.loras.costs
             end_s += sum(self.loras.load_s(each, self.step) for each in together)
+            drafting_s *= 1 + costs.slowdown
             took_s = took_s * (1 + costs.slowdown) + len(together) * costs.read_s
         if pipeline := self.engine.pipeline:
             decodes = sum(self.decodes(part) for part in parts)
             own_s = pipeline.own_s + pipeline.own_request_s * decodes
-            took_s = took_s * pipeline.share + own_s * (1 - pipeline.share)
+            whole_s = own_s + drafting_s  # the draft is on the last stage
+            took_s = took_s * pipeline.share + whole_s * (1 - pipeline.share)
             tokens = sum(part.new for part in parts)
             took_s += pipeline.hop_s + pipeline.hop_token_s * tokens
         for stage in range(self.stages):
@@ -419,7 +431,7 @@ class Replica:
         found.pop(-1, None)
         return found
 
-    def took_s(self, parts: list[Part]) -> float:
+    def took_s(self, parts: list[Part], tables: LatencyTables) -> float:
         """Return the time of an iteration without adapters, images and stages. [s]"""
         contexts, chunks, verified, attention = [], 0, 0, 0.0
         for part in parts:
@@ -429,7 +441,7 @@ class Replica:
             else:
                 chunks += part.new
                 attention += part.new * (part.before + part.new / 2)
-        b, length, tables = len(contexts), sum(contexts), self.tables
+        b, length = len(contexts), sum(contexts)
         if chunks == 0 and verified == b * self.drafts.verified_tokens:
             return float(tables.decode_s[b] + tables.decode_context_s[b] * length)
         took_s = tables.fused_s[chunks + verified] + tables.fused_decode_s[b]
@@ -500,6 +512,7 @@ class Replica:
 
     def finish(self, request: Request) -> None:
         """Let a request go that has its last token."""
+        self.tells = True
         (self.running if request in self.running else self.waiting).remove(request)
         self.skipped.discard(request)
         self.encoder.leave(request, np.inf)

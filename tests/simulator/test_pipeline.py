@@ -101,6 +101,19 @@ def test_adapters_lengthen_what_a_stage_computes_and_not_the_hop():
     assert tpot_us == pytest.approx(2 * 7_611, abs=1e-3)
 
 
+def test_the_draft_is_whole_on_the_last_stage_and_all_take_as_long():
+    # One decode verifies two tokens in (10,100 + 100) / 2 + 10 + 2 * 1 us; the draft's
+    # pass takes 0.1 * (10,100 + 100) us.
+    pipeline = Pipeline(2, hop_s=10 * US, hop_token_s=1 * US)
+    drafts = Speculation("mtp", (1.0,), draft_share=0.1)
+
+    times = served([(0, 100, 11)], engine(pipeline=pipeline, speculation=drafts))
+
+    # Ten tokens in five iterations, each of which passes two stages.
+    iteration_us = (times.finish_s - times.first_token_s)[0] / 5 / US
+    assert iteration_us == pytest.approx(2 * (5_112 + 1_020), abs=1e-3)
+
+
 def test_the_first_stage_encodes_images_before_a_step():
     # 100 tokens: 10,000 us on each stage, behind 3,000 us for the image.
     images = Images(max_image_tokens=50, image_s=3_000 * US)
@@ -242,7 +255,6 @@ def test_an_event_of_a_fleet_that_moves_is_refused():
 @pytest.mark.parametrize(
     ("given", "reason"),
     [
-        ({"speculation": Speculation("ngram", (0.5,))}, "speculative decoding"),
         ({"async_scheduling": False}, "--no-async-scheduling"),
         ({"decode_context_parallel_size": 2}, "decode_context_parallel_size 2"),
         ({"data_parallel_size": 2}, "data_parallel_size 2"),

@@ -154,12 +154,12 @@ def widest_iterations(
     Where drafts are verified, the decodes' share of ``fused_s`` is that of one token of
     each, no more than an iteration takes. Of a pipeline they are the steps of a stage.
     """
+    tables = engine.tables(tables)
     if engine.speculation is not None:
-        tables = engine.speculation.tables(tables)
         least_s = least_beyond(tables.fused_s)
         return engine, tables._replace(fused_s=np.ascontiguousarray(least_s))
     if engine.pipeline is not None:
-        return engine, engine.pipeline.stage_tables(tables)
+        return engine, tables
     rules = engine.scheduler.rules
     tokens = engine.max_num_batched_tokens
     if rules.reserves:

@@ -177,13 +177,16 @@ def gpus_with(
 def drafts_worth(plan: "Plan", configuration: Configuration) -> DraftsWorth | None:
     """Return what drafting is worth on a plan's best replica; None without drafts.
 
+    None on stages too, among which a replica's decodes are divided.
     A decode iteration with drafts over one without is how many tokens it must give;
     prompts are computed beside the decodes, at the mean lengths of the requests. Where
     they are not, it is a replica that decodes.
     """
     speculation = configuration.engine.speculation
     best = plan.best
-    if speculation is None or best is None or plan.mean_output_tokens <= 1:
+    if speculation is None or configuration.engine.pipeline is not None:
+        return None
+    if best is None or plan.mean_output_tokens <= 1:
         return None
     count = best.pools[-1].replica_count if best.pools else best.replica_count
     if count is None:

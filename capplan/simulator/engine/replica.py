@@ -25,6 +25,7 @@ from capplan.simulator.engine.gaps import (
     note_gaps,
     start_gaps,
 )
+from capplan.simulator.engine.in_flight import end_vain
 from capplan.simulator.engine.jump import SMALLEST_STEP_S, decode_time_s, jump_length
 from capplan.simulator.engine.log import add_to_bins, log_iteration
 from capplan.simulator.engine.ordered import remove_ordered
@@ -70,14 +71,19 @@ def join_queue(state: State, r: int, slot: int):
 
 
 @inlined()
-def end_idling(replica: Replica, now_s):
+def end_idling(state: State, r: int, now_s):
     """Let a replica without requests stand at a moment.
 
     The engine waits for what it computes and discards: verifying.py.
     """
-    vain_s = replica.gpu_s if replica.in_flight > 0 else now_s
-    replica.now_s = max(replica.now_s, now_s, vain_s)
-    replica.in_flight = 0
+    replica = state.replicas[r]
+    if replica.in_flight > 0:
+        if state.engine[0].depth > 2:
+            end_vain(state, r, now_s)
+        else:
+            replica.now_s = max(replica.now_s, replica.gpu_s)
+            replica.in_flight = 0
+    replica.now_s = max(replica.now_s, now_s)
 
 
 @inlined()
@@ -85,7 +91,7 @@ def enqueue(state: State, r: int, slot: int, now_s):
     """Add an arrival to the queue of a replica that stands at ``now_s``."""
     replica = state.replicas[r]
     if replica.outstanding == 0:
-        end_idling(replica, now_s)
+        end_idling(state, r, now_s)
     elif replica.now_s == math.inf:
         replica.now_s = now_s
     join_queue(state, r, slot)

@@ -163,8 +163,8 @@ def draw_iterations(state: State, slot: int, tokens):
         growth = (before << 20) // (count - 1)
     memory[REQUEST.growth] = growth
     # Not known to end it before its result: one token was not enough.
-    two_in_flight = state.engine[0].depth == 2
-    memory[REQUEST.discarded] = 1.0 if two_in_flight and tokens - before >= 2 else 0.0
+    is_async = state.engine[0].depth > 1
+    memory[REQUEST.discarded] = 1.0 if is_async and tokens - before >= 2 else 0.0
 
 
 @inlined()

@@ -6,6 +6,7 @@ would not have been enough.
 """
 
 from capplan.simulator.engine.batch import iterations_to_completion
+from capplan.simulator.engine.decoding import enter_decoding, leave_decoding
 from capplan.simulator.engine.gaps import (
     end_gaps,
     enter_resuming,
@@ -65,6 +66,29 @@ def sit_out(state: State, r: int, slot: int):
         memory[REQUEST.sat_s] = request.last_token_s
     memory[REQUEST.sat_out] = replica.step + 1
     end_gaps(state, r, slot)
+
+
+@compiled()
+def verify_with(state: State, r: int, slot: int, other):
+    """Let a decode miss a replica's next iteration and go on with another's.
+
+    Both are micro-batches. Its line goes on behind the iterations of the other one.
+    """
+    request = state.requests[slot]
+    memory = state.request_memory[slot]
+    remove_end(state, r, slot)
+    leave_decoding(state, r, slot)
+    end_gaps(state, r, slot)
+    if not leaves_resuming(state, r, slot):
+        request.last_token_s = state.replicas[r].decoded_s
+    step = state.replicas[other].step
+    later = step - state.replicas[r].step
+    memory[REQUEST.began] += later
+    request.end_step += later
+    memory[REQUEST.sat_out] = step
+    start_gaps(state, other, slot)
+    enter_decoding(state, other, slot, 0)
+    enter_resuming(state, other, slot)
 
 
 @compiled()

@@ -271,7 +271,7 @@ def join(state: State, motion, source, now_s):
     return_blocks(state, source, slot, held, held - request.unhashed_tokens, True)
     target = state.replicas[move.destination]
     if target.outstanding == 0:
-        end_idling(target, now_s)
+        end_idling(state, move.destination, now_s)
     target.running_count -= 1  # the seat that was kept
     count_outstanding(state, source, slot, -1)
     count_outstanding(state, move.destination, slot, 1)

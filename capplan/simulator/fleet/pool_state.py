@@ -44,10 +44,7 @@ def scheduled_tables(tables: LatencyTables, engine: EngineSettings) -> LatencyTa
         tables = tables.reaching(engine.kv_capacity_tokens + engine.max_num_seqs)
     elif rules.prompt_budget:
         tables = tables.reaching(engine.max_num_batched_tokens + engine.max_num_seqs)
-    if engine.speculation is not None:
-        tables = engine.speculation.tables(tables)
-    if engine.pipeline is not None:
-        tables = engine.pipeline.stage_tables(tables)
+    tables = engine.tables(tables)
     overhead_s = own.get("overhead_s", 0.0)
     return tables._replace(
         decode_s=tables.decode_s + overhead_s,
@@ -146,7 +143,7 @@ def pool_state(
     row.asked = int(engine.adapters is not None or engine.images is not None)
     drafts = engine.speculation
     row.verifies = int(drafts is not None)
-    row.tokens_per_request = 1 if drafts is None else drafts.verified_tokens
+    row.tokens_per_request = engine.verified_tokens
     if policy.does("swaps"):
         row.block_link_s = engine.block_link_s
         row.host_blocks = engine.host_kv_blocks

@@ -49,8 +49,8 @@ def held_columns(engine: EngineSettings) -> tuple[str, ...]:
     states = 1 + engine.pipeline_parallel_size + int(engine.async_scheduling)
     if engine.speculation is not None:
         in_flight = 1 + int(engine.async_scheduling)
-        verified = engine.speculation.verified_tokens * in_flight
-        states = 4 + verified // engine.block_size
+        verified = engine.verified_tokens * in_flight
+        states = 3 + engine.pipeline_parallel_size + verified // engine.block_size
     held = (
         (f"index_{k}", *(f"record_{k}_{group}" for group in range(engine.state_groups)))
         for k in range(states)

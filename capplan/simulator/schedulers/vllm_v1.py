@@ -102,7 +102,8 @@ def _preempt_one(state: State, r: int, slot: int):
     if PRIORITY and _is_passed(state, r, victim, slot):
         tokens = priority.leave_iteration(state, r, victim)
         if DRAFTS:
-            tokens = drafts.leave_verifying(state, r, victim, tokens)
+            rows, m = _decoding(state, r)
+            tokens = drafts.leave_verifying(rows, m, victim, tokens)
         state.replicas[r].left_tokens += tokens
         if IMAGES:
             images.leave_encoder(state, r, victim)
@@ -236,7 +237,7 @@ def _decode(state: State, r: int, slot: int):
     takes = True
     if DRAFTS:
         tokens = min(verified_tokens(state), state.replicas[r].left_tokens)
-        after = drafts.slots_verified(state, r, slot, tokens)
+        after = drafts.slots_verified(rows, m, slot, tokens)
     if STATES:
         takes = _is_due(state, r, slot, held)
     if takes and not _take_room(state, r, slot, held, after):
@@ -248,7 +249,7 @@ def _decode(state: State, r: int, slot: int):
     if IMAGES and state.requests[slot].phase == Phase.DECODING:
         images.note_run(state, r, slot)
     if DRAFTS:
-        drafts.verify(state, r, slot, tokens)
+        drafts.verify(rows, m, slot, tokens)
     else:
         log_entry(state, state.requests[slot].row, held, 1)
     return tokens
@@ -259,13 +260,15 @@ def _sit_out_behind(state: State, r: int, admission):
     """Let the decodes behind some admission sit the iteration out."""
     slot = state.replicas[r].running_tail
     while slot != NONE and state.requests[slot].admission > admission:
-        if DRAFTS:
+        if STAGES:
+            if stages.decodes_next(state, r, slot):
+                stages.miss_step(state, r, slot)
+            elif DRAFTS and not stages.is_elsewhere(state, r, slot):
+                drafts.miss_discarded(state, slot)
+        elif DRAFTS:
             if STATES:
                 states.note_waiting_start(state, r, slot)
             drafts.wait_verifying(state, r, slot)
-        elif STAGES:
-            if stages.decodes_next(state, r, slot):
-                stages.miss_step(state, r, slot)
         elif state.requests[slot].phase == Phase.DECODING:
             if STATES:
                 states.note_waiting_start(state, r, slot)
@@ -300,7 +303,8 @@ def _walk(state: State, r: int, defers):
             break
         decodes = request.phase == Phase.DECODING
         if DRAFTS:
-            decodes = decodes or is_discarded(state, r, slot)
+            rows, m = _decoding(state, r)
+            decodes = decodes or is_discarded(rows, m, slot)
         if decodes:
             tokens = _decode(state, r, slot)
         elif request.phase == Phase.PREFILLING and not defers:
@@ -328,6 +332,8 @@ def _run_unseen(state: State, r: int):
 
     Return False where all are to be: somebody may sit out, or be preempted.
     """
+    if STAGES and DRAFTS:
+        return False
     if STATES:
         return states.nothing_due(state, r)
     if DRAFTS:
@@ -371,10 +377,11 @@ def _has_tokens(state: State, r: int, slot: int):
     request = state.requests[slot]
     if request.phase == Phase.PREFILLING:
         return request.chunk_step == state.replicas[r].step + 1
+    if STAGES and stages.is_elsewhere(state, r, slot):
+        return False
     if DRAFTS:
-        return drafts.verifies(state, r, slot)
-    if STAGES:
-        return stages.decodes_next(state, r, slot)
+        rows, m = _decoding(state, r)
+        return drafts.verifies(rows, m, slot)
     return request.phase == Phase.DECODING
 
 
@@ -492,7 +499,8 @@ def _admit(state: State, r: int, slot: int, budget):
     if STATES:
         hold_state(state, slot, after)
     if DRAFTS:
-        drafts.start_padded(state, r, slot, start, chunk, more, room)
+        _, m = _decoding(state, r)
+        drafts.start_padded(state, r, m, slot, start, chunk, more, room)
     else:
         start_prefill(state, r, slot, start, chunk)
     if STAGES:
@@ -671,7 +679,8 @@ def schedule(state: State, r: int):
     """Give each running request its tokens, then admit while budget is left."""
     defers = False
     if DRAFTS:
-        drafts.begin_verifying(state, r)
+        rows, m = _decoding(state, r)
+        drafts.begin_verifying(rows, m)
     if PRIORITY:
         if COPIES:
             copies.place_received(state, r)
@@ -687,7 +696,7 @@ def schedule(state: State, r: int):
             stages.unsettle(state, r)
         if STATES:
             stages.unsettle(state, r)
-        if run_stages.jump_stages(state, r, looks) > 0:
+        if not DRAFTS and run_stages.jump_stages(state, r, looks) > 0:
             return -1
         stages.note_refused(state, r, 0.0)
     if IMAGES:

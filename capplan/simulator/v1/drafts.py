@@ -141,11 +141,17 @@ def verify(state: State, r: int, slot: int, tokens):
 
 
 @inlined()
+def miss_discarded(state: State, slot: int):
+    """Let a request that has all its tokens be computed no more."""
+    state.request_memory[slot, REQUEST.discarded] = 0.0
+
+
+@inlined()
 def wait_verifying(state: State, r: int, slot: int):
     """Let a running request sit the next iteration out, if it had a part in it."""
     memory = state.replica_memory[r]
     if is_discarded(state, r, slot):
-        state.request_memory[slot, REQUEST.discarded] = 0.0
+        miss_discarded(state, slot)
     elif state.requests[slot].phase == Phase.DECODING:
         sit_out(state, r, slot)
         state.replicas[r].sitting += 1
@@ -274,7 +280,7 @@ def verify_fewer(state: State, r: int, slot: int, tokens):
         memory[REQUEST.iterations] = 0.0
         memory[REQUEST.gained] = -gained
         memory[REQUEST.total] = 0.0
-        once_more = state.engine[0].depth == 2 and left >= 2
+        once_more = state.engine[0].depth > 1 and left >= 2
         memory[REQUEST.discarded] = 1.0 if once_more else 0.0
     request.end_step = step + int(memory[REQUEST.iterations])
     push_end(state, r, slot)
@@ -336,13 +342,16 @@ def found_blocks(state: State, r: int, slot: int):
 
 
 @inlined()
-def start_padded(state: State, r: int, slot: int, start, chunk, padding, room):
-    """Start a waiting request with a chunk, whose blocks are taken up to ``room``."""
+def start_padded(state: State, r: int, m: int, slot: int, start, chunk, padding, room):
+    """Start a waiting request with a chunk, whose blocks are taken up to ``room``.
+
+    ``m`` is whose row has what decodes beside it: its replica's, or a micro-batch's.
+    """
     state.requests[slot].room_tokens = room
     start_prefill(state, r, slot, start, chunk)
     state.request_memory[slot, REQUEST.padded] = 0.0
     if padding > 0:
-        _pad(state, r, slot, start, padding)
+        _pad(state, r, m, slot, start, padding)
 
 
 @inlined()
@@ -355,10 +364,10 @@ def note_padding(state: State, r: int, slot: int, padding):
 
 
 @inlined()
-def _pad(state: State, r: int, slot: int, start, padding):
+def _pad(state: State, r: int, m: int, slot: int, start, padding):
     """Let the one token of a prompt that was just added be computed like a decode."""
     replica = state.replicas[r]
-    note_padding(state, r, slot, padding)
+    note_padding(state, m, slot, padding)
     if start < state.requests[slot].prompt_tokens:
         replica.batch_tokens -= 1
         replica.batch_attention -= start + 0.5

@@ -12,6 +12,13 @@ import math
 from capplan.simulator.engine.batch import iterations_to_completion
 from capplan.simulator.engine.decoding import decode_line
 from capplan.simulator.engine.gaps import note_gaps
+from capplan.simulator.engine.in_flight import (
+    PLACE,
+    collected_step,
+    place_of,
+    put_in_place,
+    show_oldest,
+)
 from capplan.simulator.engine.jump import decode_time_s, iterations_before
 from capplan.simulator.engine.log import add_to_bins, log_iteration
 from capplan.simulator.engine.replica import (
@@ -19,21 +26,17 @@ from capplan.simulator.engine.replica import (
     pop_finishing,
     start_decoding,
 )
+from capplan.simulator.engine.speculation import grow, verified_batch
 from capplan.simulator.engine.wake import before_end_s
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kv.kvcache import blocks_in_iterations, take_blocks
 from capplan.simulator.state import NONE, Count, State
 from capplan.simulator.v1.stages import (
     MEMORY,
-    PLACE,
     SETTING,
-    collected_step,
-    end_missing,
     first_stage,
     micro_batch_of,
     next_step,
-    place_of,
-    put_in_place,
     stage_count,
     tokens_s,
 )
@@ -58,8 +61,6 @@ def run_step(state: State, r: int, encode_s):
     alone = replica.batch_tokens + replica.batch_extra_count + replica.preempted == 0
     alone = alone and replica.wait_s == 0.0
     _run(state, batches, r, step, m, encode_s)
-    if replica.sitting > 0:
-        end_missing(state, r, step + 1)
     full = memory[MEMORY.refused] != 0.0 or replica.waiting_count == 0
     if alone and batch.decode_count == decodes and full:
         memory[MEMORY.settled] += 1
@@ -74,18 +75,17 @@ def _run(state: State, batches, r: int, step, m, encode_s):
     """Run a step; ``m`` is its micro-batch."""
     replica = state.replicas[r]
     batch = batches.replicas[m]
-    b = replica.batch_extra_count + batch.decode_count
+    b, context, tokens = _batch_of(state, batches, r, m)
     if b + replica.batch_tokens == 0:
         put_in_place(state, r, step, replica.now_s, 0.0)
         replica.in_flight += 1
         if replica.preempted == 0 and _is_stuck(state, batches, r):
             state.counts[Count.STUCK] = 1
         return
-    context = replica.batch_extra_tokens + batch.context_tokens
     batch.stretch = replica.stretch
     batch.more_s = replica.more_s
-    stage_s, _ = iteration_time_s(state, r, b, context, b)
-    stage_s += _longer_s(state, batch, stage_s, b, replica.batch_tokens)
+    stage_s, _ = iteration_time_s(state, r, b, context, tokens)
+    stage_s += _longer_s(state, batch, stage_s, b, replica.batch_tokens + tokens)
     memory = state.replica_memory[r]
     first = first_stage(state)
     start_s = max(replica.now_s, memory[first], tokens_s(state, r, step))
@@ -104,8 +104,8 @@ def _run(state: State, batches, r: int, step, m, encode_s):
         used,
     )
     if state.engine[0].recording != 0:
-        log_iteration(state, r, start_s, end_s, b, context, replica.batch_tokens)
-    gives = batch.decode_count > 0 or _goes_on(state, replica.joining)
+        log_iteration(state, r, start_s, end_s, b, int(context), replica.batch_tokens)
+    gives = b > replica.batch_extra_count or _goes_on(state, replica.joining)
     put_in_place(state, r, step, end_s, 1.0 if gives else 0.0)
     replica.ran = step
     replica.in_flight += 1
@@ -114,7 +114,10 @@ def _run(state: State, batches, r: int, step, m, encode_s):
     note_gaps(batches, m, end_s, 0.0, 0.0, 1)
     batch.decoded_s = end_s
     batch.step += 1
-    batch.context_tokens += batch.decode_count
+    if state.engine[0].verifies != 0:
+        grow(batches, m, 1)
+    else:
+        batch.context_tokens += batch.decode_count
     batch.in_flight = 1
     batch.oldest_finishing = NONE
     batch.joining = replica.joining
@@ -125,11 +128,27 @@ def _run(state: State, batches, r: int, step, m, encode_s):
 
 
 @inlined()
+def _batch_of(state: State, batches, r: int, m):
+    """Return how many requests a step computes as decodes, their contexts and tokens.
+
+    Those of one-token prefills are among them.
+    """
+    replica = state.replicas[r]
+    batch = batches.replicas[m]
+    b = tokens = batch.decode_count
+    context = float(batch.context_tokens)
+    if state.engine[0].verifies != 0:
+        b, context, tokens = verified_batch(batches, m)
+    extra = replica.batch_extra_count
+    return b + extra, context + replica.batch_extra_tokens, tokens + extra
+
+
+@inlined()
 def _longer_s(state: State, batch, stage_s, b, tokens):
-    """Return by how much adapters lengthen a step on a stage. [s]"""
+    """Return by how much adapters lengthen a step of ``tokens`` on a stage. [s]"""
     fixed_s = state.settings[SETTING.fixed_s]
     fixed_s += b * state.settings[SETTING.fixed_request_s]
-    fixed_s += (b + tokens) * state.settings[SETTING.fixed_token_s]
+    fixed_s += tokens * state.settings[SETTING.fixed_token_s]
     return (stage_s - fixed_s) * (batch.stretch - 1.0) + batch.more_s
 
 
@@ -141,7 +160,8 @@ def _stage_line(state: State, batches, m):
     """
     batch = batches.replicas[m]
     first_s, slope_s = decode_line(batches, m)
-    first_s += _longer_s(state, batch, first_s, batch.decode_count, 0)
+    b = batch.decode_count
+    first_s += _longer_s(state, batch, first_s, b, b)
     return first_s, slope_s * batch.stretch
 
 
@@ -338,18 +358,9 @@ def _run_cycles(state: State, batches, r: int, step, start_s, lead_s, slope_s, n
 
 @inlined()
 def _show(state: State, batches, r: int):
-    """Let the replica's record have its two oldest steps, and all that decode."""
+    """Let the replica's record have its oldest steps, and all that decode."""
     replica = state.replicas[r]
-    memory = state.replica_memory[r]
-    oldest = collected_step(state, r) + 1
-    place = place_of(state, oldest)
-    replica.oldest_end_s = memory[place + PLACE.end_s]
-    replica.oldest_finishing = int(memory[place + PLACE.finishing])
-    replica.newest_finishing = NONE
-    if replica.in_flight > 1:
-        place = place_of(state, oldest + 1)
-        replica.newest_end_s = memory[place + PLACE.end_s]
-        replica.newest_finishing = int(memory[place + PLACE.finishing])
+    show_oldest(state, r)
     stages = stage_count(state)
     replica.decode_count = 0
     replica.context_tokens = 0
@@ -358,7 +369,9 @@ def _show(state: State, batches, r: int):
         replica.context_tokens += batches.replicas[m].context_tokens
     replica.heap_count = replica.decode_count
     replica.quiet_s = 0.0
-    if replica.decode_count == replica.running_count and replica.waiting_count == 0:
+    only_decodes = replica.decode_count == replica.running_count
+    only_decodes = only_decodes and state.engine[0].verifies == 0
+    if only_decodes and replica.waiting_count == 0:
         replica.quiet_s = _quiet_s(state, batches, r)
 
 

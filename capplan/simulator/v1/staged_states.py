@@ -4,10 +4,11 @@ Each step in flight has its columns of a request (``v1/stages.py``), by which st
 free and hashed. All running requests are looked at in each step.
 """
 
+from capplan.simulator.engine.in_flight import collected_step
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kv.states import free_old_states, hashes_again
 from capplan.simulator.state import Phase, State
-from capplan.simulator.v1.stages import collected_step, next_step, turn_of, was_in
+from capplan.simulator.v1.stages import next_step, turn_of, was_in
 
 
 @inlined()
@@ -44,7 +45,7 @@ def hashes_on_stages(state: State, r: int, slot: int, tokens):
         if request.computed_tokens == tokens:
             return True
         return hashes_again(state, slot, request.computed_tokens, tokens)
-    before = _start_in(state, slot, step)
-    # The newest token is not known yet where it is in flight.
-    flying = int(collected_on_stages(state, r, slot, before) < before)
-    return hashes_again(state, slot, before + 1 - flying, tokens)
+    # Known is the token behind those that are not in flight, and all of its prompt.
+    collected = collected_on_stages(state, r, slot, _start_in(state, slot, step))
+    known = max(collected + 1, request.known_tokens)
+    return hashes_again(state, slot, known, tokens)

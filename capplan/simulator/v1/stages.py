@@ -12,7 +12,7 @@ A step without requests takes no time, but counts and has its place in flight. T
 the ``iterations`` of a replica; its ``step`` counts those with requests.
 
 ``replica_memory`` has at its end a column for each stage, the end of its newest step
-[s], and three for each step in flight: see ``IN_FLIGHT``.
+[s], and three for each step in flight: see engine/in_flight.py.
 """
 
 from capplan.deployment.engine import EngineSettings
@@ -21,6 +21,14 @@ from capplan.simulator.capable import Capability
 from capplan.simulator.columns import REPLICA_COLUMNS, REQUEST_COLUMNS, places
 from capplan.simulator.engine.batch import preempt, return_to_queue
 from capplan.simulator.engine.decoding import decode_again, stop_decoding
+from capplan.simulator.engine.in_flight import (
+    IN_FLIGHT,
+    PLACE,
+    collected_step,
+    place_of,
+)
+from capplan.simulator.engine.speculation import findable_tokens
+from capplan.simulator.engine.verifying import verify_with
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.state import NONE, Phase, State
 from capplan.simulator.v1 import adapters
@@ -33,13 +41,7 @@ SETTINGS = {
     "fixed_token_s": Knob(0.0, least=0.0),  # and each of its tokens
 }
 SETTING = indices(SETTINGS)
-IN_FLIGHT = (
-    "end_s",  # on the last stage
-    "finishing",  # requests whose last token is in it, a list
-    "gives",  # 1: it computes tokens, for which the step of its micro-batch waits
-)
 MEMORY = places(REPLICA_COLUMNS, "stages")
-PLACE = indices(IN_FLIGHT)
 REQUEST = places(REQUEST_COLUMNS, "stages")
 
 
@@ -115,35 +117,11 @@ def next_micro_batch(state: State, r: int):
 
 
 @inlined()
-def place_of(state: State, step):
-    """Return the first column of a step in flight."""
-    depth = state.engine[0].depth
-    return state.replica_memory.shape[1] - len(IN_FLIGHT) * (depth - step % depth)
-
-
-@inlined()
-def put_in_place(state: State, r: int, step, end_s, gives):
-    """Note the newest step."""
-    memory = state.replica_memory[r]
-    place = place_of(state, step)
-    memory[place + PLACE.end_s] = end_s
-    memory[place + PLACE.finishing] = NONE
-    memory[place + PLACE.gives] = gives
-    state.replicas[r].iterations = step
-
-
-@inlined()
 def tokens_s(state: State, r: int, step):
     """Return when the tokens that a step's micro-batch had last are there. [s]"""
     memory = state.replica_memory[r]
     place = place_of(state, step - stage_count(state))
     return memory[place + PLACE.gives] * memory[place + PLACE.end_s]
-
-
-@inlined()
-def collected_step(state: State, r: int):
-    """Return the newest step whose result was collected."""
-    return state.replicas[r].iterations - state.replicas[r].in_flight
 
 
 @inlined()
@@ -166,9 +144,12 @@ def decodes_next(state: State, r: int, slot: int):
 
 @inlined()
 def is_elsewhere(state: State, r: int, slot: int):
-    """Return whether a running request decodes with another micro-batch."""
-    decodes = state.requests[slot].phase == Phase.DECODING
-    return decodes and not decodes_next(state, r, slot)
+    """Return whether a running request decodes with another micro-batch, or did so."""
+    phase = state.requests[slot].phase
+    if phase != Phase.DECODING and phase != Phase.DRAINING:
+        return False
+    m = int(state.request_memory[slot, REQUEST.micro_batch])
+    return m != next_micro_batch(state, r)
 
 
 @inlined()
@@ -252,26 +233,19 @@ def _last_decode(state: State, r: int, slot: int):
 
 @compiled()
 def miss_step(state: State, r: int, slot: int):
-    """Let a decode sit the step out: from the next one on it may decode."""
+    """Let a decode sit the step out: it joins the micro-batch of the next."""
     memory = state.request_memory[slot]
+    step = next_step(state, r)
     memory[REQUEST.last_step] = _last_decode(state, r, slot)
-    memory[REQUEST.resumes] = next_step(state, r) + 1
-    stop_decoding(state.by_rank, next_micro_batch(state, r), slot)
-    state.requests[slot].phase = Phase.PAUSED
-    state.replicas[r].sitting += 1
-
-
-@compiled()
-def end_missing(state: State, r: int, step):
-    """Let those that missed a step join the micro-batch of the next, ``step``."""
+    memory[REQUEST.resumes] = step + 1
     m = micro_batch_of(state, r, step)
-    slot = state.replicas[r].running_head
-    while slot != NONE:
-        if state.requests[slot].phase == Phase.PAUSED:
-            decode_again(state.by_rank, m, slot)
-            state.request_memory[slot, REQUEST.micro_batch] = m
-        slot = state.requests[slot].next
-    state.replicas[r].sitting = 0
+    other = micro_batch_of(state, r, step + 1)
+    memory[REQUEST.micro_batch] = other
+    if state.engine[0].verifies != 0:
+        verify_with(state.by_rank, m, slot, other)
+    else:
+        stop_decoding(state.by_rank, m, slot)
+        decode_again(state.by_rank, other, slot)
 
 
 @compiled()
@@ -288,10 +262,18 @@ def preempt_staged(state: State, r: int, slot: int, taken):
     memory[REQUEST.last_step] = last_step
     admitted_tokens = request.known_tokens
     m = int(memory[REQUEST.micro_batch])
+    verifies = state.engine[0].verifies != 0
+    hashed = 0
+    if verifies:
+        hashed = findable_tokens(state.by_rank, m, slot, True, taken)
     held = stop_decoding(state.by_rank, m, slot)
     state.replicas[r].prefill_tokens += held + 1
     request.token_step = NONE
-    hashed = held
-    if last_step > collected_step(state, r) and held + taken > admitted_tokens:
-        hashed -= 1
-    return_to_queue(state, r, slot, held + taken, hashed + taken, Phase.WAITING)
+    held += taken
+    if verifies:
+        held = request.room_tokens
+        request.room_tokens = 0
+    else:
+        flies = last_step > collected_step(state, r)
+        hashed = held - int(flies and held > admitted_tokens)
+    return_to_queue(state, r, slot, held, hashed, Phase.WAITING)

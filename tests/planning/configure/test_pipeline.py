@@ -61,6 +61,18 @@ def test_weights_are_those_of_all_stages_together():
     )
 
 
+def test_the_last_stage_has_the_layer_of_the_draft():
+    eagle = '{"method": "eagle3", "num_speculative_tokens": 2}'
+    drafts = {"speculative_config": eagle, "acceptance_rates": (0.7, 0.4)}
+
+    def more_bytes(**stages):
+        plain, drafted = only(**LLAMA, **stages), only(**LLAMA, **stages, **drafts)
+        return drafted.weight_bytes - plain.weight_bytes
+
+    assert more_bytes(pipeline_parallel_size=4) == more_bytes()
+    assert more_bytes() > 0
+
+
 def test_stages_leave_more_room_for_kv():
     one = only(**LLAMA)
     two = only(**LLAMA, pipeline_parallel_size=2)
