@@ -70,7 +70,6 @@ class Request:
     charged_tokens: int  # to prefill, as it knew when it chose
     charged_blocks: int
     charged_holder: int  # of these blocks; or NONE
-    charged_run: int  # those that others share; NONE: none
     cached_tokens: int  # prefix hits at first admission
     hit_blocks: int  # prefix hits at last admission
     shared_blocks: int  # blocks held through the prefix cache
@@ -325,10 +324,10 @@ class Segment:
 
 
 class Run:
-    """Blocks of a prefix group sent to a replica together: prefix_memory.py."""
+    """Blocks of an owner sent to a replica together: prefix_memory.py."""
 
     holder: int  # a list of a replica; NONE: unused
-    group: int  # whose blocks; NONE: blocks that nobody can share
+    group: int  # its prefix group, row or text; NONE: blocks that nobody can share
     part: int  # prompt tokens that end in a block not full; 0: full ones
     low: int  # blocks low + 1 to high of the group
     high: int

@@ -119,7 +119,7 @@ class State(NamedTuple):
     ranks: Records[Replica]  # (replicas * ranks,) of groups, or micro-batches of
     # pipelines, else (0,); arrays by replica that no router reads have a row of each
     shared_s: np.ndarray  # float64, (5, tokens): times of all ranks, see Shared
-    lineage: np.ndarray  # int64, (rows and texts, 3): of conversations, see Lineage
+    lineage: np.ndarray  # int64, (rows and texts, 5): of conversations, see Lineage
     # SEGMENT, (replicas, kv_blocks) of conversations, else (replicas, 0): see paths.py
     segments: RecordsOfEach[Segment]
     tips: np.ndarray  # int32, (replicas, rows and texts or 0, 2): see Tip
@@ -160,6 +160,7 @@ class _Count(NamedTuple):
     UNUSED_RUN: int = 18  # the first one; ``next`` follows
     UNUSED_RUNS: int = 19
     POINTS: int = 20  # of the ring: hash_ring.py
+    NEW_RUNS: int = 21  # that an arrival may need; 0 without runs
 
 
 Count = _Count()
@@ -221,6 +222,8 @@ class _Lineage(NamedTuple):
     PARENT: int = 0  # row or text with blocks before its own; NONE
     FIRST: int = 1  # of its own blocks
     SLOT: int = 2  # of the request of the row, while it runs
+    NEAREST: int = 3  # row or text with tokens before its own, for routers; NONE
+    TOKENS: int = 4  # before its own
 
 
 Lineage = _Lineage()
@@ -379,8 +382,7 @@ def _scratch(sizes: Sizes) -> np.ndarray:
 
 def _chain(requests: np.recarray, first: int) -> None:
     """Let the slots from ``first`` on follow each other; they are charged nothing."""
-    for name in ("charged_holder", "charged_run"):
-        requests[name][first:] = NONE
+    requests["charged_holder"][first:] = NONE
     requests["next"][first:] = np.arange(first + 1, len(requests) + 1)
     requests["next"][-1] = NONE
 
@@ -409,20 +411,15 @@ def grown_records(rows: Records, length: int) -> Any:
     return grown(rows, length).view(np.recarray)
 
 
-def with_paths(state: State, parent: np.ndarray, first_block: np.ndarray) -> State:
+def with_paths(state: State) -> State:
     """Return a state of idle replicas that has segments of paths in place of blocks.
 
-    ``parent`` and ``first_block``: of each row and text, (n,). A segment has a block at
-    least; those that are never used take no memory.
+    A segment has a block at least; those that are never used take no memory.
     """
     rows, blocks = state.blocks.shape
-    lineage = np.zeros((len(parent), len(Lineage)), np.int64)
-    lineage[:, Lineage.PARENT] = parent
-    lineage[:, Lineage.FIRST] = first_block
     return state._replace(
-        lineage=lineage,
         segments=records((rows, blocks), SEGMENT),
-        tips=np.zeros((rows, len(parent), len(Tip)), np.int32),
+        tips=np.zeros((rows, len(state.lineage), len(Tip)), np.int32),
         blocks=records((rows, 0), BLOCK),
         spare=np.zeros((rows, 0), np.int64),
         table=np.zeros((rows, 1), np.int32),

@@ -43,12 +43,14 @@ def forest(trace: "Trace", block_tokens: int) -> Forest:
     groups, group = np.unique(trace.prefix_group, return_inverse=True)
     texts = groups >= 0
     length = np.zeros(len(groups), np.int64)
-    np.maximum.at(length, group, trace.prefix_tokens)
+    prefix = np.minimum(trace.prefix_tokens, trace.prompt_tokens)
+    np.maximum.at(length, group, prefix)
     text_node = np.where(texts, n + np.cumsum(texts) - 1, NONE)
     none = np.full(int(texts.sum()), NONE)
     parent = np.where(trace.parent >= 0, trace.parent, text_node[group])
     parent = np.concatenate([parent, none])
-    first = np.concatenate([trace.prefix_tokens // block_tokens, none * 0])
+    first = np.concatenate([prefix // block_tokens, none * 0])
+    first[parent < 0] = 0
     kv_tokens = trace.prompt_tokens + trace.output_tokens - 1  # the last has none
     end = np.concatenate([kv_tokens, length[texts]]) // block_tokens
     # A node that shares no more than its parent does shares it with the parent's
@@ -57,8 +59,17 @@ def forest(trace: "Trace", block_tokens: int) -> Forest:
     while len(rows := rows[first[rows] <= first[parent[rows]]]):
         parent[rows] = parent[parent[rows]]
         rows = rows[parent[rows] >= 0]
-    first[parent < 0] = 0
+    first[parent < 0] = 0  # of those that share nothing with any
     return Forest(parent, first, end)
+
+
+def longest_path(parent: np.ndarray) -> int:
+    """Return how many nodes the longest path of parents has."""
+    count, at = 0, np.arange(len(parent))
+    while len(at):
+        count, at = count + 1, parent[at]
+        at = at[at >= 0]
+    return count
 
 
 def followers(trace: "Trace") -> Followers:

@@ -51,6 +51,7 @@ class Request:
     priority: int = 0
     session: int = -1
     group: int = -1
+    text_nodes: dict[int, int] | None = None  # number of each text, of conversations
     known_at_admission: int = 0  # tokens to prefill when last admitted
     token_s: list[float] = field(default_factory=list)
     kv: list[int] = field(default_factory=list)  # before each iteration with drafts
@@ -110,6 +111,12 @@ def prompt_of(trace: Trace, row: int) -> list[tuple]:
     return before[:count] + [("prompt", row, k) for k in range(len(before), count)]
 
 
+def text_nodes(trace: Trace) -> dict[int, int]:
+    """Return the number of each text: they are numbered behind the rows."""
+    texts = np.unique(trace.prefix_group[trace.prefix_group >= 0]).tolist()
+    return {text: len(trace) + k for k, text in enumerate(texts)}
+
+
 def request_of(
     trace: Trace,
     row: int,
@@ -149,6 +156,7 @@ def request_of(
         priority=int(trace.priority[row]),
         session=int(trace.session[row]),
         group=group,
+        text_nodes=text_nodes(trace) if trace.has_turns else None,
         slo=limits.of_class(trace.class_names[trace.request_class[row]]),
     )
 

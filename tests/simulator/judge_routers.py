@@ -18,9 +18,9 @@ class Sent:
     lru: OrderedDict = field(default_factory=OrderedDict)  # blocks, oldest first
     expiry: dict = field(default_factory=dict)  # block -> turn, position, time
     chunks: set = field(default_factory=set)
-    since: dict = field(default_factory=dict)  # group -> turn
+    since: dict = field(default_factory=dict)  # owner -> turn
     leaves: OrderedDict = field(default_factory=OrderedDict)  # turn -> own tokens
-    path: dict = field(default_factory=dict)  # token of a group -> turn
+    path: dict = field(default_factory=dict)  # token that others may have -> turn
     query_s: list = field(default_factory=list)
     charged: list = field(default_factory=list)  # of Charge
     pulls: bool = False  # prompts are computed in another pool
@@ -47,8 +47,15 @@ def pieces(request, size, whole_only=False):
 
 
 def shared_count(request):
-    """Tokens of the prompt that are its group's."""
+    """Tokens of the prompt that are its group's, of a conversation all."""
+    if request.text_nodes is not None:
+        return request.prompt_count
     return sum(kind == "group" for kind, *_ in request.tokens[: request.prompt_count])
+
+
+def owner(token):
+    """The group that a token is of, or the row whose prompt or answer it is."""
+    return token[0] == "group", token[1]
 
 
 def drawn(draw, chosen):
@@ -236,13 +243,13 @@ def sglang_cache_aware(
             known.append(count)
         if max(known) / request.prompt_count > threshold:
             holders = [r for r, count in enumerate(known) if count == max(known)]
-            chosen = min(holders, key=lambda r: replicas[r].sent.since[request.group])
+            last = owner(path[max(known) - 1])
+            chosen = min(holders, key=lambda r: replicas[r].sent.since[last])
     sent = replicas[chosen].sent
     sent.leaves[turn] = request.prompt_count - shared
     for token in path:
         sent.path[token] = turn
-    if path:
-        sent.since.setdefault(request.group, turn)
+        sent.since.setdefault(owner(token), turn)
     return chosen
 
 
@@ -257,9 +264,20 @@ def _cut_tree(sent, now_s, period, size):
         oldest = min([*turns, *sent.path.values()])
         if sent.leaves.pop(oldest, 0):
             continue
-        sent.path = {token: at for token, at in sent.path.items() if at != oldest}
-        groups = {group for _, group, _ in sent.path}
-        sent.since = {g: at for g, at in sent.since.items() if g in groups}
+        leaf = owner(
+            max((t for t, at in sent.path.items() if at == oldest), key=_place)
+        )
+        sent.path = {
+            token: at
+            for token, at in sent.path.items()
+            if at != oldest or owner(token) != leaf
+        }
+        owners = {owner(token) for token in sent.path}
+        sent.since = {one: at for one, at in sent.since.items() if one in owners}
+
+
+def _place(token):
+    return token[2]
 
 
 def prefix_aware(replicas, turn, draw, request, now_s, slo, match, chunk, window):
@@ -308,8 +326,11 @@ def consistent_hash(replicas, turn, draw, request, now_s, slo, tokens, load):
     """The ring's replica of the first tokens, unless it has too many requests."""
     first = request.tokens[: min(int(tokens), request.prompt_count)]
     place = int(draw[0] * 2**32)
-    if all(kind == "group" for kind, *_ in first):
-        place = hashed(request.group, len(first))
+    is_text, of = owner(first[-1])
+    if request.text_nodes is not None:
+        place = hashed(request.text_nodes[of] if is_text else of, len(first))
+    elif is_text:
+        place = hashed(of, len(first))
     chosen = on_ring(place, replicas)
     loads = outstanding(replicas)
     most = (sum(loads) + 1) / len(replicas) * load

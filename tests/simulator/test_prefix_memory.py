@@ -1,11 +1,14 @@
 """What routers remember, however much room there is for it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from asking import Asked
 from cases import EXAMPLES
 from judge import judge
-from remembering import drawn, settings_of
+from remembering import drawn, drawn_case, settings_of
+from test_conversations import as_arrived, conversations
 
 from capplan.simulator.jit import from_python
 from capplan.simulator.memory import prefix_memory
@@ -29,6 +32,29 @@ def test_every_router_that_remembers_meets_its_judge(router, first_runs, monkeyp
         simulation = case.simulated(given, scheduler=scheduler, seed=seed)
 
         verdict = judge(*case, given, seed, scheduler=scheduler)
+        ended_s = [request.token_s[-1] for request in verdict.requests]
+        assert simulation.times.replica.tolist() == verdict.replica, (seed, given)
+        assert simulation.times.finish_s == pytest.approx(ended_s, abs=1e-9)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("router", REMEMBERING)
+def test_every_router_that_remembers_meets_its_judge_in_conversations(
+    router, monkeypatch
+):
+    monkeypatch.setattr(prefix_memory, "FIRST_RUNS", 1)
+    for seed in range(4 * EXAMPLES):
+        rng = np.random.default_rng(seed)
+        given, case = settings_of(rng)[router], drawn_case(rng)
+        turns = conversations(case.trace, seed, 0.0)
+        case = case._replace(trace=as_arrived(turns, case.trace.arrival_s))
+        tokens = int((turns.prompt_tokens + turns.output_tokens).max())
+        blocks = max(case.engine.kv_blocks, 2 + tokens // case.engine.block_size)
+        case = case._replace(engine=replace(case.engine, kv_blocks=blocks))
+
+        simulation = case.simulated(given, scheduler="vllm-v1", seed=seed)
+
+        verdict = judge(*case, given, seed, scheduler="vllm-v1")
         ended_s = [request.token_s[-1] for request in verdict.requests]
         assert simulation.times.replica.tolist() == verdict.replica, (seed, given)
         assert simulation.times.finish_s == pytest.approx(ended_s, abs=1e-9)

@@ -33,6 +33,22 @@ def chat(**changed):
     return Trace(**columns | changed)
 
 
+def test_a_prefix_is_of_a_parent_or_a_text_and_ends_with_the_prompt():
+    trace = Trace(
+        [14, 18, 4],
+        [6, 9, 9],
+        [0, 1, 2],
+        parent=[-1, 0, -1],
+        prefix_group=[-1, -1, 5],
+        prefix_tokens=[14, 11, 9],  # the first of nothing, the last of a text
+    )
+
+    tree = forest(trace, 1)
+
+    assert tree.parent.tolist() == [-1, 0, 3, -1]
+    assert tree.first_block.tolist() == [0, 11, 4, 0]
+
+
 @st.composite
 def traces(draw, waits=None):
     """Return random conversations: texts, forks, edits, repeats, joins."""

@@ -28,6 +28,7 @@ from capplan.simulator.state import (
     NONE,
     Count,
     Limit,
+    Lineage,
     Needs,
     Phase,
     Schedules,
@@ -39,7 +40,7 @@ from capplan.simulator.state import (
 )
 from capplan.simulator.v1.adapters import MORE_ADAPTERS, groups_by_adapter
 from capplan.simulator.v1.images import image_columns
-from capplan.workload.forest import forest
+from capplan.workload.forest import forest, longest_path
 from capplan.workload.slo import require
 from capplan.workload.trace import Trace
 
@@ -188,7 +189,7 @@ class ServingPool:
             kinds, who = self._slos_needed
             require(self._slo, trace.class_names, kinds, who, instead="e2e")
             self._set_limits(trace.class_names)
-        if self.engine.prefix_caching and trace.has_turns:
+        if trace.has_turns:
             if not len(self.state.lineage):
                 self._take_forest(trace)
         elif self.engine.prefix_caching:
@@ -197,13 +198,23 @@ class ServingPool:
         return arrivals
 
     def _take_forest(self, trace: Trace) -> None:
-        """Let blocks be found that are those of an earlier turn."""
+        """Let blocks be found that are those of an earlier turn, by routers too."""
         if self.engine.adapters is not None:
             groups = groups_by_adapter(trace.prefix_group, trace.adapter)
             trace = trace.changed(prefix_group=groups)
-        tree = forest(trace, self.engine.block_size)
-        self.state = with_paths(self.state, tree.parent, tree.first_block)
-        start(self.state)
+        blocks = forest(trace, self.engine.block_size)
+        lineage = np.zeros((len(blocks.parent), len(Lineage)), np.int64)
+        lineage[:, Lineage.PARENT] = blocks.parent
+        lineage[:, Lineage.FIRST] = blocks.first_block
+        if len(self.state.runs):
+            tokens = forest(trace, 1)
+            lineage[:, Lineage.NEAREST] = tokens.parent
+            lineage[:, Lineage.TOKENS] = tokens.first_block
+            self.state.counts[Count.NEW_RUNS] += 2 * longest_path(tokens.parent)
+        self.state = self.state._replace(lineage=lineage)
+        if self.engine.prefix_caching:
+            self.state = with_paths(self.state)
+            start(self.state)
 
     def _set_limits(self, class_names: tuple[str, ...]) -> None:
         """Give the classes their limits; those known keep their late gaps."""

@@ -24,7 +24,7 @@ from capplan.simulator.state import NONE, Lineage, Phase, State, Tip
 @inlined()
 def has_paths(state: State):
     """Return whether requests are of conversations, and segments stand for blocks."""
-    return state.lineage.shape[0] > 0
+    return state.segments.shape[1] > 0
 
 
 @compiled()

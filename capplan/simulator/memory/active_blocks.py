@@ -1,40 +1,50 @@
 """Blocks of the prompts that a replica has and has not finished, shared ones once.
 
 A router that charges replicas for what it sends (``charge``) counts a prompt's blocks
-from then to its last token, and its tokens to prefill to its first. A group's blocks
-that several prompts begin with count once: ``runs`` has the lengths that occur in each
-group on each replica, the longest first, each with its ``count`` of prompts. The head
+from then to its last token, and its tokens to prefill to its first. Blocks of an owner
+that several prompts have count once: ``runs`` has the lengths that occur of each owner
+on each replica, the longest first, each with its ``count`` of prompts. The head
 of a holder has the sum of blocks in ``high``. A request that comes to another replica
 with part of its answer, since the first one died, is charged for that part too: it is
 a prompt there. Where prompts are computed in another pool, blocks are not shared.
 """
 
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.memory.prefix_memory import leave_run, new_run, shared_blocks
+from capplan.simulator.memory.prefix_memory import (
+    common_blocks,
+    last_owner,
+    leave_run,
+    new_run,
+    owner_before,
+    tokens_before,
+)
 from capplan.simulator.memory.run_table import clear_row, newest_run, table_row
 from capplan.simulator.records import Request
 from capplan.simulator.state import NONE, Setting, State
 
 
 @inlined()
-def _shared_blocks(state: State, request: Request):
-    """Return how many blocks of a prompt count once with those of its group."""
+def _shared_blocks(state: State, request: Request, blocks):
+    """Return how many blocks of a prompt count once with those of other prompts."""
     if state.settings[Setting.PULLS] != 0.0:
         return 0
-    return shared_blocks(request, state.engine[0].block_size)
+    return common_blocks(state, request, state.engine[0].block_size, blocks)
 
 
-@inlined()
+@compiled()
 def blocks_with(state: State, holder, slot: int):
     """Return the blocks that a holder would have with a request's prompt."""
     request = state.requests[slot]
     block_size = state.engine[0].block_size
-    blocks = state.runs[holder].high + request.known_tokens // block_size
-    shared = _shared_blocks(state, request)
-    if shared > 0:
-        longest = newest_run(state, holder, request.prefix_group, 0)
+    known = request.known_tokens // block_size
+    blocks = state.runs[holder].high + known
+    owner, high = last_owner(state, request), _shared_blocks(state, request, known)
+    while high > 0:
+        low = min(high, tokens_before(state, owner) // block_size)
+        longest = newest_run(state, holder, owner, 0) if low < high else NONE
         if longest != NONE:
-            blocks -= min(shared, state.runs[longest].high)
+            blocks -= min(high, state.runs[longest].high) - low
+        owner, high = owner_before(state, owner), low
     return blocks
 
 
@@ -47,17 +57,29 @@ def charge(state: State, r: int, holder, slot: int, prefill_tokens):
     request.charged_tokens = prefill_tokens
     request.charged_blocks = request.known_tokens // state.engine[0].block_size
     request.charged_holder = holder
-    shared = _shared_blocks(state, request)
-    if shared > 0:
-        request.charged_run = _with_one_more(
-            state, holder, request.prefix_group, shared
-        )
-        state.runs[request.charged_run].count += 1
+    _count_shared(state, request, 1)
+
+
+@compiled()
+def _count_shared(state: State, request: Request, more):
+    """Count a charged prompt once more or less; return how many blocks none has now."""
+    block_size = state.engine[0].block_size
+    owner, gone = last_owner(state, request), 0
+    high = _shared_blocks(state, request, request.charged_blocks)
+    while high > 0:
+        low = min(high, tokens_before(state, owner) // block_size)
+        if low < high:
+            index = _run_of(state, request.charged_holder, owner, low, high)
+            state.runs[index].count += more
+            if state.runs[index].count == 0:
+                gone += _without(state, index)
+        owner, high = owner_before(state, owner), low
+    return gone
 
 
 @inlined()
-def _with_one_more(state: State, holder, group, blocks):
-    """Return the run of prompts with so many blocks of a group, made if none has."""
+def _run_of(state: State, holder, group, low, blocks):
+    """Return the run of prompts with so many blocks of an owner, made if none has."""
     row = table_row(state, holder, group, 0)
     longer = NONE
     index = state.runs[row].entry
@@ -66,7 +88,7 @@ def _with_one_more(state: State, holder, group, blocks):
         index = state.runs[index].below
     if index != NONE and state.runs[index].high == blocks:
         return index
-    made = new_run(state, holder, group, 0, blocks)
+    made = new_run(state, holder, group, 0, low, blocks)
     state.runs[made].above = longer
     state.runs[made].below = index
     if index != NONE:
@@ -84,12 +106,9 @@ def discharge(state: State, slot: int):
     request = state.requests[slot]
     holder = request.charged_holder
     blocks = request.charged_blocks
-    if request.charged_run != NONE:
-        blocks -= state.runs[request.charged_run].high
-        blocks += _with_one_less(state, request.charged_run)
-    state.runs[holder].high -= blocks
+    blocks -= _shared_blocks(state, request, blocks)
+    state.runs[holder].high -= blocks + _count_shared(state, request, -1)
     request.charged_holder = NONE
-    request.charged_run = NONE
 
 
 @compiled()
@@ -104,12 +123,9 @@ def recharge(state: State, r: int, slot: int):
 
 
 @inlined()
-def _with_one_less(state: State, index):
-    """Return the blocks of a group that no prompt has any more."""
+def _without(state: State, index):
+    """Leave a run; return the blocks of its owner that no prompt has any more."""
     run = state.runs[index]
-    run.count -= 1
-    if run.count > 0:
-        return 0
     gone = 0
     if run.below != NONE:
         state.runs[run.below].above = run.above
@@ -117,9 +133,9 @@ def _with_one_less(state: State, index):
         state.runs[run.above].below = run.below
     else:
         row = table_row(state, run.holder, run.group, 0)
-        gone = run.high
+        gone = run.high - run.low
         if run.below != NONE:
-            gone -= state.runs[run.below].high
+            gone -= state.runs[run.below].high - run.low
             state.runs[row].entry = run.below
         else:
             clear_row(state, row)

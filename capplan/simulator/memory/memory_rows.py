@@ -58,8 +58,7 @@ def with_moved_holders(state: State, place: np.ndarray) -> State:
     runs["entry"] = NONE
     state = state._replace(runs=runs)
     _add_heads(state, rows)
-    for name in ("charged_holder", "charged_run"):
-        state.requests[name] = _moved(state.requests[name], to)
+    state.requests["charged_holder"] = _moved(state.requests["charged_holder"], to)
     unused = state.counts[Count.UNUSED_RUN]
     if unused != NONE:
         state.counts[Count.UNUSED_RUN] = to[unused]

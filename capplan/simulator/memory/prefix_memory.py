@@ -1,11 +1,13 @@
-"""What a router remembers of the prompts that it sent: the blocks of prefix groups.
+"""What a router remembers of the prompts that it sent: the blocks of their owners.
 
-A prompt is its group's first tokens, then tokens that only it has. What a replica was
-sent of a group is thus known by lengths. A *run* is blocks low + 1 to high of a group
-that were last sent together. A prompt of k blocks makes the run 1 to k and takes these
-from older runs, so that the runs of a group lie over each other like steps, the newest
-and shortest on top: one more prompt costs as many steps as it covers, not as many as
-it has blocks.
+A prompt is its group's first tokens, then tokens that only it has. Of conversations it
+is tokens of each row, or text, on its path, as far as it goes on with those: each of
+these is the *owner* of a stretch of blocks. What a replica was sent of an owner is thus
+known by lengths. A *run* is blocks low + 1 to high of an owner, its ``group``, that
+were last sent together. A prompt makes a run of each stretch and takes its blocks from
+older runs, so that the runs of an owner lie over each other like steps, the newest and
+shortest on top: one more prompt costs as many steps as it covers, not as many as it has
+blocks.
 
 A *holder* has a list of its runs, the oldest first; a replica has as many holders as
 its router ``remembers`` (RULES), the first ones those of the replicas in their order.
@@ -26,42 +28,68 @@ from capplan.simulator.memory.run_table import (
     table_row,
 )
 from capplan.simulator.records import Request
-from capplan.simulator.state import NONE, Count, State, grown_records
+from capplan.simulator.state import NONE, Count, Lineage, State, grown_records
 
 FIRST_RUNS = 1024
 """Runs that there is room for at first; doubled when they are short."""
 _MOST_NEW_RUNS = 8
-"""Of one arrival."""
+"""Of one arrival without turns."""
 
 
 @inlined()
-def shared_blocks(request: Request, block_tokens):
-    """Return how many full blocks of a prompt are its group's."""
+def common_blocks(state: State, request: Request, block_tokens, blocks):
+    """Return how many of a prompt's first ``blocks`` other prompts may have too."""
+    if state.lineage.shape[0] > 0:
+        return blocks
     if request.prefix_group < 0:
         return 0
-    return request.prefix_tokens // block_tokens
+    return min(blocks, request.prefix_tokens // block_tokens)
 
 
 @inlined()
-def shared_part(request: Request, block_tokens):
-    """Return the tokens of a prompt that is its group's and fills no block last; or 0.
+def last_owner(state: State, request: Request):
+    """Return whose the last of these blocks are."""
+    return request.row if state.lineage.shape[0] > 0 else request.prefix_group
 
-    Its last block is that of another prompt if both end there.
+
+@inlined()
+def tokens_before(state: State, owner):
+    """Return how many tokens of a prompt come before those of one of its owners."""
+    return state.lineage[owner, Lineage.TOKENS] if state.lineage.shape[0] > 0 else 0
+
+
+@inlined()
+def owner_before(state: State, owner):
+    """Return whose the tokens before those of an owner are."""
+    return state.lineage[owner, Lineage.NEAREST] if state.lineage.shape[0] > 0 else NONE
+
+
+@inlined()
+def owner_at(state: State, request: Request, tokens):
+    """Return whose the last of a prompt's first ``tokens`` is; NONE: nobody else's."""
+    owner = last_owner(state, request)
+    if state.lineage.shape[0] == 0:
+        return owner if tokens <= request.prefix_tokens else NONE
+    while tokens <= tokens_before(state, owner):
+        owner = owner_before(state, owner)
+    return owner
+
+
+@inlined()
+def part_owner(state: State, request: Request, block_tokens):
+    """Return whose a prompt's last block is, if it is not full; NONE: nobody's.
+
+    It is that of another prompt if both end there.
     """
-    full = request.prompt_tokens % block_tokens == 0
-    if (
-        full
-        or request.prefix_group < 0
-        or request.prefix_tokens < request.prompt_tokens
-    ):
-        return 0
-    return request.prompt_tokens
+    if request.prompt_tokens % block_tokens == 0:
+        return NONE
+    return owner_at(state, request, request.prompt_tokens)
 
 
 @inlined()
 def runs_are_short(state: State):
     """Return whether an arrival may need more runs than there are."""
-    return state.runs.shape[0] > 0 and state.counts[Count.UNUSED_RUNS] < _MOST_NEW_RUNS
+    return state.counts[Count.UNUSED_RUNS] < state.counts[Count.NEW_RUNS]
 
 
 @inlined()
@@ -83,14 +111,14 @@ def leave_run(state: State, index):
 
 
 @inlined()
-def new_run(state: State, holder, group, part, high):
-    """Return a run of the first ``high`` blocks of a group, in no list."""
+def new_run(state: State, holder, group, part, low, high):
+    """Return a run of blocks ``low`` + 1 to ``high`` of an owner, in no list."""
     index = _take_run(state)
     run = state.runs[index]
     run.holder = holder
     run.group = group
     run.part = part
-    run.low = 0
+    run.low = low
     run.high = high
     run.turn = state.counts[Count.ROUTED]
     run.since = run.turn
@@ -101,16 +129,15 @@ def new_run(state: State, holder, group, part, high):
 
 
 @inlined()
-def _append(state: State, index, now_s):
-    """Put a new run last in its holder's list."""
+def _put_before(state: State, index, following, now_s):
+    """Put a new run before another of its holder's list, or last before the head."""
     run = state.runs[index]
-    head = state.runs[run.holder]
     run.at_s = now_s
-    run.next = run.holder
-    run.previous = head.previous
-    state.runs[head.previous].next = index
-    head.previous = index
-    head.high += run.high
+    run.next = following
+    run.previous = state.runs[following].previous
+    state.runs[run.previous].next = index
+    state.runs[following].previous = index
+    state.runs[run.holder].high += run.high - run.low
 
 
 @inlined()
@@ -124,8 +151,8 @@ def _remove(state: State, index):
 
 
 @compiled()
-def remember(state: State, holder, group, part, blocks, now_s):
-    """Note that a prompt with the group's first blocks was sent to a holder."""
+def _remember_run(state: State, holder, group, low, blocks, now_s, following, part=0):
+    """Note blocks of an owner before a run of a holder; return theirs."""
     row = table_row(state, holder, group, part)
     top = state.runs[row].entry
     since = state.runs[top].since if top != NONE else state.counts[Count.ROUTED]
@@ -133,7 +160,7 @@ def remember(state: State, holder, group, part, blocks, now_s):
         below = state.runs[top].below
         _remove(state, top)
         top = below
-    index = new_run(state, holder, group, part, blocks)
+    index = new_run(state, holder, group, part, low, blocks)
     state.runs[index].since = since
     state.runs[index].below = top
     if top != NONE:
@@ -143,14 +170,48 @@ def remember(state: State, holder, group, part, blocks, now_s):
             state.runs[holder].high -= blocks - run.low
             run.low = blocks
     state.runs[row].entry = index
-    _append(state, index, now_s)
+    _put_before(state, index, following, now_s)
+    return index
+
+
+@compiled()
+def remember(
+    state: State, holder, request: Request, block_tokens, blocks, now_s, from_start
+):
+    """Note that a prompt's first ``blocks`` were sent to a holder.
+
+    Its first ones are the oldest then, or where not ``from_start`` the youngest.
+    """
+    high = common_blocks(state, request, block_tokens, blocks)
+    owner, following = last_owner(state, request), holder
+    if high < blocks:
+        remember_own(state, holder, blocks - high, now_s)
+        following = state.runs[holder].previous if from_start else holder
+    while high > 0:
+        low = min(high, tokens_before(state, owner) // block_tokens)
+        if low < high:
+            index = _remember_run(state, holder, owner, low, high, now_s, following)
+            following = index if from_start else holder
+        owner, high = owner_before(state, owner), low
+
+
+@inlined()
+def remember_part(state: State, holder, owner, tokens, now_s):
+    """Note the last block of a prompt of so many tokens, which is not full."""
+    _remember_run(state, holder, owner, 0, 1, now_s, holder, tokens)
+
+
+@inlined()
+def knows_part(state: State, holder, owner, tokens):
+    """Return whether a holder was sent a prompt of so many tokens that ends alike."""
+    return int(newest_run(state, holder, owner, tokens) != NONE)
 
 
 @compiled()
 def remember_own(state: State, holder, blocks, now_s):
     """Note blocks that no other prompt has: they only take room."""
     if blocks > 0:
-        _append(state, new_run(state, holder, NONE, 0, blocks), now_s)
+        _put_before(state, new_run(state, holder, NONE, 0, 0, blocks), holder, now_s)
 
 
 @compiled()
@@ -210,14 +271,28 @@ def forget(state: State, holder):
 
 
 @inlined()
-def known_blocks(state: State, holder, group, part, blocks):
-    """Return how many of the group's first blocks a holder has, one after the other."""
-    known = 0
-    index = newest_run(state, holder, group, part)
-    while index != NONE and known < blocks and state.runs[index].low <= known:
+def _known_of(state: State, holder, owner, low, high):
+    """Return up to which block of a stretch a holder has all."""
+    known = low
+    index = newest_run(state, holder, owner, 0)
+    while index != NONE and known < high and state.runs[index].low <= known:
         known = state.runs[index].high
         index = state.runs[index].below
-    return min(known, blocks)
+    return min(known, high)
+
+
+@compiled()
+def known_blocks(state: State, holder, request: Request, block_tokens, blocks):
+    """Return how many of a prompt's first ``blocks`` a holder has, up to a gap."""
+    high = known = common_blocks(state, request, block_tokens, blocks)
+    owner = last_owner(state, request)
+    while high > 0:
+        low = min(high, tokens_before(state, owner) // block_tokens)
+        if low < high:
+            has = _known_of(state, holder, owner, low, high)
+            known = has if has < high else known
+        owner, high = owner_before(state, owner), low
+    return known
 
 
 def room_for_runs(used: int, points: int) -> int:
@@ -231,6 +306,7 @@ def room_for_runs(used: int, points: int) -> int:
 def empty_memory(state: State, holders: int) -> State:
     """Return the state with so many holders, of which nothing is known."""
     state.counts[Count.HOLDERS] = holders
+    state.counts[Count.NEW_RUNS] = _MOST_NEW_RUNS
     state.counts[Count.UNUSED_RUN] = NONE
     runs = state.runs
     runs["holder"] = NONE
@@ -254,7 +330,7 @@ def link_unused(state: State, first: int) -> None:
 def with_enough_runs(state: State) -> State:
     """Return the state, with twice the room for runs where an arrival may need more."""
     before = len(state.runs)
-    if before == 0 or state.counts[Count.UNUSED_RUNS] >= _MOST_NEW_RUNS:
+    if state.counts[Count.UNUSED_RUNS] >= state.counts[Count.NEW_RUNS]:
         return state
     state = state._replace(runs=grown_records(state.runs, 2 * before))
     state.runs["entry"] = NONE

@@ -36,8 +36,6 @@ from capplan.simulator.memory.prefix_memory import (
     drop_before,
     known_blocks,
     remember,
-    remember_own,
-    shared_blocks,
     shrink_oldest,
 )
 from capplan.simulator.state import (
@@ -79,12 +77,9 @@ def _cached_tokens(state: State, r: int, slot: int):
     """Return how many tokens of a prompt the router takes to be cached."""
     request = state.requests[slot]
     block_size = state.engine[0].block_size
-    shared = shared_blocks(request, block_size)
-    if shared == 0:
-        return 0
     if state.settings[SETTING.events] == 0.0:
-        known = known_blocks(state, r, request.prefix_group, 0, shared)
-        return known * block_size
+        blocks = request.known_tokens // block_size
+        return known_blocks(state, r, request, block_size, blocks) * block_size
     if state.engine[0].prefix_caching == 0:
         return 0
     return count_hits(state, r, slot)[0] * block_size
@@ -142,11 +137,8 @@ def _remember(state: State, r: int, slot: int, now_s):
     """Note the full blocks of a prompt: of a path the last is the first to leave."""
     request = state.requests[slot]
     block_size = state.engine[0].block_size
-    shared = shared_blocks(request, block_size)
-    own = request.known_tokens // block_size - shared
-    remember_own(state, r, own, now_s)
-    if shared > 0:
-        remember(state, r, request.prefix_group, 0, shared, now_s)
+    blocks = request.known_tokens // block_size
+    remember(state, r, request, block_size, blocks, now_s, False)
     _prune(state)
 
 

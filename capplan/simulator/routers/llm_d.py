@@ -13,7 +13,7 @@ there, in blocks of ``block`` tokens, of a prompt the first ``match``, of a repl
 last ``capacity``; 0 is what the engine reports (``autoTune``, its default), else there
 16 and 31,250. A prompt's first blocks leave first, and a replica need not have them to
 score with the rest, if another has them. Here prompts match as far as their prefix
-group says.
+group or their conversation says.
 """
 
 from capplan.deployment.policy import Knob, Rules, indices
@@ -22,11 +22,15 @@ from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kv.kvcache import ceil_div, count_hits
 from capplan.simulator.memory.equals import one_of_equals
 from capplan.simulator.memory.prefix_memory import (
+    common_blocks,
+    knows_part,
+    last_owner,
+    owner_before,
+    part_owner,
     remember,
-    remember_own,
-    shared_blocks,
-    shared_part,
+    remember_part,
     shrink_oldest,
+    tokens_before,
 )
 from capplan.simulator.memory.run_table import newest_run
 from capplan.simulator.records import Request
@@ -96,14 +100,23 @@ def _hashed_blocks(state: State, request: Request):
     return min(blocks, int(state.settings[SETTING.match]))
 
 
+@inlined()
+def _part_owner(state: State, request: Request, blocks):
+    """Return whose the last of these blocks is, if it is a part of one, or NONE."""
+    block_tokens = _block_tokens(state)
+    if blocks * block_tokens <= request.prompt_tokens:
+        return NONE
+    return part_owner(state, request, block_tokens)
+
+
 @compiled()
-def _blocks_anywhere(state: State, group, full):
-    """Return how many of a group's first blocks some replica has, one after another."""
-    known = 0
+def _known_anywhere(state: State, owner, low, full):
+    """Return up to which block of a stretch some replica has each."""
+    known = low
     while known < full:
         before = known
         for r in range(state.counts[Count.OPEN]):
-            index = newest_run(state, r, group, 0)
+            index = newest_run(state, r, owner, 0)
             while index != NONE and known < full:
                 run = state.runs[index]
                 if run.low <= known < run.high:
@@ -115,30 +128,51 @@ def _blocks_anywhere(state: State, group, full):
 
 
 @compiled()
+def _blocks_anywhere(state: State, request: Request, full):
+    """Return how many of a prompt's first blocks some replica has, up to a gap."""
+    size = _block_tokens(state)
+    high = known = common_blocks(state, request, size, full)
+    owner = last_owner(state, request)
+    while high > 0:
+        low = min(high, tokens_before(state, owner) // size)
+        if low < high:
+            has = _known_anywhere(state, owner, low, high)
+            known = has if has < high else known
+        owner, high = owner_before(state, owner), low
+    return known
+
+
+@compiled()
+def _blocks_sent(state: State, r: int, request: Request, known):
+    """Return how many of a prompt's first ``known`` blocks a replica was sent."""
+    size = _block_tokens(state)
+    owner, high, sent = last_owner(state, request), known, 0
+    while high > 0:
+        low = min(high, tokens_before(state, owner) // size)
+        index = newest_run(state, r, owner, 0) if low < high else NONE
+        while index != NONE:
+            run = state.runs[index]
+            sent += max(0, min(run.high, high) - min(run.low, high))
+            index = run.below
+        owner, high = owner_before(state, owner), low
+    return sent
+
+
+@compiled()
 def _note_matches(state: State, request: Request):
     """Note in ``scratch`` how many of a prompt's blocks each replica was sent.
 
     Up to the first that none was sent.
     """
-    n = state.counts[Count.OPEN]
-    group = request.prefix_group
-    block_tokens = _block_tokens(state)
     matches = state.scratch[0]
     blocks = _hashed_blocks(state, request)
-    full = min(shared_blocks(request, block_tokens), blocks)
-    part = shared_part(request, block_tokens)
-    known = _blocks_anywhere(state, group, full) if full > 0 else 0
-    for r in range(n):
-        matches[r] = 0.0
-        if full == 0:
-            continue
-        index = newest_run(state, r, group, 0)
-        while index != NONE:
-            run = state.runs[index]
-            matches[r] += max(0, min(run.high, known) - min(run.low, known))
-            index = run.below
-        if part > 0 and known == full == blocks - 1:
-            matches[r] += int(newest_run(state, r, group, part) != NONE)
+    owner = _part_owner(state, request, blocks)
+    full = blocks - int(owner != NONE)
+    known = _blocks_anywhere(state, request, full)
+    for r in range(state.counts[Count.OPEN]):
+        matches[r] = _blocks_sent(state, r, request, known)
+        if owner != NONE and known == full:
+            matches[r] += knows_part(state, r, owner, request.prompt_tokens)
 
 
 @compiled()
@@ -147,17 +181,11 @@ def _remember(state: State, r: int, slot: int, now_s):
     request = state.requests[slot]
     block_tokens = _block_tokens(state)
     blocks = _hashed_blocks(state, request)
-    if blocks == 0:
-        return
-    full = min(shared_blocks(request, block_tokens), blocks)
-    part = shared_part(request, block_tokens)
-    own = blocks - full
-    if full > 0:
-        remember(state, r, request.prefix_group, 0, full, now_s)
-    if part > 0 and full == blocks - 1:
-        remember(state, r, request.prefix_group, part, 1, now_s)
-        own = 0
-    remember_own(state, r, own, now_s)
+    owner = _part_owner(state, request, blocks)
+    full = blocks - int(owner != NONE)
+    remember(state, r, request, block_tokens, full, now_s, True)
+    if owner != NONE:
+        remember_part(state, r, owner, request.prompt_tokens, now_s)
     capacity = int(state.settings[SETTING.capacity])
     if capacity == 0:
         capacity = state.engine[0].kv_blocks + 1  # with the null block

@@ -10,8 +10,9 @@ router has (router_args.py, 05e589ad) ``threshold=0.3,abs=64,rel=1.5,period=60s,
 size=67108864``, and had 120 s. Before 0.3 an unknown prompt went to the smallest tree.
 
 Of several replicas with the longest match, the tree names the one that brought that
-node; here it is the one that has had some of the group for longest. A prompt's leaf,
-and then the rest that it was the last to use, leave whole; there, node by node. A match
+node; here it is the one that has had some of the group, or of the last row that they
+match, for longest. A prompt's leaf, and then the rest that it was the last to use, of
+conversations by rows, leave whole; there, node by node. A match
 does not renew a leaf; there, one in eight does. A token has 4 characters.
 """
 
@@ -22,11 +23,11 @@ from capplan.simulator.jit import compiled
 from capplan.simulator.memory.prefix_memory import (
     drop_above,
     known_blocks,
+    owner_at,
     remember,
-    remember_own,
-    shared_blocks,
 )
 from capplan.simulator.memory.run_table import newest_run
+from capplan.simulator.records import Request
 from capplan.simulator.state import ROUTE, ROUTER_SETTINGS, Count, Needs, State
 
 NEEDS = Needs.COUNTS
@@ -60,16 +61,17 @@ def _cut_trees(state: State, now_s):
 
 
 @compiled()
-def _holder_of(state: State, group, tokens):
-    """Return the most tokens of a group that a replica was sent, and which one."""
+def _holder_of(state: State, request: Request):
+    """Return the most tokens of a prompt that a replica was sent, and which one."""
     most = 0
     holder = 0
     since = 0
     for r in range(state.counts[Count.OPEN]):
-        known = known_blocks(state, r, group, 0, tokens)
+        known = known_blocks(state, r, request, 1, request.prompt_tokens)
         if known == 0:
             continue
-        had_since = state.runs[newest_run(state, r, group, 0)].since
+        owner = owner_at(state, request, known)
+        had_since = state.runs[newest_run(state, r, owner, 0)].since
         if known > most or (known == most and had_since < since):
             most, holder, since = known, r, had_since
     return most, holder
@@ -89,14 +91,9 @@ def route(state: State, slot: int, now_s):
     _cut_trees(state, now_s)
     above = loads[most] - loads[least] > state.settings[SETTING.abs]
     chosen = least
-    shared = shared_blocks(request, 1)
-    if shared > 0 and not (
-        above and loads[most] > state.settings[SETTING.rel] * loads[least]
-    ):
-        known, holder = _holder_of(state, request.prefix_group, shared)
+    if not (above and loads[most] > state.settings[SETTING.rel] * loads[least]):
+        known, holder = _holder_of(state, request)
         if known / request.prompt_tokens > state.settings[SETTING.threshold]:
             chosen = holder
-    remember_own(state, chosen, request.prompt_tokens - shared, now_s)  # its leaf
-    if shared > 0:
-        remember(state, chosen, request.prefix_group, 0, shared, now_s)
+    remember(state, chosen, request, 1, request.prompt_tokens, now_s, False)
     return chosen
