@@ -406,7 +406,7 @@ class Replica:
         end_s = max(self.now_s, self.sampled_s.get(self.step - self.stages, 0.0))
         end_s = max(end_s, self.gpu_s) + self.encoding_s()
         if together := self.adapters(parts):
-            self.stops |= self.stages > 1 and len(together) > self.loras.slots
+            self.stops |= len(together) > self.loras.slots
             costs = self.loras.costs
             end_s += sum(self.loras.load_s(each, self.step) for each in together)
             drafting_s *= 1 + costs.slowdown

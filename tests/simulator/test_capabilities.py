@@ -96,13 +96,24 @@ def random_case(seed: int, names: tuple[str, ...]) -> Case:
 def test_every_request_is_served_as_the_judge_serves_it(names, seed):
     case = random_case(seed, names)
 
-    verdict = judge_v1(*case)
+    assert_as_judged(lambda: case.simulated("jsq"), judge_v1(*case))
 
+
+def assert_as_judged(simulated, verdict):
+    """Assert that a case is served as judged, or refused where vLLM stops."""
     if any(replica.stops for replica in verdict.replicas):
         with pytest.raises(InputError, match="more adapters than max_loras"):
-            case.simulated("jsq")
+            simulated()
     else:
-        assert_same(case.simulated("jsq"), verdict)
+        assert_same(simulated(), verdict)
+
+
+@in_python
+def test_more_adapters_than_slots_are_refused_where_one_waited_for_its_image():
+    case = random_case(1_000_620, ("images", "lora"))
+
+    with pytest.raises(InputError, match="more adapters than max_loras"):
+        case.simulated("jsq")
 
 
 @in_python
@@ -138,12 +149,14 @@ def test_ranks_meet_their_judge(names, seed):
     tables = random_rank_tables(seed, count, case, exact=False)
     scheduler = engine.scheduler.name
 
-    found = GroupCase(case, tables, ()).simulated(scheduler)
-
-    requests, chosen, _ = judge_groups(
+    requests, chosen, groups = judge_groups(
         case.trace, tables, (), engine, case.replica_count, scheduler
     )
-    assert_same(found, Verdict(requests, chosen, []))
+    ranks = [rank for group in groups for rank in group.ranks]
+    assert_as_judged(
+        lambda: GroupCase(case, tables, ()).simulated(scheduler),
+        Verdict(requests, chosen, ranks),
+    )
 
 
 @pytest.mark.thorough

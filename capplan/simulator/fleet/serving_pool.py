@@ -248,11 +248,10 @@ class ServingPool:
                 "each GPU; give more, or a scheduler that computes KV again"
             )
         if self.state.counts[Count.STUCK] == MORE_ADAPTERS:
-            stages = self.engine.pipeline_parallel_size
             raise InputError(
                 "a step had more adapters than max_loras, with which vLLM stops "
-                "(AssertionError in Scheduler.schedule); expected a slot for each "
-                f"adapter, with pipeline_parallel_size {stages}"
+                "(AssertionError in Scheduler.schedule): some requests had sat the "
+                "step before out; expected a slot for each adapter"
             )
         if self.state.counts[Count.STUCK]:
             raise InputError(

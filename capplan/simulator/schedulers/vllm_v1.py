@@ -714,8 +714,7 @@ def schedule(state: State, r: int):
         drafts.note_padding_rule(state, r)
     if ADAPTERS:
         _use_adapters(state, r)
-        if STAGES:
-            adapters.stop_with_more(state, r)
+        adapters.stop_with_more(state, r)
     if COPIES:
         _compute_copied(state, r, False)
     if state.replicas[r].preempted == 0:
