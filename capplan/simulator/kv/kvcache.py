@@ -253,6 +253,15 @@ def count_hits(state: State, r: int, slot: int, left=1):
     return hits, free
 
 
+@compiled()
+def cached_blocks(state: State, r: int, slot: int):
+    """Return how many blocks of a prompt a replica has as it arrives."""
+    if has_paths(state):
+        most = (state.requests[slot].known_tokens - 1) // state.engine[0].block_size
+        return paths.find_path(state, r, slot, most, 0)[0]
+    return count_hits(state, r, slot)[0]
+
+
 @inlined()
 def may_find_more(state: State, r: int):
     """Return whether one that waits goes on with an answer that is being given."""

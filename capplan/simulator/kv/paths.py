@@ -113,12 +113,13 @@ def _find(state: State, r: int, node, most):
 
 
 @compiled()
-def find_path(state: State, r: int, slot: int, most):
+def find_path(state: State, r: int, slot: int, most, begins=1):
     """Return how many of a request's first blocks can be found, and how many are free.
 
-    Notes where for ``adopt_path``.
+    As an iteration ``begins``, or, where that is 0, while one runs. Notes where for
+    ``adopt_path``.
     """
-    _hash_answers(state, r, slot, most, True)
+    _hash_answers(state, r, slot, most, True, begins)
     request = state.requests[slot]
     hits, label = _find(state, r, request.row, most)
     request.leaf = label
@@ -323,7 +324,7 @@ def extend_path(state: State, r: int, slot: int, full):
 
 
 @compiled()
-def _hash_answer(state: State, r: int, node):
+def _hash_answer(state: State, r: int, node, begins):
     """Hash what the request of a row has answered, if it decodes on this replica.
 
     vLLM does it with each token that it knows; here, where nobody asks, at its end.
@@ -335,17 +336,20 @@ def _hash_answer(state: State, r: int, node):
     if request.phase == Phase.DECODING:
         state.replicas[r].grown_step = state.replicas[r].step
         last = request.prompt_tokens + request.run_tokens - 1
-        tokens = last - (request.end_step - state.replicas[r].step - 1)
+        tokens = last - (request.end_step - state.replicas[r].step - begins)
     elif request.phase == Phase.DRAINING:
         tokens = request.prompt_tokens + request.output_tokens - 1
     else:
         return
-    tokens -= int(is_flying(state.replicas[r]))
+    if begins == 0:
+        tokens -= state.engine[0].depth - 1
+    elif is_flying(state.replicas[r]):
+        tokens -= 1
     extend_path(state, r, slot, tokens // state.engine[0].block_size)
 
 
 @inlined()
-def _hash_answers(state: State, r: int, slot: int, most, looks):
+def _hash_answers(state: State, r: int, slot: int, most, looks, begins):
     """Hash answers to rows that may have one of the first ``most`` blocks of a request.
 
     But to none before the blocks that it holds; where it ``looks`` for blocks, to none
@@ -356,7 +360,7 @@ def _hash_answers(state: State, r: int, slot: int, most, looks):
     if engine.verifies == 0 and engine.depth <= 2:
         node, held = state.requests[slot].row, state.requests[slot].shared_blocks
         while most > held:
-            _hash_answer(state, r, node)
+            _hash_answer(state, r, node, begins)
             if looks and _has_own(state, r, node, most):
                 break
             most = min(most, state.lineage[node, Lineage.FIRST])
@@ -369,7 +373,7 @@ def share_path(state: State, r: int, slot: int, tokens):
     request = state.requests[slot]
     full = min(tokens, request.known_tokens) // state.engine[0].block_size
     state.lineage[request.row, Lineage.SLOT] = slot
-    _hash_answers(state, r, slot, full, False)
+    _hash_answers(state, r, slot, full, False, 1)
     extend_path(state, r, slot, full)
 
 

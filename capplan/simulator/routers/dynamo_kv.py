@@ -29,7 +29,7 @@ import math
 
 from capplan.deployment.policy import Knob, Rules, indices
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.kv.kvcache import count_hits
+from capplan.simulator.kv.kvcache import cached_blocks
 from capplan.simulator.memory.active_blocks import blocks_with, charge
 from capplan.simulator.memory.equals import one_of_equals
 from capplan.simulator.memory.prefix_memory import (
@@ -82,7 +82,7 @@ def _cached_tokens(state: State, r: int, slot: int):
         return known_blocks(state, r, request, block_size, blocks) * block_size
     if state.engine[0].prefix_caching == 0:
         return 0
-    return count_hits(state, r, slot)[0] * block_size
+    return cached_blocks(state, r, slot) * block_size
 
 
 @inlined()

@@ -19,7 +19,7 @@ group or their conversation says.
 from capplan.deployment.policy import Knob, Rules, indices
 from capplan.simulator.engine.wake import next_s
 from capplan.simulator.jit import compiled, inlined
-from capplan.simulator.kv.kvcache import ceil_div, count_hits
+from capplan.simulator.kv.kvcache import cached_blocks, ceil_div
 from capplan.simulator.memory.equals import one_of_equals
 from capplan.simulator.memory.prefix_memory import (
     common_blocks,
@@ -198,11 +198,11 @@ def _cached_blocks(state: State, r: int, slot: int):
     """Return how many blocks of a prompt a replica has cached, a group on one rank."""
     count = state.engine[0].ranks
     if count == 0:
-        return count_hits(state, r, slot)[0]
+        return cached_blocks(state, r, slot)
     ranks = state.by_rank
     most = 0
     for row in range(r * count, (r + 1) * count):
-        most = max(most, count_hits(ranks, row, slot)[0])
+        most = max(most, cached_blocks(ranks, row, slot))
     return most
 
 
