@@ -46,6 +46,15 @@ def parse_duration_s(text: str) -> float:
     return _parse(text, _SECONDS, "a duration")
 
 
+def parse_rate(text: str) -> float:
+    """Return what comes in a second of ``0.5/s``, ``30/min`` or ``200/h``. [1/s]"""
+    scale = {f"/{unit}": 1 / _SECONDS[unit] for unit in ("s", "min", "h", "d")}
+    rate_per_s = _parse(text, {**scale, "": 1.0}, "a rate")
+    if not rate_per_s > 0:
+        raise InputError(f"{text!r}: expected a rate above 0")
+    return rate_per_s
+
+
 def check_duration(text: str) -> None:
     """Refuse what is no duration, and a negative one."""
     if parse_duration_s(text) < 0:

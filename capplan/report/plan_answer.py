@@ -10,6 +10,7 @@ from capplan.planning.evaluate.too_slow import Shortfall
 from capplan.planning.money.cost import nodes_of, usd_per_month
 from capplan.planning.plan.purchase import CountCost
 from capplan.planning.plan.result import Plan
+from capplan.planning.plan.sticky import StickyWorth
 from capplan.planning.plan.throughput import WITHIN_SLO
 from capplan.report import sentences, uncertain
 from capplan.report.columns import (
@@ -146,6 +147,8 @@ def _peak(plan: Plan, run: Run) -> Said:
         busiest = f"{format_count(peak.rate_per_s)} requests/s, {peak.when}"
         told = f"{format_share(peak.slo_attainment)} in time at its {busiest}"
         of_all = " of all"
+    if run.sessions is not None:
+        told = sentences.of_sessions(run.sessions)
     grows = ""
     if judgement.steadiness.outpaced:
         load = format_load(judgement.steadiness.sustained)
@@ -231,6 +234,8 @@ def _near(plan: Plan, best: Candidate) -> Iterator[Way]:
     if slow is not None and slow.gpu_count != best.gpu_count:
         told = "holds for 9 of 10 engines"
         yield Way("with a slow engine", slow.gpu_count, usd_slow, told)
+    if plan.sticky is not None:
+        yield _without_sticking(plan.sticky, best)
     if more := _of_count(plan, 1):
         told = "holds, also with one lost"
         yield Way(f"1 {_unit(best)} more", more.gpu_count, more.usd_per_month, told)
@@ -238,6 +243,17 @@ def _near(plan: Plan, best: Candidate) -> Iterator[Way]:
     if probe is not None and fewer is not None:
         name, told = f"1 {_unit(best)} fewer", _told(plan, probe)
         yield Way(name, fewer.gpu_count, fewer.usd_per_month, told)
+
+
+def _without_sticking(sticky: StickyWorth, best: Candidate) -> Way:
+    """Return the fleet whose router sends turns to any replica."""
+    name, each = f"sessions do not stick ({sticky.router})", best.gpus_per_replica or 1
+    if sticky.gpu_count is None or best.run is None:
+        most = sticky.most_replicas * each
+        return Way(name, most, None, f"misses: more than {most:,} GPUs", is_least=True)
+    fleet = best.run.deployment.with_replicas(sticky.gpu_count // each)
+    usd = usd_per_month(fleet.pools) if best.cost else None
+    return Way(name, sticky.gpu_count, usd, "holds", is_assumed=is_assumed(best.cost))
 
 
 def _other_payment(plan: Plan) -> Iterator[Way]:

@@ -9,6 +9,7 @@ from capplan.planning.configure.scheduling import rules
 from capplan.planning.evaluate.candidate import Candidate
 from capplan.planning.evaluate.classes import own_targets
 from capplan.planning.evaluate.judgement import Judgement
+from capplan.planning.evaluate.of_sessions import SessionsServed
 from capplan.planning.evaluate.probe import Probe
 from capplan.planning.evaluate.run import Run
 from capplan.planning.money.cost import NodeCount
@@ -141,6 +142,34 @@ def versions(candidate: Candidate) -> str:
     if scheduler in ENGINES and scheduler != engine:
         name += f" (not those of {title_of(scheduler)})"
     return f"times: {name}, rules: {rules(configuration.engine)}"
+
+
+def of_sessions(found: SessionsServed) -> str:
+    """Return how many sessions a GPU serves, what caches have and how full they are."""
+    return (
+        f"{found.users_per_gpu:.3g} sessions a GPU · {format_share(found.hit_rate)} of "
+        f"prompts from caches · contexts are {format_share(found.kv_pressure)} of KV"
+    )
+
+
+def sessions_fact(run: Run) -> str:
+    """Return what sessions of a run were served; of turns without, what caches had."""
+    totals = run.simulation.totals
+    if run.sessions is None:
+        share = totals.cached_tokens / max(totals.prompt_tokens, 1)
+        told = f"{format_share(share)} of prompt tokens found in caches"
+        return told if run.simulation.turns is not None else ""
+    found = run.sessions
+    kept = (
+        ""
+        if found.kept is None
+        else f"; all turns of {format_share(found.kept)} in time"
+    )
+    return (
+        f"{of_sessions(found)}; {found.count:,} sessions and {found.turns:,} turns "
+        f"counted, in which caches were filled {found.turnovers:.2g} times{kept}; an "
+        f"endless cache has {format_share(1 - found.compulsory_rate)}"
+    )
 
 
 def caching(plan: Plan) -> str:

@@ -27,7 +27,16 @@ from capplan.report.first_screen import (
 from capplan.report.page import Answer, Said
 from capplan.report.render.terminal import MOST_ROWS
 
-_TRAFFIC = {"rate", "scale", "users", "arrivals", "attainment", "slo", "slo-scale"}
+_TRAFFIC = {
+    "rate",
+    "scale",
+    "users",
+    "sessions",
+    "arrivals",
+    "attainment",
+    "slo",
+    "slo-scale",
+}
 """What is asked of a service; all else is chosen by who runs it."""
 _WIDEST_REASON = 40
 """Letters of a reason in a row."""

@@ -68,6 +68,7 @@ def simulate(
         record_iterations=record_iterations,
         longest_jump=longest_jump,
         chunk=None if whole is None else len(whole),
+        of_turns=whole is not None and whole.has_turns,
     )
     fleet = _fleet_class(moves or waits)(deployment, options)
     sink = sink or Table()

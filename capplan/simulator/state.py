@@ -416,7 +416,7 @@ def with_paths(state: State) -> State:
 
     A segment has a block at least; those that are never used take no memory.
     """
-    rows, blocks = state.blocks.shape
+    rows, blocks = len(state.blocks), int(state.engine[0].kv_blocks)
     return state._replace(
         segments=records((rows, blocks), SEGMENT),
         tips=np.zeros((rows, len(state.lineage), len(Tip)), np.int32),

@@ -13,6 +13,15 @@ from capplan.units import format_duration, parse_duration_s
 LIMITS = ("ttft", "tpot", "tbt", "e2e")
 """Times of a request that an SLO may limit."""
 
+TURN, FIRST = "turn", "first"
+"""Classes of later turns of conversations and of the first, where they have limits."""
+SCOPES = ("request", "session")
+"""What else than turns of conversations limits may be of: what a user asks until the
+last tool has been answered, and all of it."""
+
+_OF_SCOPES = re.compile(f",(?=(?:{'|'.join((TURN, FIRST, *SCOPES))}):)")
+"""Commas between limits of turns and of what else a conversation has."""
+
 SAME = {"jct": "e2e"}
 """Other names of LIMITS: job completion time."""
 
@@ -93,18 +102,34 @@ class Slo:
                 "attainment is given by class and of all requests; expected one of them"
             )
 
+    @property
+    def scopes(self) -> tuple[str, ...]:
+        """Those of SCOPES that have limits."""
+        return tuple(name for name in SCOPES if name in self.by_class)
+
+    @property
+    def _first_is_free(self) -> bool:
+        """Whether first turns of conversations have no limits."""
+        return self.by_class.get(FIRST) == RequestSlo()
+
+    @property
+    def of_conversations(self) -> tuple[str, ...]:
+        """What has limits that only a conversation has."""
+        return (FIRST,) * (FIRST in self.by_class) + self.scopes
+
     def groups(self, class_names: tuple[str, ...]) -> tuple[Group, ...]:
         """Return the groups of classes that each attain their target."""
         names, base = base_classes(class_names)
         for name in self.targets:
-            if name not in names:
+            if name not in (*names, *self.scopes):
                 known = ", ".join(names)
                 raise InputError(
                     f"attainment: no class {name!r} in the trace, which has {known}"
                 )
         own = {*self.by_class, *self.targets} if self.each_class else set()
-        alone = [(name,) for name in names if name in own]
-        rest = tuple(name for name in names if name not in own)
+        judged = [name for name in names if not (name == FIRST and self._first_is_free)]
+        alone = [(name,) for name in judged if name in own]
+        rest = tuple(name for name in judged if name not in own)
         groups = []
         for of in [*alone, rest] if rest else alone:
             is_in = np.isin(base, [names.index(name) for name in of])
@@ -175,10 +200,13 @@ class Slo:
         >>> parse_slo(["ttft=1s", "chat:tpot=30ms"]).describe(("chat", "code"))
         'chat: tpot ≤ 30 ms; code: ttft ≤ 1 s'
         """
+        class_names = (*class_names, *self.scopes)
         names, base = base_classes(class_names)
         texts = []
         for k, name in enumerate(names):
             rows = np.flatnonzero(base == k)
+            if name == FIRST and self._first_is_free:
+                continue
             text = _ranges([self.of_class(class_names[row]) for row in rows])
             texts.append(text if len(names) == 1 else f"{name}: {text}")
         return "; ".join(texts)
@@ -198,7 +226,9 @@ class Slo:
         ... )
         '95 % of chat, 99 % of code'
         """
-        groups = self.groups(class_names)
+        groups = self.groups((*class_names, *self.scopes))
+        if len({group.target for group in groups}) == 1 and self.of_conversations:
+            return _percent(groups[0].target)
         if len(groups) == 1:
             return _percent(groups[0].target)
         if len(groups) > _GROUPS_NAMED:
@@ -308,7 +338,8 @@ def parse_slo(
 ) -> Slo:
     """Return the SLO written as ``ttft=1s,tpot=30ms``, for one class ``chat:ttft=1s``.
 
-    ``trace`` stands for the requests' own limits, and none besides.
+    ``trace`` stands for the requests' own limits, and none besides. ``turn:ttft=1s`` is
+    of every turn but the first of a conversation.
 
     Examples
     --------
@@ -317,15 +348,21 @@ def parse_slo(
     """
     default: RequestSlo | None = None
     by_class: dict[str, RequestSlo] = {}
-    for text in [texts] if isinstance(texts, str) else texts:
+    given = [texts] if isinstance(texts, str) else texts
+    for text in (part for each in given for part in _OF_SCOPES.split(each)):
         if text.strip() == "trace":
             continue
         class_name, colon, limits_text = text.rpartition(":")
         limits = RequestSlo(**_parse_limits(limits_text, text))
-        if colon:
+        if colon and class_name.strip() == TURN:
+            default = limits
+            by_class.setdefault(FIRST, RequestSlo())
+        elif colon:
             by_class[class_name.strip()] = limits
         else:
             default = limits
+    if default is None and by_class and by_class.keys() <= {FIRST, *SCOPES}:
+        default = RequestSlo()
     return Slo(default, attainment, by_class, targets or {}, each_class)
 
 

@@ -85,6 +85,7 @@ class Paths:
     def __init__(self, parent: list[int], first: list[int], blocks: int) -> None:
         sizes = Sizes(1, 64, 1, 1, blocks, 2, 0, 0, 1, 1)
         state = empty_state(sizes, tuple(np.ones(2) for _ in range(5)))
+        state.engine[0].kv_blocks = blocks
         lineage = np.zeros((len(parent), len(Lineage)), np.int64)
         lineage[:, Lineage.PARENT], lineage[:, Lineage.FIRST] = parent, first
         self.state = with_paths(state._replace(lineage=lineage))

@@ -315,8 +315,8 @@ def test_rows_that_cut_a_session_are_refused(rows):
         chat().select(rows if isinstance(rows, slice) else np.array(rows))
 
 
-def test_commands_refuse_conversations_that_are_not_planned_yet(monkeypatch):
+def test_commands_refuse_conversations_that_they_do_not_serve(monkeypatch):
     monkeypatch.setattr(traffic, "_named", lambda settings: chat())
 
-    with pytest.raises(InputError, match="not planned yet"):
+    with pytest.raises(InputError, match="come after answers, which capplan plan"):
         traffic.read_requests(RequestSettings())

@@ -35,6 +35,8 @@ from capplan.units import format_duration
 from capplan.workload.trace import Trace
 
 DEFAULT_ROUTER = "jsq"
+STICKY_ROUTER = "session"
+"""That of conversations, whose replica has their KV."""
 
 Apart = TypeVar("Apart", SimulateSettings, PlanSettings)
 _MANY_LOSSES = 10

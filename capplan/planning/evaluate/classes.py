@@ -56,6 +56,8 @@ def class_results(
     tails_s = {metric: _tails_s(samples, metric, len(names)) for metric in _METRICS}
     results = []
     for k in np.flatnonzero(counted):
+        if names[k] not in group_of:  # first turns without limits
+            continue
         group, indices = group_of[names[k]], tuple(np.flatnonzero(base == k).tolist())
         own_names = tuple(class_names[row] for row in indices)
         told = (1 - TAIL) * counted[k] >= 1

@@ -10,7 +10,11 @@ from capplan.deployment.configuration import Configuration
 from capplan.errors import InputError
 from capplan.placement.solvers import SOLVERS
 from capplan.planning.configure.configuration import configurations, runnable
-from capplan.planning.configure.deployments import DEFAULT_ROUTER, of_prompts
+from capplan.planning.configure.deployments import (
+    DEFAULT_ROUTER,
+    STICKY_ROUTER,
+    of_prompts,
+)
 from capplan.planning.configure.excluded import Excluded
 from capplan.planning.configure.prefix_caching import (
     with_caching_as_used,
@@ -19,6 +23,7 @@ from capplan.planning.configure.prefix_caching import (
 from capplan.planning.evaluate.judging import Judging
 from capplan.planning.evaluate.known_runs import Simulate
 from capplan.planning.load.load import Load
+from capplan.planning.load.session_load import SessionLoad
 from capplan.planning.load.traffic import judged_traffic
 from capplan.planning.money.quota import check_quota
 from capplan.planning.settings.plan import PlanSettings
@@ -121,17 +126,20 @@ def plan_inputs(
         else row
         for row in tried
     ]
-    routers, solver = _routers_and_solver(settings)
+    routers, solver = _routers_and_solver(settings, load)
     for router in routers:
         refuse_without_keys(load.base, router)
     return PlanInputs(settings, load, slo, routers, solver, len(able)), tried
 
 
-def _routers_and_solver(settings: PlanSettings) -> tuple[tuple[str, ...], str | None]:
+def _routers_and_solver(
+    settings: PlanSettings, load: Load
+) -> tuple[tuple[str, ...], str | None]:
     """Return the routers to simulate, and the solver of the peak heartbeat."""
     router, solver = settings.router, settings.solver
     if solver is None:
-        return _with_margins(router or DEFAULT_ROUTER), None
+        sticks = isinstance(load, SessionLoad)
+        return _with_margins(router or (DEFAULT_ROUTER, STICKY_ROUTER)[sticks]), None
     if solver == "mip" or solver in SOLVERS:
         routers = _with_margins(router) if router else _ALL_ROUTERS
         return routers, "cp-sat" if solver == "mip" else solver

@@ -180,7 +180,7 @@ class Judge:
             steadiness=self.steadiness,
             open=why,
             no_miss=no_miss,
-            attainment=_attainment(samples, names) if judged else None,
+            attainment=_attainment(samples, names, self.groups) if judged else None,
             meets=meets,
             missing=tuple(
                 name
@@ -226,7 +226,9 @@ def answered(samples: Sequence[Sample]) -> Answers | None:
     return together(parts) if parts else None
 
 
-def _attainment(samples: Sequence[Sample], class_names: tuple[str, ...]) -> Attainment:
+def _attainment(
+    samples: Sequence[Sample], class_names: tuple[str, ...], groups: Sequence[Group]
+) -> Attainment:
     counted = np.sum([sample.counted for sample in samples], axis=0)
     attained = np.sum([sample.attained for sample in samples], axis=0)
     met = np.sum([sample.met for sample in samples], axis=0)
@@ -234,9 +236,11 @@ def _attainment(samples: Sequence[Sample], class_names: tuple[str, ...]) -> Atta
     by_name = zip(
         names, np.bincount(base, attained), np.bincount(base, counted), strict=True
     )
-    everyone = Group(class_names, tuple(range(len(class_names))), 1.0)
+    judged = sorted(index for group in groups for index in group.indices)
+    of = tuple(name for group in groups for name in group.names)
+    everyone = Group(of, tuple(judged), 1.0)
     return Attainment(
-        share=float(attained.sum() / counted.sum()),
+        share=_share(samples, everyone),
         interval=_interval(samples, everyone, CONFIDENCE),
         by_limit={
             name: float(hits / counted.sum())
@@ -269,13 +273,15 @@ def _interval(
     """Return the interval of a group's attainment.
 
     Between samples where there are several, with a look's part of the error;
-    between blocks of time of one.
+    between blocks of time of one. Between sessions where there are such, of all.
     """
-    if len(samples) == 1:
-        counted, attained = _blocks(samples[0], group)
+    if len(samples) > 1:
+        confidence = 1 - (1 - confidence) / LOOKS
+    if len(samples) == 1 or samples[0].by_session:
+        of = [_blocks(sample, group) for sample in samples]
+        counted, attained = map(np.concatenate, zip(*of, strict=True))
     else:
         counted, attained = counts_of(samples, group)
-        confidence = 1 - (1 - confidence) / LOOKS
     if not counted.sum():
         return math.nan, math.nan
     return share_interval(attained, counted, confidence)

@@ -11,7 +11,7 @@ from capplan.deployment.configuration import Configuration
 from capplan.deployment.pools import Deployment
 from capplan.errors import collected_warnings, warn
 from capplan.planning.configure.configuration import only_configuration
-from capplan.planning.configure.deployments import of_pools, simulated
+from capplan.planning.configure.deployments import STICKY_ROUTER, of_pools, simulated
 from capplan.planning.configure.launch import Launch, launch
 from capplan.planning.configure.prefix_caching import with_caching_as_used
 from capplan.planning.evaluate.executors import Interrupted
@@ -19,6 +19,11 @@ from capplan.planning.evaluate.inputs import PlanInputs
 from capplan.planning.evaluate.judged_windows import with_windows
 from capplan.planning.evaluate.judgement import Judge, Judgement
 from capplan.planning.evaluate.judging import BUDGET_REQUESTS, OF_FEW, THOROUGH, Judging
+from capplan.planning.evaluate.of_sessions import (
+    SessionsServed,
+    judged_sessions,
+    served,
+)
 from capplan.planning.evaluate.predictions import predictions_matter
 from capplan.planning.evaluate.replica_hours import ReplicaHours, replica_hours
 from capplan.planning.evaluate.replications import (
@@ -32,6 +37,7 @@ from capplan.planning.evaluate.steadiness import Steadiness
 from capplan.planning.evaluate.streaming import streamed
 from capplan.planning.evaluate.work import Work, work_of
 from capplan.planning.load.load import Load
+from capplan.planning.load.session_load import SessionLoad
 from capplan.planning.load.traffic import is_streamed, judged_traffic
 from capplan.planning.money.cost import Cost, cost
 from capplan.planning.settings.plan import SimulateSettings
@@ -68,6 +74,7 @@ class Run(Shown):
     launch: Launch | None = None  # how to start a replica; of two pools to decode
     prefill_launch: Launch | None = None  # for prompts alone, where there are such
     work: Work | None = None  # whose; None while its table of requests is there
+    sessions: SessionsServed | None = None  # of conversations
 
     @property
     def configuration(self) -> Configuration:
@@ -202,9 +209,17 @@ def judged_run(
     if first is None:
         first = simulated(load.trace)
     load, first = load.as_served(first, simulated)
+    judge, judgement, of_sessions = Judge(slo, first.class_names), None, None
+    if isinstance(load, SessionLoad):
+        names = (*first.class_names, *(slo.scopes if slo else ()))
+        judge = replace(judge, class_names=names)
+        of = (simulated, load, judge, deployment, how, first)
+        load, first, judgement = judged_sessions(*of)
+        of_sessions = served(load, first, deployment, slo)
     alone = sample_of(first, slo, load.warmup_s, metrics, load.until_s)
-    judge, judgement = Judge(slo, first.class_names), None
-    if deployment.is_changing:  # what it does now is not what it will do
+    if judgement is not None:
+        steadiness = judgement.steadiness
+    elif deployment.is_changing:  # what it does now is not what it will do
         steadiness = Steadiness()
     elif slo is not None and how.only_whether and _misses(load, alone, judge):
         steadiness = Steadiness(drawn=load.is_resampled)
@@ -232,7 +247,8 @@ def judged_run(
         judgement = replace(judgement, unsteady=load.unsteady(judgement.answers))
         totals = replace(first.totals, answers=judgement.answers)
         first = replace(first, totals=totals)
-    return Run(deployment, load.base.source, load.base.notes, slo, first, judgement)
+    given = deployment, load.base.source, load.base.notes, slo, first, judgement
+    return Run(*given, sessions=of_sessions)
 
 
 def _misses(load: Load, first: Sample, judge: Judge) -> bool:
@@ -271,6 +287,8 @@ def simulate_deployment(
             warn(FILLING)
         if run.judgement.unsteady:
             warn(run.judgement.unsteady)
+        if run.sessions is not None and (caution := run.sessions.caution()):
+            warn(caution)
     hand_off, pools = run.deployment.hand_off, run.deployment.pools
     started = [launch(pool.configuration, settings, hand_off) for pool in pools]
     return replace(
@@ -293,6 +311,8 @@ def _kept(
     if settings.changes_replicas and settings.extend is None:  # all the time asked for
         asked = settings.model_copy(update={"extend": False})
     load = judged_traffic(asked, slo, rng, configurations)
+    if isinstance(load, SessionLoad) and settings.router is None:
+        settings = settings.model_copy(update={"router": STICKY_ROUTER})
     shares = bool(load.base.prefix_tokens.any())
     of = [with_caching_as_used(each, settings, shares) for each in configurations]
     deployment = simulated(settings, of, load.trace)
@@ -317,7 +337,8 @@ def _kept(
     simulation = look(load.trace)
     if simulation.interrupted:  # then the first sample alone is judged
         simulation = finished_part(simulation)
-        load = replace(load, base=load.trace, request_count=0)
+        if not isinstance(load, SessionLoad):
+            load = replace(load, base=load.trace, request_count=0)
     elif (
         predictions_matter(
             load.trace, deployment, slo, settings.seed, stopped, simulation

@@ -72,6 +72,11 @@ class Load:
         return False
 
     @property
+    def most_replicas(self) -> int:
+        """Replicas above which more are of no use: for arrivals none is known."""
+        return MOST_OF_USERS
+
+    @property
     def until_s(self) -> float:
         """From when on requests of a first look do not count. [s]"""
         return np.inf

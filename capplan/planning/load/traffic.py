@@ -16,6 +16,12 @@ from capplan.errors import HorizonWarning, InputError, warn
 from capplan.input_file import has_more_than
 from capplan.planning.configure.images import seen
 from capplan.planning.configure.scheduling import widest_alone
+from capplan.planning.load.conversations import (
+    conversations,
+    served_sessions,
+    session_load,
+    sessions_asked,
+)
 from capplan.planning.load.load import MOST_OF_USERS, ROUNDS, Load, UserLoad, timed
 from capplan.planning.load.unbatched import unbatched
 from capplan.planning.load.unserved import without_oversized
@@ -28,6 +34,7 @@ from capplan.planning.settings.traffic import (
     ArrivalSettings,
     ObjectiveSettings,
     RequestSettings,
+    SessionSettings,
     TrafficSettings,
 )
 from capplan.simulator.checks import unserved
@@ -148,18 +155,14 @@ def _foreseen(
 def read_requests(settings: RequestSettings) -> Trace:
     """Return the requests that the settings name."""
     trace = _named(settings)
-    if not isinstance(settings, SimulateSettings):
-        _refuse_turns(trace)
-    return seen(_reshaped(trace, settings), settings)
-
-
-def _refuse_turns(trace: Trace) -> None:
-    if trace.has_turns:
+    if isinstance(settings, SessionSettings):
+        trace = conversations(trace, settings)
+    elif trace.has_turns:
         raise InputError(
-            f"{trace.source}: turns of conversations (parent, after) are simulated, "
-            "not planned yet; expected capplan simulate, or requests with arrivals and "
-            "prefix groups"
+            f"{trace.source}: its turns come after answers, which capplan plan, "
+            "simulate and capacity serve; expected requests with arrivals"
         )
+    return seen(_reshaped(trace, settings), settings)
 
 
 def _reshaped(trace: Trace, settings: RequestSettings) -> Trace:
@@ -177,6 +180,8 @@ def _named(settings: RequestSettings) -> Trace:
     }
     given: dict[str, Any] = {k: v for k, v in options.items() if v is not None}
     if settings.trace is not None:
+        if isinstance(settings, SessionSettings) and settings.has_sessions:
+            given["turns"] = True
         trace = read_trace(settings.trace, seed=settings.seed, **given)
         logging.getLogger(__name__).info("%s: %s", settings.trace, described(trace))
         return trace
@@ -207,6 +212,9 @@ def judged_traffic(
     """
     users = settings.asking
     read = read_requests(settings) if read is None else read
+    if (sessions := sessions_asked(read, settings)) is not None:
+        of = session_load(read, sessions, settings), settings, slo, configurations
+        return served_sessions(*of)
     load = (
         arriving(read, settings, rng)
         if users is None
@@ -224,6 +232,11 @@ def judged(
 ) -> AnyLoad:
     """Return requests as a fleet is judged by them; see :func:`judged_traffic`."""
     engines = [configuration.engine for configuration in configurations]
+    if slo is not None and (scopes := slo.of_conversations):
+        raise InputError(
+            f"--slo {scopes[0]}: is of conversations; expected --sessions or "
+            "--session-rate beside it, or no such limit"
+        )
     base = without_oversized(load.base, engines, drop=settings.drop_oversized)
     if base is not load.base:
         load = replace(load, base=base, saturations={})

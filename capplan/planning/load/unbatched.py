@@ -32,7 +32,8 @@ def unbatched(trace: Trace, tables: LatencyTables, engine: EngineSettings) -> Un
 
     ``tables`` are those of ``widest_iterations``.
 
-    With prefix caching, a shared prefix is computed by the first request of its group.
+    With prefix caching, a shared prefix is computed by the first request of its group;
+    a turn finds all that it shares with its parent.
     """
     prompt, output = trace.prompt_tokens, trace.output_tokens
     hits = _prefix_hits(trace, engine)
@@ -140,9 +141,10 @@ def _prefix_hits(trace: Trace, engine: EngineSettings) -> np.ndarray:
     """Return the most prompt tokens that each request can find cached. [tokens]"""
     if not engine.prefix_caching:
         return np.zeros(len(trace), np.int64)
-    _, first = np.unique(trace.prefix_group, return_index=True)
+    texts = np.flatnonzero(trace.prefix_group >= 0)
+    _, first = np.unique(trace.prefix_group[texts], return_index=True)
     # Whole blocks; the last prompt token is always computed.
     cached = np.minimum(trace.prefix_tokens, trace.prompt_tokens - 1)
     hits = cached // engine.block_size * engine.block_size
-    hits[first] = 0
-    return np.where(trace.prefix_group >= 0, hits, 0)
+    hits[texts[first]] = 0
+    return np.where((trace.prefix_group >= 0) | (trace.parent >= 0), hits, 0)

@@ -277,7 +277,8 @@ def _result(
     best = eligible[0].run if eligible else None
     in_windows = NO_WINDOWS if best is None else best.judgement.in_windows
     # Users ask as fast as they are answered: by the best.
-    served = best.simulation.totals if best is not None and trace.users else None
+    is_open = inputs.load.is_open
+    served = None if best is None or is_open else best.simulation.totals
     interrupted = inputs.is_stopped()
     if interrupted:
         warn(
@@ -313,7 +314,7 @@ def _result(
         windows=in_windows.worst,
         peak=in_windows.peak,
         window_widths=in_windows.widths,
-        asked_by=inputs.load.process if trace.users else None,
+        asked_by=None if is_open else inputs.load.process,
         interrupted=interrupted,
         best_aggregated=whole if settings.disaggregated else None,
         best_disaggregated=disaggregated,

@@ -4,8 +4,10 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 from capplan.bounds.certificate import PLAN_SCHEMA
+from capplan.errors import warn
 from capplan.fleet.api_price import ApiBill
 from capplan.planning.evaluate.candidate import Candidate, Disaggregation
+from capplan.planning.evaluate.of_sessions import SessionsServed
 from capplan.planning.evaluate.replica_load import ReplicaLoad, sustained_load
 from capplan.planning.load.traffic_over_time import (
     Lengths,
@@ -28,6 +30,7 @@ from capplan.planning.plan.speculation_worth import (
     drafts_of,
     gpus_without_caching,
 )
+from capplan.planning.plan.sticky import StickyWorth, sticky_of
 from capplan.planning.plan.throughput import Throughput, throughput
 from capplan.planning.plan.told import Told, part
 from capplan.planning.prove.proof import certificate_of
@@ -40,6 +43,13 @@ def _sustained(told: Told) -> ReplicaLoad | None:
     if not told.with_load and told.settings.api is None:
         return None
     return sustained_load(told.inputs, told.run, told.progress)
+
+
+def _sessions(told: Told) -> SessionsServed | None:
+    found = told.run.sessions
+    if found is not None and (caution := found.caution()):
+        warn(caution)
+    return found
 
 
 def _traffic(told: Told) -> Traffic | None:
@@ -137,6 +147,9 @@ class Plan(Shown):
     # GPUs that the best candidate would need with prefix caching off; None where the
     # requests share no prefix, caching is off, or no count serves
     gpu_count_without_prefix_caching: int | None = part(gpus_without_caching)
+    sessions: SessionsServed | None = part(_sessions)
+    # what it is worth that sessions stay on a replica; None: no sessions
+    sticky: StickyWorth | None = part(sticky_of)
     drafts_worth: DraftsWorth | None = part(drafts_of)  # None: no drafts
     risk: Risk | None = part(_risk)  # of draws around the best; None: not asked for
     n_plus_k: SpareNodes | None = part(_spares)  # None: not asked for

@@ -145,10 +145,10 @@ def drafts_of(told: Told) -> DraftsWorth | None:
 def gpus_without_caching(told: Told) -> int | None:
     """Return the GPUs that the best needs with prefix caching off.
 
-    None where it is off, where no prefix is shared, or where no count serves. The bound
-    with caching holds without it.
+    None where it is off, where no prefix is shared, where no count serves, and of
+    conversations. The bound with caching holds without it.
     """
-    if told.best.pools:
+    if told.best.pools or told.run.sessions is not None:
         return None
     told.progress("pricing the best without prefix caching")
     engine = told.prospect.configuration.engine

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator
 
@@ -38,11 +38,13 @@ from capplan.planning.settings.spares import SpareNodeSettings
 from capplan.planning.settings.speculation import SpeculationSettings
 from capplan.planning.settings.traffic import (
     OBJECTIVE,
+    WORKLOAD,
     ArrivalSettings,
     LimitSettings,
     ObjectiveSettings,
     Rate,
     RequestSettings,
+    SessionSettings,
     ThinkSettings,
     TrafficSettings,
     UserSettings,
@@ -84,6 +86,7 @@ class PlanSettings(
     RiskSettings,
     DisaggregationSettings,
     PlanningSettings,
+    SessionSettings,
     UserSettings,
     TrafficSettings,
 ):
@@ -126,12 +129,20 @@ class SimulateSettings(
     PoolSettings,
     SchedulerSettings,
     FleetSettings,
+    SessionSettings,
     UserSettings,
     TrafficSettings,
 ):
     """Settings of the simulation of one given deployment."""
 
     searches_layouts: ClassVar[bool] = False
+
+    replay: Literal["closed", "open"] | None = setting(
+        None,
+        WORKLOAD,
+        "closed|open",
+        "open: turns of a recording arrive when they did, whatever becomes of answers.",
+    )
 
     replicas: int = common(
         1, CHOICES, "N", "Replicas of the deployment.", ge=1, le=MOST_REPLICAS
@@ -158,6 +169,7 @@ class CapacitySettings(
     SpeculationSettings,
     OutputSettings,
     SchedulerSettings,
+    SessionSettings,
     ThinkSettings,
     FleetSettings,
 ):

@@ -18,13 +18,14 @@ from capplan.setting_values import (
     targets_by_class,
 )
 from capplan.settings import Settings, common, setting, validated_with
-from capplan.units import check_duration, parse_duration_s
+from capplan.units import check_duration, parse_duration_s, parse_rate
 from capplan.workload.arrivals import MOST_RATE_PER_S
 from capplan.workload.frame_file import frame_file, is_frame
 from capplan.workload.lengths import parse_mean_length
 from capplan.workload.readers import reader as reader_named
 from capplan.workload.readers.columns import check_columns
 from capplan.workload.readers.options import ReadOptions, tokenizer_file
+from capplan.workload.running import MOST_LANES, Sessions
 from capplan.workload.scale import MOST_SCALE
 from capplan.workload.slo import Slo, parse_slo
 from capplan.workload.trace import MAX_TOKENS
@@ -193,6 +194,89 @@ class UserSettings(ThinkSettings):
         """The users; None without any."""
         think = self.think_time
         return None if self.users is None else Users(self.users, *think)
+
+
+def _snapshot(text: str) -> tuple[float, float]:
+    """Return the shares of ``0.25,0.75``, from and to."""
+    try:
+        low, high = map(float, text.split(","))
+    except ValueError:
+        low, high = 1.0, 0.0
+    if not 0 <= low <= high <= 1:
+        raise InputError(f"{text!r}: expected two shares from 0 to 1 such as 0.25,0.75")
+    return low, high
+
+
+def parse_lanes(text: str) -> int | None:
+    """Return so many sessions at once; None for ``auto``."""
+    if text == "auto":
+        return None
+    if not text.isdecimal() or not 1 <= int(text) <= MOST_LANES:
+        raise InputError(f"{text!r}: expected 1 to {MOST_LANES:,} sessions")
+    return int(text)
+
+
+class SessionSettings(Settings):
+    """Conversations and agents, whose turns come after answers."""
+
+    sessions: Annotated[Text | None, validated_with(parse_lanes)] = setting(
+        None,
+        WORKLOAD,
+        "N",
+        "Or conversations: N sessions of your trace at once, each turn after the "
+        "answer before it.",
+    )
+    session_rate: Annotated[Text | None, validated_with(parse_rate)] = setting(
+        None,
+        WORKLOAD,
+        "R",
+        "Or sessions that begin at a rate: 0.5/s, 30/min, 200/h (default: as in the "
+        "trace).",
+    )
+    wait_cap: Annotated[Text | None, validated_with(check_duration)] = setting(
+        None, WORKLOAD, "TIME", "Cut waits for users and tools: 60s (default: none)."
+    )
+    snapshot: Annotated[Text | None, validated_with(_snapshot)] = setting(
+        None,
+        WORKLOAD,
+        "LOW,HIGH",
+        "Part of its time in which a running session is found at first: 0.25,0.75 "
+        "(default: as at any moment).",
+    )
+    at_limit: Literal["end", "compact"] | None = setting(
+        None,
+        WORKLOAD,
+        "end|compact",
+        "A session whose turn is longer than the LLM takes ends (default), or goes on "
+        "with a summary.",
+    )
+    thinking: Literal["kept", "dropped-at-user", "dropped-always"] | None = setting(
+        None,
+        WORKLOAD,
+        "RULE",
+        "Thoughts of earlier answers in prompts: kept (default), dropped-at-user "
+        "(Qwen3), dropped-always. Of reasoning_tokens.",
+    )
+
+    @property
+    def snapshot_shares(self) -> tuple[float, float] | None:
+        """Part of its time in which a running session is found; None: at any moment."""
+        return None if self.snapshot is None else _snapshot(self.snapshot)
+
+    @property
+    def has_sessions(self) -> bool:
+        """Whether sessions run or begin as asked here."""
+        return self.sessions is not None or self.session_rate is not None
+
+    @property
+    def running(self) -> Sessions | None:
+        """The sessions; None where none are asked for, or as many as are served."""
+        found = self.snapshot_shares
+        if self.session_rate is not None:
+            return Sessions(None, parse_rate(self.session_rate), found)
+        if self.sessions is None or (lanes := parse_lanes(self.sessions)) is None:
+            return None
+        return Sessions(lanes, None, found)
 
 
 class TrafficSettings(ArrivalSettings, RequestSettings):

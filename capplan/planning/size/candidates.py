@@ -87,8 +87,9 @@ def _first(inputs: PlanInputs, prospect: Prospect, run_with: RunWith) -> Fewest:
     """Return the fewest replicas with the first router that serves."""
     at_least, max_replicas = prospect.at_least, prospect.max_replicas
     settled_by = 2 * prospect.held or None
-    if max_replicas == MOST_REPLICAS:
-        return fewest_replicas(run_with, at_least, max_replicas, settled_by)
+    most = min(MOST_REPLICAS, inputs.load.most_replicas)
+    if max_replicas >= most:
+        return fewest_replicas(run_with, min(at_least, most), most, settled_by)
     within = Fewest(None)
     if max_replicas >= at_least:
         within = _up_to(run_with, at_least, max_replicas, told=not inputs.best_only)
@@ -97,7 +98,7 @@ def _first(inputs: PlanInputs, prospect: Prospect, run_with: RunWith) -> Fewest:
     if within.run is not None or within.interrupted or inputs.best_only:
         return within
     begin = max(at_least, max_replicas + 1)
-    above = fewest_replicas(run_with, begin, MOST_REPLICAS, settled_by, coarse=True)
+    above = fewest_replicas(run_with, begin, most, settled_by, coarse=True)
     return replace(above, runs=(*within.runs, *above.runs), close=within.close)
 
 

@@ -13,7 +13,7 @@ from capplan.deployment.configuration import Configuration
 from capplan.deployment.pools import Deployment, Pool
 from capplan.errors import HostFullError, InputError, collected_warnings, warn
 from capplan.planning.configure.configuration import configurations, runnable
-from capplan.planning.configure.deployments import one_pool
+from capplan.planning.configure.deployments import STICKY_ROUTER, one_pool
 from capplan.planning.configure.excluded import Excluded
 from capplan.planning.configure.prefix_caching import with_caching_as_used
 from capplan.planning.evaluate.binding_setting import binding_setting
@@ -22,9 +22,12 @@ from capplan.planning.evaluate.highest_rate import STEP, highest_decided, highes
 from capplan.planning.evaluate.inputs import PlanInputs, Progress, unseen
 from capplan.planning.evaluate.judgement import Judgement
 from capplan.planning.evaluate.judging import BUDGET_REQUESTS, OF_FEW, Judging
+from capplan.planning.evaluate.of_sessions import kv_tokens
 from capplan.planning.evaluate.run import Run, judged_run
 from capplan.planning.evaluate.saturation import saturation
+from capplan.planning.load.conversations import served_sessions, session_load
 from capplan.planning.load.load import Load, scaled
+from capplan.planning.load.session_load import SessionLoad
 from capplan.planning.load.traffic import arriving, asked, judged, read_requests
 from capplan.planning.load.traffic_over_time import busiest_hour_of_mean
 from capplan.planning.money.cost import Cost, cost, fitting, usd_per_month
@@ -34,6 +37,7 @@ from capplan.planning.settings.plan import CapacitySettings
 from capplan.planning.shown import Shown
 from capplan.planning.size.candidates import cannot_serve
 from capplan.simulator.fleet.fleet import Stopped
+from capplan.workload.running import Sessions
 from capplan.workload.slo import Slo
 from capplan.workload.trace import Trace
 from capplan.workload.users import MOST_USERS, Users, think_text
@@ -70,7 +74,7 @@ class Served:
     max_rate_per_s_interval: tuple[float, float] | None = None
     # no scheduler serves more within the SLO; None without a bound [requests/s]
     upper_bound_rate_per_s: float | None = None
-    max_users: int | None = None
+    max_users: int | None = None  # of conversations the most at once
     max_users_interval: tuple[float, float] | None = None
     missed: Missed = NOT_MISSED  # the rate at the high end of its interval
     reason: str = ""  # why it serves none
@@ -83,7 +87,8 @@ class Served:
     @property
     def is_failure(self) -> bool:
         """Whether it serves nothing."""
-        return self.max_rate_per_s is None and self.reason != _ANY_RATE
+        none = self.max_rate_per_s is None and self.max_users is None
+        return none and self.reason != _ANY_RATE
 
     @property
     def usd_per_month(self) -> float | None:
@@ -182,7 +187,8 @@ def capacity(
 def _rank(row: Served) -> tuple[bool, bool, float]:
     """Return what orders fleets: the most first, of those in doubt last."""
     doubted = row.pool.configuration.is_estimated
-    return row.is_failure, doubted, -(row.max_rate_per_s or 0.0)
+    most = row.max_users if row.max_rate_per_s is None else row.max_rate_per_s
+    return row.is_failure, doubted, -(most or 0.0)
 
 
 def _of_the_size(
@@ -215,6 +221,8 @@ def _served(search: "_Search") -> Served:
     )
     if reason := cannot_serve(search.inputs(load), search.configuration):
         return replace(served, reason=reason)
+    if search.of_sessions:
+        return _most_sessions(search, served)
     rate_per_s = search.highest_rate()
     if rate_per_s is None:
         return replace(served, reason="no rate is held")
@@ -234,6 +242,20 @@ def _served(search: "_Search") -> Served:
         return served
     many = users, _least_above(users, search.crowds).amount
     return replace(served, max_users=users, max_users_interval=many)
+
+
+def _most_sessions(search: "_Search", served: Served) -> Served:
+    """Return a fleet with the most conversations that it serves at once."""
+    lanes = search.most_sessions()
+    if lanes is None:
+        return replace(served, reason="not one session is held")
+    missed = _least_above(lanes, search.crowds)
+    return replace(
+        served,
+        max_users=lanes,
+        max_users_interval=(lanes, missed.amount),
+        missed=missed,
+    )
 
 
 def _least_above(held: float, misses: list[Missed]) -> Missed:
@@ -260,6 +282,13 @@ class _Search:
         self.rates: list[Missed] = []
         self.crowds: list[Missed] = []
         self.at = cache(self._at)  # the search may come to a rate again
+        self.of_sessions = trace.has_turns
+        if self.of_sessions:
+            self.first_per_s = float(count)
+            sticks = settings.router or STICKY_ROUTER
+            self.deployment = replace(self.deployment, router=sticks)
+            self._of_plan = settings.at_rate(None)
+            return
         own = settings.arrivals is None and trace.arrival_s is not None
         own_per_s = trace.rate_per_s if own else 1.0
         self._of_plan = settings.at_rate(None if own else own_per_s)
@@ -270,7 +299,13 @@ class _Search:
         self.first_per_s = own_per_s if own else _OF_SATURATION * completed_per_s
 
     def _at(self, rate_per_s: float) -> Load:
-        """Return the requests at a rate."""
+        """Return the requests at a rate, or so many sessions at once."""
+        if self.of_sessions:
+            found = self._settings.snapshot_shares
+            lanes = Sessions(_whole(rate_per_s), None, found)
+            sessions = session_load(self._trace, lanes, self._settings)
+            of = (self._settings, self.slo, [self.configuration])
+            return served_sessions(sessions, *of)
         load = scaled(self._read, rate_per_s / self._own_per_s)
         return judged(load, self._settings, self.slo, self._rng, [self.configuration])
 
@@ -286,6 +321,15 @@ class _Search:
     def highest_rate(self) -> float | None:
         """Return the highest rate that is held; None where none is. [requests/s]"""
         return self._highest(self.at, self.first_per_s, self.rates)
+
+    def most_sessions(self) -> int | None:
+        """Return the most sessions at once that are held; None where not one is."""
+        load = self.at(self.first_per_s)
+        assert isinstance(load, SessionLoad)
+        kv = kv_tokens(self.deployment)
+        about = max(1, _whole(_OF_SATURATION * kv / load.mix.context_tokens))
+        most = self._highest(self.at, about, self.crowds, _whole)
+        return None if most is None or most == np.inf else _whole(most)
 
     def most_users(self, max_rate_per_s: float) -> int | None:
         """Return the most users who are served; None where not one is."""

@@ -52,6 +52,11 @@ def _rate(of: Scenario, text: str) -> dict[str, Any]:
             f"{settings.users} users ask when they have been answered; vary their "
             f"number instead: --vary users={settings.users},{2 * settings.users}"
         )
+    if of.requests.has_turns:
+        raise InputError(
+            "turns come only after answers; vary the sessions instead: --vary "
+            "sessions=200,400"
+        )
     if number == text:
         return {"rate": times, "scale": None}
     if settings.rate is not None:
@@ -90,7 +95,7 @@ def _setting(name: str) -> Vary:
 
 _AS_FLAGS = (
     *("llm", "gpu", "tp", "kv-cache-dtype", "kind", "provider", "region"),
-    *("scheduler", "router", "arrivals", "users", "scale", "predictor"),
+    *("scheduler", "router", "arrivals", "users", "sessions", "scale", "predictor"),
 )
 """Settings that are varied as their flags set them."""
 

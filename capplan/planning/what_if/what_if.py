@@ -35,7 +35,15 @@ from capplan.simulator.fleet.fleet import Stopped
 from capplan.simulator.simulate import simulate
 from capplan.workload.trace import Trace
 
-_NOT_OF_CONFIGURATIONS = {"rate", "scale", "attainment", "slo", "users", "arrivals"}
+_NOT_OF_CONFIGURATIONS = {
+    "rate",
+    "scale",
+    "attainment",
+    "slo",
+    "users",
+    "sessions",
+    "arrivals",
+}
 """Settings on which no configuration depends."""
 _OF_OBJECTIVES = {"attainment", "slo-scale"}
 """Variations that are about the same requests."""

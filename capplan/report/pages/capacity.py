@@ -140,6 +140,8 @@ def _title(best: Served) -> str:
 
 
 def _rate(row: Served) -> str:
+    if row.max_rate_per_s is None and row.max_users is not None:
+        return f"{plural(row.max_users, 'session')} at once"
     if row.max_rate_per_s is None:
         return "nothing" if row.is_failure else "any rate"
     return f"{format_count(row.max_rate_per_s)} requests/s"
@@ -173,7 +175,7 @@ def _lead(best: Served) -> str:
     if best.is_failure:
         return f"Nothing is answered in time on this fleet: {best.reason}."
     users = ""
-    if best.max_users is not None:
+    if best.max_users is not None and best.max_rate_per_s is not None:
         users = f", or {best.max_users:,} people who each wait for an answer"
     return (
         f"This fleet answers {_rate(best)}{users}, within {best.slo_text}. "
@@ -209,6 +211,10 @@ def _by_usd(capacity: Capacity) -> list[Served]:
 
 
 def _peak(best: Served, think: str) -> Said:
+    if best.max_rate_per_s is None and best.max_users is not None:
+        crowd = (best.max_users_interval or (0, math.inf))[1]
+        text = f", {crowd:,.0f} do not" if math.isfinite(crowd) else ""
+        return Said(f"{_rate(best)} hold{text}")
     if best.max_rate_per_s is None:
         why = best.reason.partition(";")[0]
         return Said(f"misses: {why}" if best.is_failure else why)
@@ -252,7 +258,8 @@ def _next_steps(capacity: Capacity) -> Iterator[Said]:
     part = (cheap.usd_per_request or 0) / (best.usd_per_request or 1)
     if 0 < part < _CHEAPER:
         yield Said(f"weigh {_name(cheap)}", f"{100 * (1 - part):.0f} % less a request")
-    command = f"capplan plan --gpu {configuration.gpu} --rate R"
+    asked = "--rate R" if best.max_rate_per_s is not None else "--sessions N"
+    command = f"capplan plan --gpu {configuration.gpu} {asked}"
     yield Said("size for your own peak", command)
 
 

@@ -70,7 +70,7 @@ _LAST = (
     *("trace_sha256", "profiles_sha256", "asked_by", "interrupted", "disaggregation"),
     *("risk", "mix", "n_plus_k", "replica_load", "beyond_peak", "last_replica"),
     *("traffic", "lengths", "throughput", "purchase", "api"),
-    *("drafts_worth", "drafts_tried"),
+    *("drafts_worth", "drafts_tried", "sessions", "sticky"),
 )
 """Keys of plan.json in the order in which it has them, behind the others."""
 _AFTER_TEST = "After a load test, plan with what it measured (--profiles mine.yaml)"

@@ -138,6 +138,7 @@ def _facts(run: Run) -> list[Fact]:
             f"{format_share(run.busy_share)} of the time, if only with one request",
         ),
         ("KV cache", kv_cache(run)),
+        ("sessions", sentences.sessions_fact(run)),
         ("preemptions", format_count(totals.preemptions)),
         ("backlog", "" if run.judgement.stable else "keeps growing: too few replicas"),
         ("nodes", sentences.nodes(run)),

@@ -15,6 +15,7 @@ from capplan.report.charts.served import length_figures, traffic_figures
 from capplan.report.columns import format_count, format_load, format_share
 from capplan.report.fields import fields
 from capplan.report.page import FILES, Fact, Section, Table
+from capplan.report.sentences import sessions_fact
 from capplan.report.window_sentences import window_length
 from capplan.units import format_duration, format_usd
 
@@ -67,6 +68,7 @@ def served_facts(plan: Plan) -> list[Fact]:
         said = f"{format_count(busiest)} × the mean replica's work"
     return [
         ("KV cache", "" if run is None else kv_cache(run)),
+        ("sessions", "" if run is None else sessions_fact(run)),
         ("rate", peak(plan)),
         ("tokens", used(plan)),
         ("busiest replica", said),

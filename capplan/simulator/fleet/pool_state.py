@@ -65,6 +65,7 @@ class Options:
     chunk: int | None = None  # requests that arrive at most; None: not known
     record_iterations: bool = False
     longest_jump: int = UNBOUNDED_JUMP
+    of_turns: bool = False  # conversations, whose KV is found by paths
 
     @property
     def results(self) -> int:
@@ -89,13 +90,14 @@ def pool_state(
     replica is a group of so many.
     """
     policy, rules = engine.scheduler, engine.scheduler.rules
+    finds_blocks = engine.prefix_caching and not options.of_turns
     state = empty_state(
         Sizes(
             replicas=replica_count,
             slots=_SLOTS,
             max_num_seqs=engine.max_num_seqs,
             block_size=engine.block_size,
-            cached_blocks=engine.kv_blocks - 1 if engine.prefix_caching else 0,
+            cached_blocks=engine.kv_blocks - 1 if finds_blocks else 0,
             results=options.results + _SLOTS + replica_count,
             iterations=_LOG_ITERATIONS if options.record_iterations else 0,
             entries=_LOG_ENTRIES if options.record_iterations else 0,

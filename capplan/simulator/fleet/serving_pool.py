@@ -113,7 +113,8 @@ class ServingPool:
         strictest = [Setting.TTFT_S, Setting.TPOT_S]
         limits = options.limits
         self.state.settings[strictest] = limits.ttft_s, limits.mean_gap_s
-        start(self.state)
+        if not (options.of_turns and engine.prefix_caching):  # else with their paths
+            start(self.state)
 
     @property
     def side(self) -> Side:

@@ -1,6 +1,6 @@
 """Counts of one simulated sample: what an attainment and its interval are made of."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -8,6 +8,7 @@ from capplan.simulator.results.answers import Answers, answers_in
 from capplan.simulator.results.histogram import Histogram
 from capplan.simulator.results.request_times import METRICS
 from capplan.simulator.results.times import Simulation
+from capplan.simulator.results.turns import with_scopes
 from capplan.simulator.results.windows import window_index
 from capplan.workload.slo import LIMITS, Slo, base_classes
 
@@ -42,6 +43,7 @@ class Sample:
     duration_s: float  # of the arrivals [s]
     classes: ClassCounts | None = None  # None where there is one, or very many
     answers: Answers | None = None  # of users who wait for them
+    by_session: bool = False  # blocks are sessions and no windows
 
 
 def sample_of(
@@ -59,13 +61,19 @@ def sample_of(
     """
     if simulation.windows is not None:
         return _sample_of_windows(simulation, metrics)
+    turns = simulation.turns
+    if turns is not None:
+        simulation = with_scopes(simulation, () if slo is None else slo.scopes)
+        order = np.argsort(simulation.table.arrival_s, kind="stable")
+        simulation = replace(simulation, times=simulation.table.select(order))
+        turns = None if simulation.turns is None else simulation.turns.select(order)
     times = simulation.table
-    if (np.diff(times.arrival_s) < 0).any():  # turns of conversations
-        times = times.select(np.argsort(times.arrival_s, kind="stable"))
     first, end = np.searchsorted(
         times.arrival_s - times.arrival_s[0], [warmup_s, until_s]
     )
     counted = times.select(slice(int(first), int(end)))
+    turn_classes = len(simulation.class_names) - len(slo.scopes if slo else ())
+    is_turn = counted.request_class < turn_classes
     classes, n = len(simulation.class_names), len(counted)
     met = (np.ones(n, bool),) * len(LIMITS)
     if slo is not None:
@@ -76,12 +84,17 @@ def sample_of(
         counted.arrival_s, float(times.arrival_s[0]), float(times.arrival_s[-1])
     )
     columns_s = {name: getattr(counted, name) for name in metrics}
-    known = {name: ~np.isnan(values_s) for name, values_s in columns_s.items()}
+    known = {
+        name: ~np.isnan(values_s) & is_turn for name, values_s in columns_s.items()
+    }
+    blocks, block_count = index, windows
+    if turns is not None:
+        blocks, block_count = _by_session(turns.session[int(first) : int(end)])
     names, base = base_classes(simulation.class_names)
     by_class = None
     if 1 < len(names) <= _MOST_CLASSES:
-        of, cells = base[counted.request_class], (windows, len(names))
-        cell, cell_count = index * len(names) + of, windows * len(names)
+        of, cells = base[counted.request_class], (block_count, len(names))
+        cell, cell_count = blocks * len(names) + of, block_count * len(names)
         by_class = ClassCounts(
             names,
             np.bincount(cell, minlength=cell_count).reshape(cells),
@@ -92,20 +105,34 @@ def sample_of(
     answers = None
     if asked_until_s is not None:
         until_s = min(start_s + until_s, asked_until_s)
-        answers = answers_in(times, counted, start_s + warmup_s, until_s)
+        asked = counted.select(is_turn)
+        done = times.select(times.request_class < turn_classes)
+        answers = answers_in(done, asked, start_s + warmup_s, until_s)
     return Sample(
         counted=np.bincount(counted.request_class, minlength=classes),
         attained=np.bincount(counted.request_class, attained, classes),
         met=np.array([hits.sum() for hits in met]),
-        block_counted=(block_counted := np.bincount(index, minlength=windows)),
-        block_attained=np.bincount(index, attained, windows),
+        block_counted=np.bincount(blocks, minlength=block_count),
+        block_attained=np.bincount(blocks, attained, block_count),
         latencies_s={name: columns_s[name][rows] for name, rows in known.items()},
-        wait_s=_wait_s(block_counted, np.bincount(index, counted.wait_s, windows)),
+        wait_s=_wait_s(
+            np.bincount(index, minlength=windows),
+            np.bincount(index, counted.wait_s, windows),
+        ),
         service_s=float((counted.e2e_s - counted.wait_s).mean()) if n else 0.0,
         duration_s=simulation.totals.duration_s,
         classes=by_class,
         answers=answers,
+        by_session=turns is not None,
     )
+
+
+def _by_session(session: np.ndarray) -> tuple[np.ndarray, int]:
+    """Return the block of each row, (n,), in order of sessions' first, and how many."""
+    _, first, label = np.unique(session, return_index=True, return_inverse=True)
+    place = np.empty(len(first), np.int64)
+    place[np.argsort(first)] = np.arange(len(first))
+    return place[label], len(first)
 
 
 def _sample_of_windows(simulation: Simulation, metrics: tuple[str, ...]) -> Sample:

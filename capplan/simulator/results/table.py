@@ -13,6 +13,7 @@ from capplan.simulator.records import RESULT
 from capplan.simulator.results.request_times import RequestTimes
 from capplan.simulator.results.series import uses_of
 from capplan.simulator.results.times import PoolUse, Simulation, totals
+from capplan.simulator.results.turns import Turns, turns_of
 from capplan.workload.trace import Trace
 
 _TIMES = ("arrival_s", "scheduled_s", "first_token_s", "finish_s")
@@ -60,12 +61,15 @@ class Table:
         self._columns: Any = _EMPTY
         self._class_names: tuple[str, ...] = ()
         self._asked_until_s: float | None = None
+        self._turns: Turns | None = None
 
     def expect(self, chunk: Trace) -> None:
         """Make room for the requests of a chunk."""
         self._class_names = max(self._class_names, chunk.class_names, key=len)
-        if chunk.users:
+        if chunk.users or chunk.asked_until_s < np.inf:
             self._asked_until_s = chunk.asked_until_s
+        if chunk.has_waits:
+            self._turns = turns_of(chunk)
         longer = []
         for name, column in self._columns._asdict().items():
             room = np.zeros(len(column) + len(chunk), column.dtype)
@@ -86,7 +90,12 @@ class Table:
         """Return the simulation with the table."""
         columns = self._columns._asdict()
         until_s, room = self._asked_until_s, len(columns["finish_s"])
-        if until_s is not None and until_s < np.inf:  # then there may be fewer
+        turns, fewer = self._turns, until_s is not None and until_s < np.inf
+        if fewer and turns is not None:
+            asked = np.flatnonzero(columns["finish_s"])
+            columns = {name: rows[asked] for name, rows in columns.items()}
+            turns = turns.select(asked)
+        elif fewer:  # then there may be fewer
             columns = {name: rows[: fleet.served] for name, rows in columns.items()}
         if until_s is not None and fleet.served == room:  # all were asked
             until_s = float(columns["finish_s"].max())
@@ -106,11 +115,12 @@ class Table:
             totals=totals(times),
             pools=uses_of(fleet.pools, start_s, preemptions, end_s),
             class_names=self._class_names,
-            arrived_count=len(times),
+            arrived_count=fleet.served if fewer else len(times),
             completed=completed,
             moved=fleet.moved,
             lives=fleet.lives,
             asked_until_s=until_s,
+            turns=turns,
         )
 
 
@@ -127,7 +137,8 @@ def finished_part(simulation: Simulation) -> Simulation:
     count = int(np.argmax(unfinished))
     if count == 0:
         raise KeyboardInterrupt
-    times = simulation.table.select(slice(0, count))
+    kept_rows = slice(0, count)
+    times = simulation.table.select(kept_rows)
     kept = totals(times)
 
     def part(pool: PoolUse) -> PoolUse:
@@ -139,6 +150,7 @@ def finished_part(simulation: Simulation) -> Simulation:
         simulation,
         times=times,
         totals=kept,
+        turns=None if simulation.turns is None else simulation.turns.select(kept_rows),
         asked_until_s=None
         if simulation.asked_until_s is None
         else float(times.arrival_s[-1]),

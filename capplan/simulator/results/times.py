@@ -7,6 +7,7 @@ import numpy as np
 
 from capplan.simulator.results.answers import Answers
 from capplan.simulator.results.request_times import RequestTimes
+from capplan.simulator.results.turns import Turns
 from capplan.simulator.results.windows import Windows
 
 
@@ -154,6 +155,7 @@ class Simulation:
     lives: np.ndarray | None = None
     # when users ask no more; None where requests arrive whatever becomes of others [s]
     asked_until_s: float | None = None
+    turns: Turns | None = None  # of conversations: of the rows of the table
 
     @property
     def interrupted(self) -> bool:
