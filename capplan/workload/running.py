@@ -117,6 +117,8 @@ class Mix:
         context = trace.prompt_tokens + trace.output_tokens
         # KV tokens of a session in the mean over its time [tokens]
         self.context_tokens = _held(label, self.start_s, self.lasts_s, context)
+        # of tokens of contexts, that are no text which other sessions share
+        self.own_share = 1 - float(_text_tokens(trace).sum() / context.sum())
 
     def drawn_start_s(self, sessions: np.ndarray) -> np.ndarray:
         """Return when rows begin of sessions, as ``forest.take`` has them. [s]"""
@@ -138,6 +140,18 @@ def _held(
     until_s[:-1][same] = start_s[order][1:][same]
     width_s = until_s - start_s[order]
     return float((context[order] * width_s).sum() / max(width_s.sum(), 1e-9))
+
+
+def _text_tokens(trace: Trace) -> np.ndarray:
+    """Return the tokens of a text that each prompt begins with, shape (n,)."""
+    texts = (trace.prefix_group >= 0).tolist()
+    shared, found = trace.prefix_tokens.tolist(), [0] * len(trace)
+    for row, before in enumerate(trace.parent.tolist()):
+        if before >= 0:
+            found[row] = min(found[before], shared[row])
+        elif texts[row]:
+            found[row] = shared[row]
+    return np.array(found)
 
 
 def started_s(trace: Trace, stay_s: np.ndarray) -> np.ndarray:

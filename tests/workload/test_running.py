@@ -166,6 +166,19 @@ def test_the_mean_context_is_over_time():
 
     held = 61 * 110 + 62 * 170 + 3 * 235
     assert mix.context_tokens == pytest.approx(held / 126)
+    assert mix.own_share == 1
+
+
+def test_texts_that_all_share_are_no_contexts_of_their_own():
+    """A text of 80 tokens, of which the last turn keeps 60."""
+    of = {
+        "prefix_group": np.array([0, -1, -1]),
+        "prefix_tokens": np.array([80, 90, 60]),
+    }
+
+    mix = Mix(conversation(**of), np.zeros(3))
+
+    assert mix.own_share == pytest.approx(1 - (80 + 80 + 60) / (110 + 170 + 235))
 
 
 def test_waits_are_capped_and_counted():

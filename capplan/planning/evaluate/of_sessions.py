@@ -204,7 +204,8 @@ class SessionsServed:
     tier_hit_rate: float  # in a tier
     compulsory_rate: float  # that even an endless cache would not have had
     users_per_gpu: float  # running, over GPUs
-    kv_pressure: float  # running × mean prompt and answer, over KV tokens
+    # running × mean prompt and answer without texts that all share, over KV tokens
+    kv_pressure: float
     turnovers: float  # how often caches were filled anew
     kept: float | None  # share of the sessions all of whose turns were in time
 
@@ -248,7 +249,7 @@ def served(
         tier_hit_rate=0.0,
         compulsory_rate=1 - float(turns.shared_tokens[rows].sum()) / prompts,
         users_per_gpu=running / deployment.gpu_count,
-        kv_pressure=running * mean / kv_tokens(deployment),
+        kv_pressure=running * mean * load.mix.own_share / kv_tokens(deployment),
         turnovers=span.turnovers,
         kept=kept,
     )
