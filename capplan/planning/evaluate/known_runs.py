@@ -79,7 +79,7 @@ class KnownRuns:
         stopped: Stopped | None,
     ) -> Simulation:
         """Return the simulation of a deployment that serves a trace."""
-        if trace.users or len(trace) > _MOST_REQUESTS:
+        if trace.users or trace.has_waits or len(trace) > _MOST_REQUESTS:
             return simulate(trace, deployment, slo=slo, seed=seed, stopped=stopped)
         key = _key(trace, deployment, slo, seed)
         with self._lock:

@@ -115,6 +115,27 @@ def test_a_wrong_guess_at_the_best_changes_no_plan(likely, alone, monkeypatch):
     assert_as_planned(what_if(settings), alone)
 
 
+def test_so_many_sessions_at_once_are_varied():
+    conversations = {
+        **{k: v for k, v in ASKED.items() if k not in ("workload", "rate", "slo")},
+        "workload": "chat-turns:n=60",
+        "wait_cap": "20s",
+        "slo": ("turn:ttft=500ms,tpot=30ms",),
+    }
+    values = ("50", "600")
+    found = what_if(
+        WhatIfSettings(**conversations, sessions="50", vary={"sessions": values})
+    )
+
+    few, many = (cell.best for cell in found.cells)
+    assert few.replica_count < many.replica_count
+    assert few.run.sessions.lanes == 50
+    with pytest.raises(InputError, match="vary the sessions instead"):
+        what_if(
+            WhatIfSettings(**conversations, sessions="50", vary={"rate": ("1", "x2")})
+        )
+
+
 def test_a_rate_is_absolute_or_times_the_traffic():
     settings = PlanSettings(**ASKED)
     of = Scenario(settings, TRACE)
