@@ -262,6 +262,21 @@ def counts_of(samples: Sequence[Sample], group: Group) -> tuple[np.ndarray, np.n
     )
 
 
+def alike(samples: Sequence[Sample], groups: Sequence[Group], part: float) -> bool:
+    """Return whether samples attain as much of each group, or are on the same side.
+
+    The shares differ by at most a part of what may miss, or are both on one side of the
+    target.
+    """
+    for group in groups:
+        counted, attained = counts_of(samples, group)
+        share = attained / np.maximum(counted, 1)
+        same_side = (share >= group.target).all() or (share < group.target).all()
+        if not same_side and np.ptp(share) > part * (1 - group.target):
+            return False
+    return True
+
+
 def _share(samples: Sequence[Sample], group: Group) -> float:
     counted, attained = counts_of(samples, group)
     return float(attained.sum() / counted.sum()) if counted.sum() else 1.0

@@ -13,7 +13,7 @@ import numpy as np
 
 from capplan.deployment.pools import Deployment
 from capplan.planning.evaluate.executors import Interrupted, side_by_side
-from capplan.planning.evaluate.judgement import LOOKS, Judge, Judgement, counts_of
+from capplan.planning.evaluate.judgement import LOOKS, Judge, Judgement, alike
 from capplan.planning.evaluate.judging import Judging
 from capplan.planning.evaluate.steadiness import Steadiness
 from capplan.planning.load.session_load import SessionLoad, SessionSpan
@@ -173,13 +173,7 @@ def _agree(first: Simulation, judge: Judge, span: SessionSpan) -> bool:
     if abs(hits[0] - hits[1]) > _HIT_DRIFT:
         return False
     halves = [sample_of(first, judge.slo, a, (), b) for a, b in parts]
-    for group in judge.groups:
-        counted, attained = counts_of(halves, group)
-        share = attained / np.maximum(counted, 1)
-        same_side = (share >= group.target).all() or (share < group.target).all()
-        if not same_side and np.ptp(share) > (1 - group.target) / 2:
-            return False
-    return True
+    return alike(halves, judge.groups, 0.5)
 
 
 def hit_rate(simulation: Simulation, from_s: float, until_s: float) -> float:
