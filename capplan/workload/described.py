@@ -74,7 +74,7 @@ class Tally:
             parts.append(f"{self.left_out.total():,} left out ({', '.join(told)})")
         parts += [*self._peak(), self._classes()]
         of = f"{len(self.sessions):,} session{'s' * (len(self.sessions) != 1)}"
-        known = f"{of} (used by --router session alone)"
+        known = of if self.turns else f"{of} (used by --router session alone)"
         text = ", ".join([*parts, known if self.sessions else "no sessions"])
         text = "; ".join((text, *self.remarks))
         if self.unread_columns:
