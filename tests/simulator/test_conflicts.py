@@ -221,6 +221,8 @@ VALUES = {
     "rate": 2,
     "scale": 2,
     "users": 5,
+    "sessions": "5",
+    "session_rate": "1/s",
     "arrivals": "poisson",
     "rates": "1,2",
     "draws": 5,
