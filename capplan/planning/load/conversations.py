@@ -39,7 +39,7 @@ ServedSettings = PlanSettings | SimulateSettings | CapacitySettings
 def conversations(trace: Trace, settings: SessionSettings) -> Trace:
     """Return a trace with its waits and thoughts as asked; refuse one without turns."""
     if not trace.has_turns:
-        given = settings.given(SessionSettings.model_fields)
+        given = settings.given((*SessionSettings.model_fields, "replay"))
         if given:
             raise InputError(
                 f"{trace.source}: no conversations, for --{given[0].replace('_', '-')};"
