@@ -104,6 +104,7 @@ def test_every_path_of_a_candidate_leads_somewhere(plan):
 
 _UNKNOWN_OF_A_TRACE = {"settled", "recovery_s", "peak"}  # of a short one
 _UNKNOWN_OF_A_TRACE |= {"node_count"}  # of GPUs priced one by one
+_UNKNOWN_OF_A_TRACE |= {"sessions"}  # of requests that just arrive
 
 
 @pytest.mark.parametrize("path", ["nothing", "run.nothing", "probes.x"])

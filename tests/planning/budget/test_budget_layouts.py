@@ -300,6 +300,7 @@ def test_fleets_too_large_for_the_gpus_are_left_out_with_why(monkeypatch):
             deployment=(of := Deployment.of(configuration, 1)),
             pool=of.pool,
             max_rate_per_s=None,
+            max_users=None,
             is_failure=True,
         ),
     )

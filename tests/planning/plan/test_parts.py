@@ -64,4 +64,4 @@ def test_keys_of_the_json_keep_their_order_whatever_order_parts_are_made_in(made
 
     kept = [name for name in names if name in ("placement", "settings", "risk", "api")]
     assert kept == ["placement", "settings", "risk", "api"]
-    assert names[-2:] == ["drafts_tried", "costs"]
+    assert names[-2:] == ["sticky", "costs"]
