@@ -178,12 +178,11 @@ def renumbered_rows(trace: "Trace", rows: np.ndarray | slice) -> dict[str, Any]:
     Refuses rows that cut a session, and rows that are selected twice.
     """
     kept = np.arange(len(trace))[rows]
-    to = np.full(len(trace) + 1, NONE)  # the last stands for none
-    to[kept] = np.arange(len(kept))
-    session = session_of(trace)
+    session, is_kept = session_of(trace), np.zeros(len(trace), bool)
+    is_kept[kept] = True
     has_row = np.zeros(int(session.max()) + 1, bool)
     has_row[session[kept]] = True
-    cut = has_row[session] & (to[:-1] < 0)
+    cut = has_row[session] & ~is_kept
     if cut.any() or len(kept) > len(np.unique(kept)):
         row = int(np.argmax(cut))
         which = "is left out of its session" if cut.any() else "would be taken twice"
@@ -191,12 +190,42 @@ def renumbered_rows(trace: "Trace", rows: np.ndarray | slice) -> dict[str, Any]:
             f"{trace.source}: row {row + 1} {which}, of {cut.sum():,} such rows; "
             "expected whole sessions (capplan trace cut --sessions N keeps the first N)"
         )
-    joins = to[trace.joins]
+    return rows_left(kept, trace.parent, trace.after, trace.joins)
+
+
+def rows_left(
+    kept: np.ndarray, parent: np.ndarray, after: np.ndarray, joins: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Return ``parent``, ``after`` and ``joins`` of the rows that are left.
+
+    What is left shares with and waits for none of the others.
+    """
+    to = np.full(len(parent) + 1, NONE)  # the last stands for none
+    to[kept] = np.arange(len(kept))
+    joins = to[joins]
     return {
-        "parent": to[trace.parent[kept]],
-        "after": to[trace.after[kept]],
-        "joins": joins[joins[:, 0] >= 0],
+        "parent": to[parent[kept]],
+        "after": to[after[kept]],
+        "joins": joins[joins.min(axis=1, initial=0) >= 0],
     }
+
+
+def asked_s(trace: "Trace", at_s: np.ndarray, stay_s: np.ndarray) -> np.ndarray:
+    """Return when each request is asked where those that wait for none are at a time.
+
+    ``stay_s``: how long each takes to be answered. Shape (n,) each. [s]
+    """
+    think_s = np.zeros(len(trace)) if trace.think_s is None else trace.think_s
+    waits, waited = waiting(trace)
+    at_s = np.where(trace.after >= 0, -np.inf, at_s)
+    changed = np.ones(len(trace), bool)
+    while changed.any():  # as often as waits stand behind each other
+        known = changed[waited] & np.isfinite(at_s[waited])
+        later_s, rows, of = at_s.copy(), waits[known], waited[known]
+        np.maximum.at(later_s, rows, at_s[of] + stay_s[of] + think_s[rows])
+        changed = later_s != at_s
+        at_s = later_s
+    return at_s
 
 
 def take(

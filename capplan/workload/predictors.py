@@ -132,6 +132,18 @@ def predict(
     return np.clip(np.rint(expected), 1, MAX_TOKENS).astype(np.int64)
 
 
+def foreseen(trace: Trace, predictor: str | None, rng: np.random.Generator) -> Trace:
+    """Return requests with the output lengths that policies are to expect."""
+    if trace.predicted_output_tokens is not None:
+        if predictor is not None:
+            raise InputError(
+                f"{trace.source}: has predicted_output_tokens; "
+                "expected no --predictor beside them"
+            )
+        return with_error(trace, "the trace")
+    return trace if predictor is None else with_predictions(trace, predictor, None, rng)
+
+
 def with_predictions(
     trace: Trace, text: str, past: Trace | None, rng: np.random.Generator
 ) -> Trace:

@@ -5,14 +5,22 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from capplan.errors import InputError
-from capplan.workload.forest import NONE, arriving, begun, session_of, take, waiting
+from capplan.workload.forest import (
+    NONE,
+    arriving,
+    asked_s,
+    begun,
+    rows_left,
+    session_of,
+    take,
+    waiting,
+)
+from capplan.workload.midway import midway
 from capplan.workload.slo import FIRST, TURN
 from capplan.workload.trace import Trace
 
 MOST_LANES = 1_000_000
 """Sessions that may run at once."""
-AT_LIMIT = ("end", "compact")
-"""What becomes of a session whose turn is longer than the LLM takes."""
 
 _SUMMARY_TOKENS = 3000
 """Behind its text, with which a compacted session goes on."""
@@ -110,7 +118,8 @@ class Mix:
         label = session_of(trace)
         self._rows = np.argsort(label, kind="stable")
         self._ends = np.cumsum(np.bincount(label))
-        self.start_s = started_s(trace, stay_s)  # from the begin of its session [s]
+        # from the begin of its session [s]
+        self.start_s = asked_s(trace, np.zeros(len(trace)), stay_s)
         self.lasts_s = np.zeros(len(self._ends))  # each session [s]
         np.maximum.at(self.lasts_s, label, self.start_s + stay_s)
         self.turns = np.bincount(label)  # of each session
@@ -154,160 +163,6 @@ def _text_tokens(trace: Trace) -> np.ndarray:
     return np.array(found)
 
 
-def started_s(trace: Trace, stay_s: np.ndarray) -> np.ndarray:
-    """Return when each request would begin in its session, shape (n,). [s]
-
-    ``stay_s``: how long each takes to be answered.
-    """
-    think_s = np.zeros(len(trace)) if trace.think_s is None else trace.think_s
-    waits, waited = waiting(trace)
-    at_s = np.where(trace.after >= 0, -np.inf, 0.0)
-    changed = np.ones(len(trace), bool)
-    while changed.any():  # as often as waits stand behind each other
-        known = changed[waited] & np.isfinite(at_s[waited])
-        later_s, rows = at_s.copy(), waits[known]
-        ends_s = at_s[waited[known]] + stay_s[waited[known]]
-        np.maximum.at(later_s, rows, ends_s + think_s[rows])
-        changed = later_s != at_s
-        at_s = later_s
-    return at_s
-
-
-def midway(trace: Trace, start_s: np.ndarray, at_s: np.ndarray) -> Trace:
-    """Return sessions of which the first are found at a moment of theirs. [s]
-
-    ``start_s`` is that of each row, ``at_s`` that moment of each of the first sessions,
-    of which rows stand one behind the other.
-    """
-    label = session_of(trace)
-    count = int(np.searchsorted(label, len(at_s)))
-    ends = np.searchsorted(label[:count], np.arange(len(at_s)), side="right")
-    at = _Midway(trace, start_s)
-    low = 0
-    for end, moment_s in zip(ends.tolist(), at_s.tolist(), strict=True):
-        at.find(low, end, moment_s)
-        low = end
-    return at.trace()
-
-
-class _Midway:
-    """Changes the rows of sessions that are found at a moment."""
-
-    def __init__(self, trace: Trace, start_s: np.ndarray) -> None:
-        self._trace, self._start_s = trace, start_s.tolist()
-        think_s = np.zeros(len(trace)) if trace.think_s is None else trace.think_s
-        self._columns = {
-            name: getattr(trace, name).tolist()
-            for name in (
-                *("parent", "prefix_tokens", "prefix_group", "after"),
-                *("output_tokens", "prompt_tokens", "agent"),
-            )
-        } | {"think_s": think_s.tolist()}
-        self._gone: set[int] = set()
-        self._joins: dict[int, list[int]] = {}
-        for row, other in trace.joins.tolist():
-            self._joins.setdefault(row, []).append(other)
-
-    def find(self, low: int, end: int, moment_s: float) -> None:
-        """Let a session, rows ``low`` to ``end``, be found at a moment."""
-        start_s, columns = self._start_s, self._columns
-        rows = range(low, end)
-        moment_s = min(moment_s, max(start_s[row] for row in rows))
-        past = [row for row in rows if start_s[row] < moment_s]
-        if not past:
-            return
-        running = {columns["agent"][row] for row in rows if start_s[row] >= moment_s}
-        last: dict[int, int] = {}
-        for row in sorted(past, key=lambda row: (start_s[row], row)):
-            if columns["agent"][row] in running:
-                last[columns["agent"][row]] = row
-        kept = sorted(last.values())
-        self._gone.update(set(past) - set(kept))
-        for row in kept:
-            columns["output_tokens"][row] = 1
-            columns["after"][row], columns["think_s"][row] = NONE, 0.0
-            self._joins.pop(row, None)
-        for row in rows:
-            if row in kept or row not in self._gone:
-                self._share(row, kept)
-            if start_s[row] >= moment_s:
-                self._wait(row, last, moment_s)
-
-    def _wait(self, row: int, last: dict[int, int], moment_s: float) -> None:
-        """Let a row that comes after past ones wait for the rest of its time."""
-        columns, start_s = self._columns, self._start_s
-        waited = [columns["after"][row], *self._joins.pop(row, [])]
-        later = [other for other in waited if other >= 0 and start_s[other] >= moment_s]
-        if later or waited == [NONE]:
-            columns["after"][row] = (later or waited)[0]
-            if later[1:]:
-                self._joins[row] = later[1:]
-            return
-        first = next(iter(last.values()), NONE)
-        columns["after"][row] = last.get(columns["agent"][row], first)
-        columns["think_s"][row] = start_s[row] - moment_s
-
-    def _share(self, row: int, kept: list[int]) -> None:
-        """Let a row whose parent is gone share with those kept what it has of them."""
-        columns, parent = self._columns, self._columns["parent"]
-        before = parent[row]
-        if before in kept:  # whose answer is one token now
-            most = columns["prompt_tokens"][before] + 1
-            columns["prefix_tokens"][row] = min(columns["prefix_tokens"][row], most)
-            return
-        if before not in self._gone and row not in kept:
-            return
-        path = self._path(row)
-        best, tokens = NONE, 0
-        for other in kept:
-            if other < row and (common := self._common(path, other)) > tokens:
-                best, tokens = other, common
-        if best != NONE:
-            parent[row], columns["prefix_tokens"][row] = best, tokens
-            return
-        root, of_root = path[-1]
-        group = columns["prefix_group"][root]
-        parent[row], columns["prefix_group"][row] = NONE, group
-        text = min(of_root, columns["prefix_tokens"][root]) if root != row else of_root
-        columns["prefix_tokens"][row] = text if group >= 0 else 0
-
-    def _path(self, row: int) -> list[tuple[int, int]]:
-        """Return a row and those it begins with: as read, with the tokens shared."""
-        parent, prefix = self._trace.parent, self._trace.prefix_tokens
-        tokens = int(self._trace.prompt_tokens[row])
-        path = [(row, tokens)]
-        while parent[row] >= 0:
-            tokens = min(tokens, int(prefix[row]))
-            row = int(parent[row])
-            path.append((row, tokens))
-        return path if len(path) > 1 else [(row, int(prefix[row]))]
-
-    def _common(self, path: list[tuple[int, int]], other: int) -> int:
-        """Return the tokens that a row and another begin with."""
-        theirs = dict(self._path(other))
-        theirs[other] = int(self._trace.prompt_tokens[other]) + 1
-        return next(
-            (min(tokens, theirs[row]) for row, tokens in path[1:] if row in theirs), 0
-        )
-
-    def trace(self) -> Trace:
-        """Return the rows that are left."""
-        n = len(self._trace)
-        kept = np.ones(n, bool)
-        kept[list(self._gone)] = False
-        to = np.append(np.where(kept, np.cumsum(kept) - 1, NONE), NONE)
-        rows = np.flatnonzero(kept)
-        columns = {
-            name: np.array(values)[rows] for name, values in self._columns.items()
-        }
-        del columns["prompt_tokens"], columns["agent"]
-        for name in ("parent", "after"):
-            columns[name] = to[columns[name]]
-        joins = [(row, other) for row, of in self._joins.items() for other in of]
-        columns["joins"] = to[np.array(joins, np.int64).reshape(-1, 2)]
-        return self._trace.rows_of(rows, **columns)
-
-
 def capped(trace: Trace, most_s: float) -> Trace:
     """Return a trace of which no wait for a user or a tool is longer. [s]"""
     if trace.think_s is None or not (long := trace.think_s > most_s).any():
@@ -347,27 +202,18 @@ def _ended(trace: Trace, long: np.ndarray) -> Trace:
     ended = len(np.unique(session_of(trace)[long]))
     note = f"{ended:,} sessions end at the LLM's length, {int(gone.sum()):,} turns less"
     rows = np.flatnonzero(~gone)
-    to = np.append(np.where(gone, NONE, np.cumsum(~gone) - 1), NONE)
-    joins = to[trace.joins]
-    return trace.rows_of(
-        rows,
-        parent=to[trace.parent[rows]],
-        after=to[trace.after[rows]],
-        joins=joins[joins.min(axis=1, initial=0) >= 0],
-    ).changed(notes=(*trace.notes, note))
+    left_over = rows_left(rows, trace.parent, trace.after, trace.joins)
+    return trace.rows_of(rows, **left_over).changed(notes=(*trace.notes, note))
 
 
 def _compacted(trace: Trace, most_tokens: int) -> Trace:
     prompt, prefix = trace.prompt_tokens.copy(), trace.prefix_tokens.copy()
     parent, group = trace.parent.copy(), trace.prefix_group.copy()
-    shorter, text = np.zeros(len(trace), np.int64), np.zeros(len(trace), np.int64)
+    shorter, text = np.zeros(len(trace), np.int64), _text_tokens(trace)
     count = 0
     for row in range(len(trace)):
         before = int(trace.parent[row])
-        if before < 0:
-            text[row] = prefix[row] if group[row] >= 0 else 0
-        else:
-            text[row] = min(text[before], prefix[row])
+        if before >= 0:
             group[row] = group[before]
             shorter[row] = shorter[before]
         new = int(prompt[row] - prefix[row])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from capplan.errors import InputError
-from capplan.workload.forest import begins_s, forest, session_of, waiting
+from capplan.workload.forest import asked_s, begins_s, forest, session_of
 from capplan.workload.stack_distance import HitCurve, hit_curve
 from capplan.workload.synthesis import merged
 from capplan.workload.trace import Trace
@@ -92,18 +92,8 @@ def nominal_s(trace: Trace, every_s: float) -> np.ndarray:
         first_s = np.full(len(begin_s), np.inf)
         np.minimum.at(first_s, session, trace.recorded_s)
         return trace.recorded_s + (begin_s - first_s)[session]
-    free = trace.after < 0
-    at_s = begin_s[session] if trace.arrival_s is None else trace.arrival_s.copy()
-    at_s[~free] = -np.inf
-    waits, waited = waiting(trace)
-    think_s = np.zeros(len(trace)) if trace.think_s is None else trace.think_s
-    for _ in range(len(trace)):  # as often as waits stand behind each other
-        later_s = at_s.copy()
-        np.maximum.at(later_s, waits, at_s[waited] + think_s[waits])
-        if (later_s == at_s).all():
-            break
-        at_s = later_s
-    return at_s
+    at_s = begin_s[session] if trace.arrival_s is None else trace.arrival_s
+    return asked_s(trace, at_s, np.zeros(len(trace)))
 
 
 def _hours(session: np.ndarray, at_s: np.ndarray) -> np.ndarray:

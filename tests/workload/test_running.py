@@ -6,14 +6,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from capplan.errors import InputError
-from capplan.workload.forest import session_of
+from capplan.workload.forest import asked_s, session_of
+from capplan.workload.midway import midway
 from capplan.workload.running import (
     Mix,
     Sessions,
     capped,
-    midway,
     replayed,
-    started_s,
     timeless,
     with_first,
     within,
@@ -35,7 +34,9 @@ def conversation(**columns):
 
 
 def test_turns_begin_when_answers_have_been_read():
-    starts_s = started_s(conversation(), np.array([1.0, 2.0, 3.0]))
+    starts_s = asked_s(
+        conversation(), np.zeros(len(conversation())), np.array([1.0, 2.0, 3.0])
+    )
 
     assert starts_s.tolist() == [0.0, 61.0, 123.0]
 
@@ -51,7 +52,11 @@ def test_one_who_waits_for_two_begins_after_the_later():
         session=np.zeros(3, np.int64),
     )
 
-    assert started_s(trace, np.array([1.0, 7.0, 1.0])).tolist() == [0, 0, 12]
+    assert asked_s(trace, np.zeros(len(trace)), np.array([1.0, 7.0, 1.0])).tolist() == [
+        0,
+        0,
+        12,
+    ]
 
 
 def test_a_session_is_found_behind_its_second_turn():
@@ -88,7 +93,7 @@ def test_agents_that_run_are_each_found_behind_a_turn():
         agent=np.array([0, 1, 1, 0], np.int32),
         session=np.zeros(4, np.int64),
     )
-    starts_s = started_s(trace, np.full(4, 1.0))
+    starts_s = asked_s(trace, np.zeros(len(trace)), np.full(4, 1.0))
     assert starts_s.tolist() == [0, 2, 13, 18]
 
     found = midway(trace, starts_s, np.array([10.0]))

@@ -44,8 +44,7 @@ def kv_tokens(deployment: Deployment) -> int:
     return sum(
         pool.replica_count
         * (engine := pool.configuration.engine).data_parallel_size
-        * (engine.kv_blocks - 1)
-        * engine.block_size
+        * engine.kv_capacity_tokens
         for pool in deployment.pools
     )
 
@@ -53,7 +52,7 @@ def kv_tokens(deployment: Deployment) -> int:
 def judged_sessions(
     simulated: Callable[[Trace], Simulation],
     load: SessionLoad,
-    judge: Judge,
+    slo: Slo | None,
     deployment: Deployment,
     how: Judging,
     first: Simulation,
@@ -63,7 +62,8 @@ def judged_sessions(
     The sample is made longer until half of it counts and its halves agree; then samples
     are added, twice as many each time, until they decide or the budget is spent.
     """
-    kv, slo = kv_tokens(deployment), judge.slo
+    names = (*first.class_names, *(slo.scopes if slo else ()))
+    kv, judge = kv_tokens(deployment), Judge(slo, names)
     duration_s = load.lasts_s or load.first_look_s
     while True:
         span = spanned(load, first, kv, duration_s)

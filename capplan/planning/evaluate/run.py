@@ -194,7 +194,7 @@ def judged_run(
     its length that start empty decide that the SLO is missed, by these. ``first`` is
     the first sample where it was simulated already.
     """
-    simulate_with, metrics = how.simulate_with, how.metrics
+    simulate_with = how.simulate_with
     if deployment.split is not None:
         simulate_with = split_simulation(simulate_with)
 
@@ -209,17 +209,39 @@ def judged_run(
     if first is None:
         first = simulated(load.trace)
     load, first = load.as_served(first, simulated)
-    judge, judgement, of_sessions = Judge(slo, first.class_names), None, None
+    of_sessions = None
     if isinstance(load, SessionLoad):
-        names = (*first.class_names, *(slo.scopes if slo else ()))
-        judge = replace(judge, class_names=names)
-        of = (simulated, load, judge, deployment, how, first)
+        of = (simulated, load, slo, deployment, how, first)
         load, first, judgement = judged_sessions(*of)
         of_sessions = served(load, first, deployment, slo)
+    else:
+        judgement = _of_requests(simulated, load, slo, deployment, how, first)
+    if not how.by_then and how.stopped is not None and how.stopped():
+        raise Interrupted
+    varies = load.process is None or deployment.is_changing
+    if slo is not None and varies and len(first.table):
+        judgement = with_windows(judgement, first, slo, load)
+    if judgement.answers is not None:  # the rate is that of what counts
+        judgement = replace(judgement, unsteady=load.unsteady(judgement.answers))
+        totals = replace(first.totals, answers=judgement.answers)
+        first = replace(first, totals=totals)
+    given = deployment, load.base.source, load.base.notes, slo, first, judgement
+    return Run(*given, sessions=of_sessions)
+
+
+def _of_requests(
+    simulated: Callable[[Trace], Simulation],
+    load: Load,
+    slo: Slo | None,
+    deployment: Deployment,
+    how: Judging,
+    first: Simulation,
+) -> Judgement:
+    """Return the judgement of requests whose first sample was simulated."""
+    metrics = how.metrics
     alone = sample_of(first, slo, load.warmup_s, metrics, load.until_s)
-    if judgement is not None:
-        steadiness = judgement.steadiness
-    elif deployment.is_changing:  # what it does now is not what it will do
+    judge, judgement = Judge(slo, first.class_names), None
+    if deployment.is_changing:  # what it does now is not what it will do
         steadiness = Steadiness()
     elif slo is not None and how.only_whether and _misses(load, alone, judge):
         steadiness = Steadiness(drawn=load.is_resampled)
@@ -238,17 +260,7 @@ def judged_run(
     if judgement is None:
         judge = replace(judge, steadiness=steadiness)
         judgement = judge.judgement([alone], load.warmup_s)
-    if not how.by_then and how.stopped is not None and how.stopped():
-        raise Interrupted
-    varies = load.process is None or deployment.is_changing
-    if slo is not None and varies and len(first.table):
-        judgement = with_windows(judgement, first, slo, load)
-    if judgement.answers is not None:  # the rate is that of what counts
-        judgement = replace(judgement, unsteady=load.unsteady(judgement.answers))
-        totals = replace(first.totals, answers=judgement.answers)
-        first = replace(first, totals=totals)
-    given = deployment, load.base.source, load.base.notes, slo, first, judgement
-    return Run(*given, sessions=of_sessions)
+    return judgement
 
 
 def _misses(load: Load, first: Sample, judge: Judge) -> bool:

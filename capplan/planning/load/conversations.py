@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from capplan.conflicts import conflicts
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
 from capplan.errors import InputError, warn
@@ -14,13 +15,15 @@ from capplan.planning.load.unbatched import unbatched
 from capplan.planning.load.unserved import without_oversized
 from capplan.planning.settings.plan import (
     CapacitySettings,
+    FleetSettings,
     PlanSettings,
     SimulateSettings,
 )
-from capplan.planning.settings.traffic import RequestSettings, SessionSettings
+from capplan.planning.settings.traffic import SessionSettings
 from capplan.simulator.results.metrics import requests_needed
 from capplan.units import parse_duration_s
 from capplan.workload.forest import session_of
+from capplan.workload.predictors import foreseen
 from capplan.workload.running import (
     Sessions,
     capped,
@@ -69,6 +72,7 @@ def sessions_asked(trace: Trace, settings: SessionSettings) -> Sessions | None:
         raise InputError("--sessions auto is of capplan capacity; expected a number")
     if isinstance(settings, SimulateSettings):
         return None
+    refuse_beside_turns(trace, settings)
     if not np.isfinite(trace.rate_per_s):
         raise InputError(
             f"{trace.source}: conversations without times; give --sessions N, so many "
@@ -77,12 +81,31 @@ def sessions_asked(trace: Trace, settings: SessionSettings) -> Sessions | None:
     return Sessions(None, trace.rate_per_s)
 
 
+def refuse_beside_turns(trace: Trace, settings: SessionSettings) -> None:
+    """Refuse what does not go with sessions, where the trace alone says that it has."""
+    beside = {
+        name: row
+        for row in conflicts()
+        for name in row[:2]
+        if "session_rate" in row[:2] and name not in SessionSettings.model_fields
+    }
+    for name in settings.given(beside):
+        flag = name.replace("_", "-")
+        raise InputError(
+            f"{trace.source}: its turns come after answers, beside --{flag}"
+            f"{beside[name].because}"
+        )
+
+
 def session_load(
-    trace: Trace, sessions: Sessions, settings: RequestSettings
+    trace: Trace, sessions: Sessions, settings: FleetSettings
 ) -> SessionLoad:
     """Return sessions of a trace, of which so many run or begin as asked."""
-    note = f"{sessions}, drawn from {int(session_of(trace).max()) + 1:,}"
-    trace = timeless(trace).changed(notes=(*trace.notes, note))
+    rng = np.random.default_rng(settings.seed)
+    trace = foreseen(trace, settings.predictor, rng)
+    label = session_of(trace)
+    note = f"{sessions}, drawn from {int(label.max()) + 1:,}"
+    trace = timeless(trace.changed(session=label, notes=(*trace.notes, note)))
     return SessionLoad(
         trace, str(sessions), request_count=1, seed=settings.seed, sessions=sessions
     )

@@ -72,9 +72,9 @@ class Load:
         return False
 
     @property
-    def most_replicas(self) -> int:
-        """Replicas above which more are of no use: for arrivals none is known."""
-        return MOST_OF_USERS
+    def most_replicas(self) -> int | None:
+        """Replicas above which more are not tried; None: whatever a fleet may have."""
+        return None
 
     @property
     def until_s(self) -> float:

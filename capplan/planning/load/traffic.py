@@ -31,7 +31,6 @@ from capplan.planning.settings.plan import (
     SimulateSettings,
 )
 from capplan.planning.settings.traffic import (
-    ArrivalSettings,
     ObjectiveSettings,
     RequestSettings,
     SessionSettings,
@@ -45,7 +44,7 @@ from capplan.workload.catalog import open_workload
 from capplan.workload.days import DAY_S
 from capplan.workload.described import Tally, described
 from capplan.workload.lengths import synthetic_workload
-from capplan.workload.predictors import with_error, with_predictions
+from capplan.workload.predictors import foreseen
 from capplan.workload.readers import read_trace
 from capplan.workload.readers.chunks import can_be_streamed, iterate_trace
 from capplan.workload.scale import scaled_traffic
@@ -91,7 +90,7 @@ def arriving(trace: Trace, settings: TrafficSettings, rng: np.random.Generator) 
         trace = _rescaled(trace, settings.rate)
     elif settings.scale is not None:
         trace = scaled_traffic(trace, settings.scale, settings.seed)
-    trace = _foreseen(trace, settings, rng)
+    trace = foreseen(trace, settings.predictor, rng)
     return Load(trace, process, rate_per_s, seed=settings.seed, day_s=day_s)
 
 
@@ -124,7 +123,7 @@ def asked(
     if read.arrival_s is not None:
         note += ", whatever their own times are"
     trace = replace(read, arrival_s=None, notes=(*read.notes, note))
-    trace = _foreseen(trace, settings, rng)
+    trace = foreseen(trace, settings.predictor, rng)
     load = UserLoad(trace, str(users), seed=settings.seed, users=users)
     if load.falls_in_step:
         think = format_duration(users.mean_think_s)
@@ -134,22 +133,6 @@ def asked(
             f"--think exp:{users.mean_think_s:g}s"
         )
     return load
-
-
-def _foreseen(
-    trace: Trace, settings: ArrivalSettings, rng: np.random.Generator
-) -> Trace:
-    """Return requests with the output lengths that policies are to expect."""
-    if trace.predicted_output_tokens is not None:
-        if settings.predictor is not None:
-            raise InputError(
-                f"{trace.source}: has predicted_output_tokens; "
-                "expected no --predictor beside them"
-            )
-        return with_error(trace, "the trace")
-    if settings.predictor is not None:
-        return with_predictions(trace, settings.predictor, None, rng)
-    return trace
 
 
 def read_requests(settings: RequestSettings) -> Trace:

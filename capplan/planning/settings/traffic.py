@@ -219,6 +219,10 @@ def parse_lanes(text: str) -> int | None:
 class SessionSettings(Settings):
     """Conversations and agents, whose turns come after answers."""
 
+    needs: ClassVar = dict.fromkeys(
+        ("snapshot", "at_limit"), "--sessions or --session-rate"
+    )
+
     sessions: Annotated[Text | None, validated_with(parse_lanes)] = setting(
         None,
         WORKLOAD,

@@ -87,7 +87,7 @@ def _first(inputs: PlanInputs, prospect: Prospect, run_with: RunWith) -> Fewest:
     """Return the fewest replicas with the first router that serves."""
     at_least, max_replicas = prospect.at_least, prospect.max_replicas
     settled_by = 2 * prospect.held or None
-    most = min(MOST_REPLICAS, inputs.load.most_replicas)
+    most = min(MOST_REPLICAS, inputs.load.most_replicas or MOST_REPLICAS)
     if max_replicas >= most:
         return fewest_replicas(run_with, min(at_least, most), most, settled_by)
     within = Fewest(None)

@@ -25,7 +25,11 @@ from capplan.planning.evaluate.judging import BUDGET_REQUESTS, OF_FEW, Judging
 from capplan.planning.evaluate.of_sessions import kv_tokens
 from capplan.planning.evaluate.run import Run, judged_run
 from capplan.planning.evaluate.saturation import saturation
-from capplan.planning.load.conversations import served_sessions, session_load
+from capplan.planning.load.conversations import (
+    refuse_beside_turns,
+    served_sessions,
+    session_load,
+)
 from capplan.planning.load.load import Load, scaled
 from capplan.planning.load.session_load import SessionLoad
 from capplan.planning.load.traffic import arriving, asked, judged, read_requests
@@ -154,6 +158,8 @@ def capacity(
     with collected_warnings() as texts:
         show("reading the requests")
         base = read_requests(settings)
+        if base.has_turns:
+            _refuse_other_loads(base, settings)
         shares = bool(base.prefix_tokens.any())
         of_plan, objectives = settings.at_rate(None), settings.objectives()
         tried = _of_the_size(settings, configurations(of_plan))
@@ -182,6 +188,17 @@ def capacity(
         float(base.output_tokens.mean()),
         tuple(texts),
     )
+
+
+def _refuse_other_loads(trace: Trace, settings: CapacitySettings) -> None:
+    """Refuse what says how many sessions there are, and what they have none of."""
+    refuse_beside_turns(trace, settings)
+    if settings.running is not None or settings.think is not None:
+        raise InputError(
+            f"{trace.source}: capacity finds the most sessions at once, whose waits "
+            "are those of the trace; expected --sessions auto, and --wait-cap to cut "
+            "them"
+        )
 
 
 def _rank(row: Served) -> tuple[bool, bool, float]:

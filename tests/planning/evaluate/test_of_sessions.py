@@ -11,9 +11,16 @@ from capplan.latency.contract import linear_tables
 from capplan.planning.evaluate.judging import Judging
 from capplan.planning.evaluate.of_sessions import kv_tokens
 from capplan.planning.evaluate.run import judged_run, simulate_deployment
+from capplan.planning.load.conversations import session_load
 from capplan.planning.load.session_load import SessionLoad
+from capplan.planning.load.traffic import read_requests
 from capplan.planning.plan.plan import plan
-from capplan.planning.settings.plan import PlanSettings, SimulateSettings
+from capplan.planning.settings.plan import (
+    CapacitySettings,
+    PlanSettings,
+    SimulateSettings,
+)
+from capplan.planning.size.capacity import capacity
 from capplan.report.pages.run import run_values
 from capplan.simulator.results.metrics import share_interval
 from capplan.simulator.results.sample import sample_of
@@ -221,3 +228,41 @@ def test_first_turns_without_limits_count_for_nothing():
     assert both.describe(("turn", "first")) == (
         "turn: ttft ≤ 1 s; first: ttft ≤ 9 s; request: e2e ≤ 60 s"
     )
+
+
+def test_a_trace_of_turns_is_not_planned_at_a_rate_of_requests(tmp_path):
+    file = tmp_path / "chat.csv"
+    file.write_text(
+        "id,arrival_s,prompt_tokens,output_tokens,parent,prefix_tokens,after,think_s\n"
+        "a,0,100,20,,0,,\nb,,150,20,a,120,a,5\nc,30,100,20,,0,,\n"
+    )
+    of = {**SETTINGS, "trace": str(file), "slo": ("ttft=1s",)}
+    del of["workload"], of["wait_cap"]
+
+    for name, value in {"rate": 2.0, "users": 3, "attain_in": "1h"}.items():
+        flag = name.replace("_", "-")
+        with pytest.raises(InputError, match=f"come after answers, beside --{flag}"):
+            plan(PlanSettings(**of, **{name: value}))
+    assert plan(PlanSettings(**of)).sessions.rate_per_s == pytest.approx(1 / 30)
+
+
+@pytest.mark.parametrize(
+    "more", [{"sessions": "20"}, {"session_rate": "1/s"}, {"think": "5s"}]
+)
+def test_capacity_finds_how_many_sessions_there_are(more):
+    settings = {**SETTINGS, "slo": ("ttft=1s",), "replicas": 1}
+    with pytest.raises(InputError, match="capacity finds the most sessions at once"):
+        capacity(CapacitySettings(**settings, **more))
+
+
+def test_policies_foresee_answers_of_sessions_by_a_predictor():
+    asked = PlanSettings(**SETTINGS, sessions="5", predictor="relative-error:error=0.5")
+    load = session_load(read_requests(asked), asked.running, asked)
+
+    assert (load.base.predicted_output_tokens != load.base.output_tokens).any()
+    assert load.alone(np.ones(len(load.base)), 0).sample(0, 60.0).users == 5
+
+
+def test_where_sessions_are_found_needs_sessions():
+    with pytest.raises(InputError, match="expected --sessions or --session-rate"):
+        PlanSettings(**SETTINGS, snapshot="0.2,0.3")
