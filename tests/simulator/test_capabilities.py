@@ -137,6 +137,13 @@ def test_a_prompt_preempted_in_the_iteration_that_ends_it_is_not_unfinished():
     assert_same(case.simulated("jsq"), judge_v1(*case))
 
 
+@in_python
+def test_an_image_that_only_a_draft_would_read_is_referred_to_once():
+    case = random_case(5000691, ("drafts", "images", "priority", "stages"))
+
+    assert_same(case.simulated("jsq"), judge_v1(*case))
+
+
 @pytest.mark.parametrize("names", WITH_RANKS, ids="-".join)
 @settings(deadline=None, max_examples=5)
 @given(seed=st.integers(0, 10**6))

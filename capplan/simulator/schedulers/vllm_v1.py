@@ -466,7 +466,7 @@ def _admit(state: State, r: int, slot: int, budget):
     if STATES:
         chunk = chunk_to_boundary(state, slot, start, chunk)
     if IMAGES and chunk > 0:
-        first = images.look_from(state, slot, start)
+        first = images.look_from(state, r, slot, start)
         chunk = encoder_cache.fit_images(state, r, slot, start, chunk)
     if chunk == 0:
         return 0

@@ -152,7 +152,7 @@ def fit_images(state: State, r: int, slot: int, start, chunk):
             and start < begin
             and start + chunk < begin + tokens
         ):
-            return max(0, begin - start - ahead)
+            return _cut_before(state, slot, begin - start - ahead, wanted)
         at = _find(state, r, slot, index)
         if at != NONE:
             if cache[at + _REFERENCES] == 0.0:
@@ -161,9 +161,21 @@ def fit_images(state: State, r: int, slot: int, start, chunk):
         elif _make_room(state, r, tokens, wanted):
             wanted += tokens
         else:
-            return max(0, begin - start - ahead)
+            return _cut_before(state, slot, begin - start - ahead, wanted)
         images[REQUEST.end] += 1.0
     return chunk
+
+
+@inlined()
+def _cut_before(state: State, slot: int, tokens, wanted):
+    """Return the tokens of a chunk that ends before an image, at least none.
+
+    Of none, the one image before it that a draft would read keeps its reference where
+    it is in the cache; where it is to be encoded it is looked for again.
+    """
+    if tokens <= 0 and wanted > 0.0:
+        state.request_memory[slot, REQUEST.end] -= 1.0
+    return max(0, tokens)
 
 
 @inlined()

@@ -57,13 +57,20 @@ def unlike_images(trace: Trace) -> np.ndarray:
 
 
 @inlined()
-def look_from(state: State, slot: int, start):
-    """Let a request need the images that end behind ``start``; return the first."""
+def look_from(state: State, r: int, slot: int, start):
+    """Let a request need the images that end behind ``start``; return the first.
+
+    One that it has referred to when it was tried before it does not refer to again.
+    """
     images = state.request_memory[slot]
     before = 0.0
     if images[REQUEST.count] > 0.0:
         passed = (start - images[REQUEST.offset]) // images[REQUEST.tokens]
         before = min(max(passed, 0.0), images[REQUEST.count])
+    if images[REQUEST.first] < images[REQUEST.end]:
+        if images[REQUEST.first] == before:
+            return int(before)
+        leave_images(state, r, slot, state.requests[slot].prompt_tokens)
     images[REQUEST.first] = before
     images[REQUEST.end] = before
     return int(before)
