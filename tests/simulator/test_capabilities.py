@@ -138,6 +138,13 @@ def test_a_prompt_preempted_in_the_iteration_that_ends_it_is_not_unfinished():
 
 
 @in_python
+def test_others_come_to_an_arrival_while_an_idle_engine_waits_for_what_it_discards():
+    case = random_case(11000048, ("drafts", "stages"))
+
+    assert_same(case.simulated("jsq"), judge_v1(*case))
+
+
+@in_python
 def test_an_image_that_only_a_draft_would_read_is_referred_to_once():
     case = random_case(5000691, ("drafts", "images", "priority", "stages"))
 

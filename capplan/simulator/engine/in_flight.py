@@ -69,6 +69,6 @@ def end_vain(state: State, r: int, now_s):
         replica.in_flight -= 1
         show_oldest(state, r)
     if replica.in_flight > 0:
-        put_in_place(state, r, replica.iterations + 1, replica.now_s, 0.0)
         replica.now_s = max(replica.now_s, replica.oldest_end_s)
+        put_in_place(state, r, replica.iterations + 1, replica.now_s, 0.0)
         show_oldest(state, r)
