@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from capplan.errors import InputError
 from capplan.files import check_folder
 from capplan.planning.evaluate.inputs import Progress
-from capplan.planning.evaluate.run import RequestProgress, Run, simulate_deployment
+from capplan.planning.evaluate.run import Run, simulate_deployment
+from capplan.planning.evaluate.streaming import RequestProgress
 from capplan.planning.plan.plan import plan as compute_plan
 from capplan.planning.plan.result import Plan
 from capplan.planning.settings.groups import OutputSettings

@@ -19,7 +19,7 @@ from capplan.simulator.checks import (
     refuse_without_keys,
     served_by,
 )
-from capplan.simulator.fleet.fleet import Fleet, Progress, Stopped
+from capplan.simulator.fleet.fleet import Fleet, Stopped
 from capplan.simulator.fleet.pool_state import UNBOUNDED_JUMP, Options
 from capplan.simulator.results.sketches import Sketches
 from capplan.simulator.results.table import Table
@@ -41,7 +41,6 @@ def simulate(
     sink: Sink | None = None,
     record_iterations: bool = False,
     longest_jump: int = UNBOUNDED_JUMP,
-    progress: Progress | None = None,
     stopped: Stopped | None = None,
 ) -> Simulation:
     """Return the simulation of a deployment that serves requests.
@@ -51,8 +50,7 @@ def simulate(
     strictest limits of the classes. ``seed`` is of the router's choices. What finishes
     goes to ``sink``: a table, or ``Sketches``, in memory that does not grow. The result
     does not depend on ``longest_jump``, the decode iterations that run at once.
-    ``progress`` is called several times a second with the number of requests that have
-    arrived, ``stopped`` to ask whether the simulation ends there.
+    ``stopped`` is asked several times a second whether the simulation ends there.
     """
     moves = deployment.is_in_motion
     check_deployment(deployment)
@@ -85,7 +83,7 @@ def simulate(
             refuse_images(part, pool.configuration.engine)
             refuse_oversized(part, pool.configuration.engine, fleet.served)
         if chunk.users or chunk.has_waits:
-            return _closed(chunk, fleet, sink, progress, stopped)
+            return _closed(chunk, fleet, sink, stopped)
         arrival_s = _in_order(chunk, last_arrival_s)
         last_arrival_s = float(arrival_s[-1])
         sink.expect(chunk)
@@ -95,7 +93,7 @@ def simulate(
             end = int(np.searchsorted(arrival_s, fleet.bins.end_s))
             sink.reach(float(arrival_s[first]))
             before = fleet.served
-            for done in fleet.serve_in_chunks(chunk, progress, stopped, first, end):
+            for done in fleet.serve_in_chunks(chunk, stopped, first, end):
                 sink.put(done)
             first += fleet.served - before
         if first < len(chunk):
@@ -120,12 +118,11 @@ def _closed(
     trace: Trace,
     fleet: Any,
     sink: Sink,
-    progress: Progress | None,
     stopped: Stopped | None,
 ) -> Simulation:
     """Return the simulation of users who wait for their answers."""
     sink.expect(trace)
-    for done in fleet.serve_users(trace, progress, stopped):
+    for done in fleet.serve_users(trace, stopped):
         sink.reach(fleet.bins.reached_s)
         sink.put(done)
     for done in fleet.finish(stopped):

@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 from capplan.deployment.engine import EngineSettings
 from capplan.errors import InputError
 from capplan.latency.contract import linear_tables
+from capplan.planning.evaluate.streaming import watching
 from capplan.simulator.results.histogram import LEAST_S, RELATIVE_ERROR
 from capplan.simulator.results.request_times import METRICS
 from capplan.simulator.results.sketches import Sketches
+from capplan.simulator.results.table import Table
 from capplan.simulator.results.windows import WINDOWS, Windows
 from capplan.simulator.routers import ROUTERS
 from capplan.simulator.simulate import simulate
@@ -211,13 +213,24 @@ def test_a_simulation_that_is_stopped_has_no_times_for_the_rest():
     assert np.array_equal(found.table.ttft_s[finished], whole.table.ttft_s[finished])
 
 
-def test_progress_counts_arrivals_over_all_chunks():
+def test_progress_counts_what_has_finished_over_all_chunks():
     seen = []
+    watch = watching(lambda count, about: seen.append((count, about)), 900)
 
-    streamed(traffic(1000), 300, progress=seen.append)
+    streamed(traffic(1000), 300, on_finished=watch)
 
     assert seen == sorted(seen)
-    assert seen[-1] == 1000
+    assert seen[-1] == (1000, 900)
+
+
+def test_a_table_hands_on_what_finishes_too():
+    trace, seen = traffic(1000), []
+
+    fleet = fleet_of(TABLES, LIMITS, 3)
+    simulate(trace, fleet, sink=Table(lambda done: seen.append(len(done))))
+
+    assert sum(seen) == 1000
+    assert 0 not in seen
 
 
 def test_every_request_is_handed_on_when_it_finishes():

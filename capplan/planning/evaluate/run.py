@@ -34,7 +34,7 @@ from capplan.planning.evaluate.replications import (
 )
 from capplan.planning.evaluate.split_run import split_simulation
 from capplan.planning.evaluate.steadiness import Steadiness
-from capplan.planning.evaluate.streaming import streamed
+from capplan.planning.evaluate.streaming import RequestProgress, streamed, watching
 from capplan.planning.evaluate.work import Work, work_of
 from capplan.planning.load.load import Load
 from capplan.planning.load.session_load import SessionLoad
@@ -44,8 +44,7 @@ from capplan.planning.settings.plan import SimulateSettings
 from capplan.planning.shown import Shown
 from capplan.simulator.fleet.fleet import Stopped
 from capplan.simulator.results.sample import Sample, sample_of
-from capplan.simulator.results.sketches import Finished
-from capplan.simulator.results.table import finished_part
+from capplan.simulator.results.table import Finished, Table, finished_part
 from capplan.simulator.results.times import Simulation
 from capplan.simulator.simulate import simulate
 from capplan.workload.slo import Slo
@@ -55,9 +54,6 @@ FILLING = (
     "the trace ends while the fleet is still filling with long requests; steady "
     "traffic may need more"
 )
-
-RequestProgress = Callable[[int, int | None], None]
-"""Called with the number of requests that have arrived, and of all where known."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -278,7 +274,7 @@ def simulate_deployment(
 ) -> Run:
     """Simulate one deployment and judge it; a large CSV is streamed.
 
-    ``progress`` gets the requests that have arrived, and all there are where known.
+    ``progress`` gets the requests that have finished, and all there are where known.
     When ``stopped`` says so, the run is that of the first requests; before any has
     finished, KeyboardInterrupt is raised. ``on_finished`` gets the requests of a
     streamed run, which keeps no table.
@@ -335,8 +331,8 @@ def _kept(
             deployment,
             slo=slo,
             seed=settings.seed,
+            sink=Table(watching(progress, len(trace))),
             record_iterations=bool(settings.record_iterations or settings.trace_events),
-            progress=None if progress is None else lambda n: progress(n, len(trace)),
             stopped=stopped,
         )
 

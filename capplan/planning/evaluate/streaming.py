@@ -2,6 +2,8 @@
 
 from collections.abc import Callable, Sequence
 
+import numpy as np
+
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.pools import Deployment
 from capplan.errors import warn
@@ -12,19 +14,40 @@ from capplan.planning.load.worst_windows import FROM_THE_FIRST
 from capplan.planning.settings.plan import SimulateSettings
 from capplan.simulator.fleet.fleet import Stopped
 from capplan.simulator.results.histogram import RELATIVE_ERROR
-from capplan.simulator.results.sketches import Finished, Sketches
+from capplan.simulator.results.sketches import Sketches
+from capplan.simulator.results.table import Finished
 from capplan.simulator.results.times import Simulation
 from capplan.simulator.simulate import simulate
 from capplan.units import format_duration, parse_duration_s
 from capplan.workload.readers import requests
 from capplan.workload.slo import Slo
 
+RequestProgress = Callable[[int, int | None], None]
+"""Called with the requests that have finished, and all there are where known."""
+
+
+def watching(
+    progress: RequestProgress | None, about: int | None, also: Finished | None = None
+) -> Finished:
+    """Return what tells ``progress`` how many have finished, and hands them on."""
+    count = 0
+
+    def watch(done: np.ndarray) -> None:
+        nonlocal count
+        count += len(done)
+        if progress is not None:
+            progress(count, about)
+        if also is not None:
+            also(done)
+
+    return watch
+
 
 def streamed(
     settings: SimulateSettings,
     configurations: Sequence[Configuration],
     slo: Slo | None,
-    progress: Callable[[int, int | None], None] | None,
+    progress: RequestProgress | None,
     stopped: Stopped | None,
     on_finished: Finished | None,
 ) -> tuple[Deployment, Simulation, float]:
@@ -47,9 +70,8 @@ def streamed(
         deployment,
         slo=slo,
         seed=settings.seed,
-        progress=None if progress is None else lambda n: progress(n, about),
         stopped=stopped,
-        sink=Sketches(slo, warmup_s, on_finished),
+        sink=Sketches(slo, warmup_s, watching(progress, about, on_finished)),
     )
     if not simulation.totals.request_count:
         raise KeyboardInterrupt

@@ -18,18 +18,16 @@ from capplan.simulator.state import Needs, State
 from capplan.workload.trace import Trace
 
 _FIRST_CHUNK = 5_000
-_PROGRESS_PERIOD_S = 0.25
+_PERIOD_S = 0.25
 _DRAIN_STEPS = 64  # after the last arrival, for as long as the arrivals took
 _LEAST_DRAIN_S = 60.0
 
-Progress = Callable[[int], None]
-"""Called several times a second with the number of requests that have arrived."""
 Stopped = Callable[[], bool]
 """Called several times a second; True stops the simulation early."""
 
 
 class Pace:
-    """How many requests are served between two progress calls."""
+    """How many requests are served between two questions to stop."""
 
     def __init__(self) -> None:
         self.count = _FIRST_CHUNK
@@ -37,7 +35,7 @@ class Pace:
     def note(self, began_s: float) -> None:
         """Set it by the time that the last ones took."""
         took_s = max(time.perf_counter() - began_s, 1e-6)
-        growth = min(max(_PROGRESS_PERIOD_S / took_s, 0.1), 2.0)
+        growth = min(max(_PERIOD_S / took_s, 0.1), 2.0)
         self.count = min(max(int(self.count * growth), 100), MOST_AT_ONCE)
 
 
@@ -120,14 +118,13 @@ class Fleet:
     def serve_in_chunks(
         self,
         trace: Trace,
-        progress: Progress | None = None,
         stopped: Stopped | None = None,
         first: int = 0,
         end: int | None = None,
     ) -> Iterator[np.ndarray]:
         """Serve rows ``first`` to ``end`` of a trace; yield the finished requests.
 
-        Now and then, as ``Pace`` says, ``progress`` and ``stopped`` are called.
+        Now and then, as ``Pace`` says, ``stopped`` is asked.
         """
         before = self.served - first
         last = before + (len(trace) if end is None else end)
@@ -135,21 +132,18 @@ class Fleet:
         def serve(until_row: int) -> Iterator[np.ndarray]:
             return self.serve(trace, slice(self.served - before, until_row - before))
 
-        yield from self._paced(last, serve, progress, stopped)
+        yield from self._paced(last, serve, stopped)
 
     def _paced(
         self,
         last: int,
         serve: Callable[[int], Iterator[np.ndarray]],
-        progress: Progress | None,
         stopped: Stopped | None,
     ) -> Iterator[np.ndarray]:
         """Serve until so many have been served, a pace at a time."""
         while self.served < last and not (stopped is not None and stopped()):
             began_s = time.perf_counter()
             yield from serve(min(self.served + self._pace.count, last))
-            if progress is not None:
-                progress(self.served)
             self._pace.note(began_s)
 
     def serve(self, trace: Trace, rows: slice = slice(None)) -> Iterator[np.ndarray]:

@@ -19,7 +19,7 @@ from capplan.simulator.drivers.users import (
 )
 from capplan.simulator.fleet.beats import DISPATCH, knowing, note_finished
 from capplan.simulator.fleet.between import between, pulling_policy
-from capplan.simulator.fleet.fleet import Fleet, Progress, Stopped
+from capplan.simulator.fleet.fleet import Fleet, Stopped
 from capplan.simulator.fleet.motion import ANSWERS, MOVE, REBALANCE, Setting, motion
 from capplan.simulator.fleet.motion import Index as Moving
 from capplan.simulator.fleet.pool_state import Options
@@ -188,7 +188,6 @@ class MovingFleet(Fleet):
     def serve_users(
         self,
         trace: Trace,
-        progress: Progress | None = None,
         stopped: Stopped | None = None,
     ) -> Iterator[np.ndarray]:
         """Let users ask for the requests of a trace; yield the finished requests."""
@@ -218,8 +217,6 @@ class MovingFleet(Fleet):
             yield from self._results()
             if why == stepping.TIME:
                 self._reach(self.bins.end_s + 0.5 * self.bins.width_s)
-            if progress is not None:
-                progress(self.served)
             self._pace.note(began_s)
         for pool in self.pools:
             pool.bins.use_until(self.last_arrival_s)
@@ -227,7 +224,6 @@ class MovingFleet(Fleet):
     def serve_in_chunks(
         self,
         trace: Trace,
-        progress: Progress | None = None,
         stopped: Stopped | None = None,
         first: int = 0,
         end: int | None = None,
@@ -243,7 +239,7 @@ class MovingFleet(Fleet):
         self._ticks.begin(trace, float(arrival_s[0]))
         self._users.counts[Index.FIRST] = self.served
         last = self.served + len(arrival_s)
-        yield from self._paced(last, self._go_on, progress, stopped)
+        yield from self._paced(last, self._go_on, stopped)
 
     def finish(self, stopped: Stopped | None = None) -> Iterator[np.ndarray]:
         """Let all requests that have arrived finish; yield them (``RESULT``)."""

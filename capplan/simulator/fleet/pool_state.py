@@ -30,7 +30,7 @@ _SLOTS = 4096  # requests outstanding at once; doubled when full
 _LOG_ITERATIONS = 20_000
 _LOG_ENTRIES = 2_000_000
 UNBOUNDED_JUMP = 2**62
-MOST_AT_ONCE = 250_000  # requests at most between two progress calls
+MOST_AT_ONCE = 250_000  # requests served at most at once
 
 
 def scheduled_tables(tables: LatencyTables, engine: EngineSettings) -> LatencyTables:

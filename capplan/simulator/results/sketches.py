@@ -4,7 +4,6 @@ By window of arrival and by bin of each time. The figures are those of a table,
 percentiles within ``histogram.RELATIVE_ERROR``, and do not depend on the chunks.
 """
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -13,15 +12,13 @@ from capplan.errors import InputError
 from capplan.simulator.records import RESULT
 from capplan.simulator.results.request_times import RequestTimes
 from capplan.simulator.results.series import uses_of
+from capplan.simulator.results.table import Finished
 from capplan.simulator.results.times import Simulation, Totals
 from capplan.simulator.results.windows import Windows
 from capplan.workload.slo import LIMITS, Slo
 from capplan.workload.trace import Trace
 
 _BLOCK = 65_536
-
-Finished = Callable[[np.ndarray], None]
-"""Called with requests that have finished, records of dtype RESULT."""
 
 
 class Sketches:

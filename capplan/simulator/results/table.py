@@ -1,6 +1,7 @@
 """A table of the finished requests, one row each."""
 
 from collections import namedtuple
+from collections.abc import Callable
 from dataclasses import fields, replace
 from typing import Any
 
@@ -15,6 +16,9 @@ from capplan.simulator.results.series import uses_of
 from capplan.simulator.results.times import PoolUse, Simulation, totals
 from capplan.simulator.results.turns import Turns, turns_of
 from capplan.workload.trace import Trace
+
+Finished = Callable[[np.ndarray], None]
+"""Called with requests that have finished, records of dtype RESULT."""
 
 _TIMES = ("arrival_s", "scheduled_s", "first_token_s", "finish_s")
 """Columns that are NaN for a request that did not finish."""
@@ -55,9 +59,10 @@ def _scatter(done, columns):
 
 
 class Table:
-    """Keeps every request."""
+    """Keeps every request; ``on_finished`` gets them as they come."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_finished: Finished | None = None) -> None:
+        self._on_finished = on_finished
         self._columns: Any = _EMPTY
         self._class_names: tuple[str, ...] = ()
         self._asked_until_s: float | None = None
@@ -84,6 +89,8 @@ class Table:
 
     def put(self, done: np.ndarray) -> None:
         """Keep finished requests."""
+        if self._on_finished is not None and len(done):
+            self._on_finished(done)
         _scatter(done, self._columns)
 
     def simulation(self, fleet: Any, *, stopped: bool) -> Simulation:
