@@ -128,6 +128,10 @@ LABELS: Mapping[str, str] = {
 }
 """Labels of the first screen, and what files call them."""
 
+FLEET = "fleet"
+HEADINGS: Mapping[str, str] = {**LABELS, FLEET: "Does the fleet hold?"}
+"""The same, with what holds of a load that is alike at all times."""
+
 MOST_CHECKS = 6
 """What to check before anybody signs, on paper and in the short document."""
 
@@ -145,11 +149,13 @@ class Answer(NamedTuple):
     next: Said  # what to do now
     instead: Table | None = None  # at most six rows; the chosen one has style "best"
     notes: Sequence[str] = ()  # the one that moves most dollars first
+    held: str = "peak"  # what holds, in place of that label: FLEET without a peak
 
     @property
     def said(self) -> list[tuple[str, Said]]:
         """Labels with what they say."""
-        return [(name, getattr(self, name)) for name in LABELS]
+        said = [(name, getattr(self, name)) for name in LABELS]
+        return [(self.held if name == "peak" else name, x) for name, x in said]
 
     @property
     def marks(self) -> list[str]:

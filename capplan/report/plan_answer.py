@@ -8,6 +8,7 @@ from capplan.planning.evaluate.probe import Probe
 from capplan.planning.evaluate.run import Run
 from capplan.planning.evaluate.too_slow import Shortfall
 from capplan.planning.money.cost import nodes_of, usd_per_month
+from capplan.planning.plan.last_replica import LastPoints
 from capplan.planning.plan.purchase import CountCost
 from capplan.planning.plan.result import Plan
 from capplan.planning.plan.sticky import StickyWorth
@@ -41,7 +42,7 @@ from capplan.report.first_screen import (
     test_one,
     ways,
 )
-from capplan.report.page import Answer, Said
+from capplan.report.page import FLEET, Answer, Said
 from capplan.report.render.terminal import MOST_ROWS
 from capplan.report.window_sentences import window_length
 from capplan.units import format_duration
@@ -83,13 +84,14 @@ def plan_lead(plan: Plan) -> str:
         return "" if closest is None else f"{closest}: {_misses(closest)}."
     asked = plan.asked_by or f"{format_count(plan.rate_per_s)} requests a second"
     attained = best.run.judgement.attainment
-    share = "" if attained is None else f"{format_share(attained.share)} of requests"
+    of = "requests" if plan.sessions is None else "turns"
+    share = "" if attained is None else f"{format_share(attained.share)} of {of}"
     they = "It serves" if best.gpu_count == 1 else "They serve"
     text = f"{they} {asked}. {share} are answered in time ({plan.slo_text})"
     text += f"; you asked for {plan.attainment_text}."
     fewer = _one_fewer(best)
     if fewer is not None:
-        text += f" With one replica fewer, the peak {_told(plan, fewer)}."
+        text += f" With one replica fewer, the {_held(plan)} {_told(plan, fewer)}."
     return text
 
 
@@ -105,7 +107,8 @@ def plan_answer(plan: Plan) -> Answer:
         peak,
         sure(best),
         next(next_steps(plan), Said("")),
-        ways(_rows(plan, best, peak.short)),
+        ways(_rows(plan, best, peak.short), told=_held(plan)),
+        held=_held(plan),
     )
 
 
@@ -136,6 +139,11 @@ def _to_spare(plan: Plan) -> tuple[str, str]:
     used = row.rate_per_s * row.used_share
     text = f"{format_count(used)} of {format_count(row.rate_per_s)} requests/s"
     return f", {100 * (1 - row.used_share):.0f} % to spare", text
+
+
+def _held(plan: Plan) -> str:
+    """Return what holds or misses: sessions have no peak."""
+    return "peak" if plan.sessions is None else FLEET
 
 
 def _peak(plan: Plan, run: Run) -> Said:
@@ -243,6 +251,19 @@ def _near(plan: Plan, best: Candidate) -> Iterator[Way]:
     if probe is not None and fewer is not None:
         name, told = f"1 {_unit(best)} fewer", _told(plan, probe)
         yield Way(name, fewer.gpu_count, fewer.usd_per_month, told)
+    if plan.last_points is not None and plan.last_points.replica_count_more > 1:
+        yield _without_last_points(plan, best, plan.last_points)
+
+
+def _without_last_points(plan: Plan, best: Candidate, last: LastPoints) -> Way:
+    """Return the fleet that misses by few points, and costs far less."""
+    probe = next(x for x in best.probes if x.replica_count == last.replica_count)
+    gpus = last.replica_count * (best.gpus_per_replica or 1)
+    usd = None
+    if best.cost is not None and last.usd_per_month is not None:
+        usd = best.cost.usd_per_month - last.usd_per_month
+    name, told = f"{last.replica_count_more} {_unit(best)}s fewer", _told(plan, probe)
+    return Way(name, gpus, usd, told, is_assumed=is_assumed(best.cost))
 
 
 def _without_sticking(sticky: StickyWorth, best: Candidate) -> Way:
@@ -250,7 +271,7 @@ def _without_sticking(sticky: StickyWorth, best: Candidate) -> Way:
     name, each = f"sessions do not stick ({sticky.router})", best.gpus_per_replica or 1
     if sticky.gpu_count is None or best.run is None:
         most = sticky.most_replicas * each
-        return Way(name, most, None, f"misses: more than {most:,} GPUs", is_least=True)
+        return Way(name, f">{most:,}", None, f"misses with up to {most:,} GPUs")
     fleet = best.run.deployment.with_replicas(sticky.gpu_count // each)
     usd = usd_per_month(fleet.pools) if best.cost else None
     return Way(name, sticky.gpu_count, usd, "holds", is_assumed=is_assumed(best.cost))
@@ -324,7 +345,9 @@ def next_steps(plan: Plan) -> Iterator[Said]:
     if one is not None and _of_count(plan, 0) is not None:
         change = one.usd_against_planned
         usd = "" if change is None else f" for {dollars(change)} a month"
-        yield Said(f"add 1 {_unit(best)}{usd}", "then the peak holds with one lost")
+        yield Said(
+            f"add 1 {_unit(best)}{usd}", f"then the {_held(plan)} holds with one lost"
+        )
     if is_assumed(best.cost):
         yield Said(f"ask for a quote: the price of {best.gpu} is assumed")
     for way in _other_payment(plan):

@@ -57,9 +57,11 @@ def _assumed(
     users = settings.asking
     yield Assumption(
         "traffic",
-        f"{len(trace):,} requests at {trace.rate_per_s:.4g}/s"
-        if users is None
-        else str(users),
+        str(users)
+        if users is not None
+        else f"{len(trace):,} requests at {trace.rate_per_s:.4g}/s"
+        if trace.arrival_s is not None
+        else f"{len(trace):,} turns to draw from",
         "; ".join((trace.source, *trace.notes)),
         "given",
     )

@@ -8,7 +8,9 @@ from capplan.errors import warn
 from capplan.fleet.api_price import ApiBill
 from capplan.planning.evaluate.candidate import Candidate, Disaggregation
 from capplan.planning.evaluate.of_sessions import SessionsServed
+from capplan.planning.evaluate.probe import Probe
 from capplan.planning.evaluate.replica_load import ReplicaLoad, sustained_load
+from capplan.planning.evaluate.run import Run
 from capplan.planning.load.traffic_over_time import (
     Lengths,
     Traffic,
@@ -19,7 +21,12 @@ from capplan.planning.load.worst_windows import TimeWindow, WindowWidths, Withou
 from capplan.planning.mix.result import Mix
 from capplan.planning.plan.api_bill import api_of
 from capplan.planning.plan.beyond_peak import BeyondPeak, beyond_peak_of
-from capplan.planning.plan.last_replica import LastReplica, last_replica
+from capplan.planning.plan.last_replica import (
+    LastPoints,
+    LastReplica,
+    last_points,
+    last_replica,
+)
 from capplan.planning.plan.one_hour import without_window_of
 from capplan.planning.plan.placing import PeakHeartbeat, placement_of
 from capplan.planning.plan.purchase import Purchase, purchase_of
@@ -37,6 +44,7 @@ from capplan.planning.prove.proof import certificate_of
 from capplan.planning.risk.result import Risk
 from capplan.planning.risk.risk import risk_of
 from capplan.planning.shown import Shown
+from capplan.workload.slo import Slo
 
 
 def _sustained(told: Told) -> ReplicaLoad | None:
@@ -56,9 +64,9 @@ def _traffic(told: Told) -> Traffic | None:
     return traffic_over_time(told.inputs.trace) if told.is_timed else None
 
 
-def _last_replica(told: Told) -> LastReplica | None:
-    names = told.inputs.load.base.class_names
-    return last_replica(told.run, told.best.probes, told.inputs.slo, names)
+def _of_probes(told: Told) -> tuple[Run, tuple[Probe, ...], Slo, tuple[str, ...]]:
+    slo, names = told.inputs.slo, told.inputs.load.base.class_names
+    return told.run, told.best.probes, slo, (*names, *slo.scopes)
 
 
 def _risk(told: Told) -> Risk | None:
@@ -139,7 +147,11 @@ class Plan(Shown):
     )
     purchase: Purchase | None = part(purchase_of)
     api: ApiBill | None = part(api_of)  # of an API beside it; None: not asked for
-    last_replica: LastReplica | None = part(_last_replica)  # None: misses by more
+    last_replica: LastReplica | None = part(  # None: one fewer misses by more
+        lambda told: last_replica(*_of_probes(told))
+    )
+    # what the last points of attainment cost; None: no large part
+    last_points: LastPoints | None = part(lambda told: last_points(*_of_probes(told)))
     without_window: WithoutWindow | None = part(without_window_of)  # None: no single
     certificate: dict[str, Any] | None = part(  # proof of the best
         lambda told: certificate_of(told.inputs, told.best, told.tried)

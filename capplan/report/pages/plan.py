@@ -69,6 +69,7 @@ _LAST = (
     *("windows", "peak", "window_widths", "without_window"),
     *("trace_sha256", "profiles_sha256", "asked_by", "interrupted", "disaggregation"),
     *("risk", "mix", "n_plus_k", "replica_load", "beyond_peak", "last_replica"),
+    "last_points",
     *("traffic", "lengths", "throughput", "purchase", "api"),
     *("drafts_worth", "drafts_tried", "sessions", "sticky"),
 )

@@ -8,14 +8,14 @@ from typing import TypeVar
 from capplan.planning.evaluate.run import Run
 from capplan.planning.load.traffic_over_time import Lengths, Traffic
 from capplan.planning.plan.beyond_peak import TIMES, BeyondPeak
-from capplan.planning.plan.last_replica import LastReplica
+from capplan.planning.plan.last_replica import LastPoints, LastReplica
 from capplan.planning.plan.result import Plan
 from capplan.planning.plan.throughput import PLANNED, SATURATED, WITHIN_SLO, Throughput
 from capplan.report.charts.served import length_figures, traffic_figures
-from capplan.report.columns import format_count, format_load, format_share
+from capplan.report.columns import format_count, format_list, format_load, format_share
 from capplan.report.fields import fields
 from capplan.report.page import FILES, Fact, Section, Table
-from capplan.report.sentences import sessions_fact
+from capplan.report.sentences import plural, sessions_fact
 from capplan.report.window_sentences import window_length
 from capplan.units import format_duration, format_usd
 
@@ -75,6 +75,7 @@ def served_facts(plan: Plan) -> list[Fact]:
         ("beyond peak", said_of(plan.beyond_peak, beyond_peak)),
         ("gateway", said_of(plan.beyond_peak, gateway)),
         ("last replica", said_of(plan.last_replica, last_replica)),
+        ("last points", said_of(plan.last_points, last_points)),
     ]
 
 
@@ -112,6 +113,21 @@ def last_replica(last: LastReplica) -> str:
     if last.usd_per_month <= 0:
         return f"{points}; the last one is free, on nodes paid for anyway"
     return f"{points}; the last one costs {format_usd(last.usd_per_month)} a month"
+
+
+def last_points(last: LastPoints) -> str:
+    """Return what the points cost by which far fewer replicas miss."""
+    found = plural(last.replica_count, "replica")
+    parts = [plural(last.replica_count_more, "replica")]
+    if last.node_count_more:
+        parts.append(
+            f"{last.node_count_more:,.3g} node{'s' * (last.node_count_more != 1)}"
+        )
+    if last.usd_per_month is not None:
+        parts.append(f"{format_usd(last.usd_per_month)} a month")
+    points = f"{100 * last.missed_by:.2g} percentage points"
+    verb = "misses" if last.replica_count == 1 else "miss"
+    return f"{found} {verb} by {points}; these cost {format_list(parts)}"
 
 
 def kv_cache(run: Run) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import Any
 
-from capplan.report.page import LABELS, MOST_CHECKS, TOPICS, Page, Section, state
+from capplan.report.page import HEADINGS, MOST_CHECKS, TOPICS, Page, Section, state
 from capplan.report.provenance import made_by, quoted, repeated
 from capplan.shipped import own_version
 from capplan.today import current_day
@@ -34,7 +34,7 @@ def html(page: Page, folder: str | Path = "") -> str:
     day = current_day()
     return templates.get_template("page.html.j2").render(
         page=page,
-        labels=LABELS,
+        labels=HEADINGS,
         version=f"capplan {own_version()}",
         day=f"{day.day} {day:%B %Y}",
         made_by=made_by(),

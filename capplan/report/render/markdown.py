@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Sequence
 
-from capplan.report.page import LABELS, MOST_CHECKS, Answer, Page, Section, Table
+from capplan.report.page import HEADINGS, MOST_CHECKS, Answer, Page, Section, Table
 from capplan.report.provenance import repeated
 
 
@@ -42,7 +42,7 @@ def _joined(page: Page, lines: Iterable[str]) -> str:
 
 def _answer(answer: Answer) -> list[str]:
     """Return the labels, and the other ways with what their signs mean."""
-    rows = [(LABELS[name], said.text) for name, said in answer.said if said.text]
+    rows = [(HEADINGS[name], said.text) for name, said in answer.said if said.text]
     lines = [f"- **{label}** {_plain(text)}" for label, text in rows]
     if answer.instead is not None:
         lines += ["", *_table(answer.instead)]

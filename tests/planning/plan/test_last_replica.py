@@ -1,13 +1,14 @@
-"""What the last replica costs, where one fewer misses the SLO by little."""
+"""What the last replicas cost, where fewer miss the SLO by little."""
 
 from dataclasses import replace
 
 import pytest
 
 from capplan.planning.evaluate.probe import Probe
-from capplan.planning.plan.last_replica import last_replica
+from capplan.planning.plan.last_replica import last_points, last_replica
 from capplan.planning.plan.plan import plan
 from capplan.planning.settings.plan import PlanSettings
+from capplan.report.pages.served import last_points as told_points
 from capplan.report.pages.served import last_replica as told
 
 ASKED = {
@@ -67,3 +68,37 @@ def test_a_replica_in_a_node_that_is_paid_anyway_costs_nothing(found):
     free = replace(last_of(found, 0.9885), usd_per_month=0.0)
 
     assert told(free).endswith("is free, on nodes paid for anyway")
+
+
+def points_of(found, count, share, **changed):
+    run = found.best.run
+    run = replace(run, deployment=run.deployment.with_replicas(11))
+    fewer = replace(
+        Probe.of(run), replica_count=count, slo_attainment=share, meets=False, **changed
+    )
+    slo = PlanSettings(**ASKED, rate=300).objective()
+    return last_points(run, (fewer,), slo, ("all",))
+
+
+def test_the_last_points_are_priced_where_far_fewer_replicas_miss_by_few(found):
+    last = points_of(found, 5, 0.9649)
+
+    assert (last.replica_count, last.replica_count_more) == (5, 6)
+    assert last.missed_by == pytest.approx(0.0251)
+    assert last.node_count_more == 6
+    node = found.best.cost.nodes[0]
+    assert last.usd_per_month == pytest.approx(6 * 730 * node.usd_per_h / node.count)
+    assert told_points(last) == (
+        "5 replicas miss by 2.5 percentage points; these cost 6 replicas, 6 nodes and "
+        f"${last.usd_per_month:,.0f} a month"
+    )
+
+
+@pytest.mark.parametrize(
+    ("count", "share", "given"),
+    [(9, 0.9649, {}), (5, 0.9549, {}), (5, 0.9649, {"stable": False})],
+)
+def test_few_replicas_many_points_and_a_backlog_are_not_priced(
+    found, count, share, given
+):
+    assert points_of(found, count, share, **given) is None
