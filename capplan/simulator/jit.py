@@ -120,19 +120,19 @@ def is_cold(file: str = "") -> bool:
 
 
 @contextmanager
-def _scalar() -> Iterator[None]:
-    """Let LLVM look for no vector code in what is compiled within.
+def _quickly() -> Iterator[None]:
+    """Let LLVM optimise little in what is compiled within.
 
-    It finds next to none, and takes as long as all else (measured: 46 s with, 24 s
-    without, at the same speed and with the same results).
+    What is to be inlined says so, and there is next to nothing to make vectors of: with
+    all its passes LLVM takes twice as long for code of the same speed and results.
     """
     config: Any = numba.config
-    before = config.LOOP_VECTORIZE
-    config.LOOP_VECTORIZE = 0
+    before = config.LOOP_VECTORIZE, config.OPT
+    config.LOOP_VECTORIZE, config.OPT = 0, type(config.OPT)(1)
     try:
         yield
     finally:
-        config.LOOP_VECTORIZE = before
+        config.LOOP_VECTORIZE, config.OPT = before
 
 
 def compiled(*signature: Any, **options: Any) -> Callable[[Any], Any]:
@@ -151,7 +151,7 @@ def compiled(*signature: Any, **options: Any) -> Callable[[Any], Any]:
         def eager(function: Any) -> Any:
             made = _cached(function, options)
             if made is not function:
-                with _scalar():
+                with _quickly():
                     made.compile(*signature)
                 made.disable_compile()
                 # Asked for at each call that has it as an argument: 50 us otherwise.
@@ -173,7 +173,7 @@ def compiled(*signature: Any, **options: Any) -> Callable[[Any], Any]:
             compile_for = made.compile
 
             def compile_now(types: Any) -> Any:
-                with _scalar(), for_callers(made.targetctx):
+                with _quickly(), for_callers(made.targetctx):
                     return compile_for(types)
 
             made.compile = compile_now
