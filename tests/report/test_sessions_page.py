@@ -1,13 +1,17 @@
 """What a plan and a simulation of sessions show."""
 
+import re
 from dataclasses import replace
 
 import pytest
 
+from capplan.planning.evaluate.run import simulate_deployment
 from capplan.planning.plan.plan import plan
 from capplan.planning.plan.sticky import StickyWorth
-from capplan.planning.settings.plan import PlanSettings
+from capplan.planning.settings.plan import PlanSettings, SimulateSettings
+from capplan.report.charts.sessions import swimlane_figure
 from capplan.report.pages.plan import plan_page
+from capplan.report.pages.run import run_page
 from capplan.report.render.html_page import html
 from capplan.report.render.markdown import markdown
 
@@ -55,3 +59,103 @@ def test_turns_are_no_requests_at_a_rate(found):
     given = {each.what: each.value for each in found.assumptions}
 
     assert given["traffic"].endswith("turns to draw from")
+
+
+def figures_of(page):
+    sections = {section.heading: section for section in page.sections}
+    return sections["Sessions"].drawn
+
+
+def test_the_cliff_says_where_hits_collapse_and_marks_the_plan(found):
+    cliff, _ = figures_of(plan_page(found))
+
+    assert found.collapse is not None
+    most = f"{found.collapse.users_per_replica:,.0f}"
+    assert cliff.title == f"Hits collapse beyond {most} sessions a replica"
+    labels = [label for label, _ in cliff.legend]
+    assert labels[:2] == ["prompt tokens found in caches", "turns in time"]
+    circles = re.findall(r'<circle [^>]*fill="([^"]+)"', cliff.svg)
+    assert len(circles) == 2 * len(found.best.probes)
+    assert sum(fill != "#fff" for fill in circles) == 2
+    assert 'aria-label="share against sessions a replica"' in cliff.svg
+    assert ("hits", str(found.collapse)) in found.said
+
+
+def test_without_a_collapse_the_cliff_says_what_caches_have(found):
+    best = replace(found.best, probes=found.best.probes[-2:])
+    found = replace(found, best=best, collapse=None)
+
+    cliff, _ = figures_of(plan_page(found))
+
+    count = found.sessions.running / found.best.replica_count
+    assert cliff.title.endswith(
+        f"of prompts from caches at {count:.3g} sessions a replica"
+    )
+
+
+def test_of_one_count_no_cliff_is_drawn(found):
+    best = replace(found.best, probes=found.best.probes[:1])
+
+    assert len(figures_of(plan_page(replace(found, best=best)))) == 1
+
+
+def test_the_turns_of_a_session_are_drawn_in_their_phases(found):
+    _, lanes = figures_of(plan_page(found))
+    session = found.best.run.one_session
+
+    count = len(session.times)
+    assert lanes.svg.count('<rect class="span"') == 4 * count - 1
+    assert re.fullmatch(
+        r"Of a session's time answers take [\d.]+ %, prompts [\d.]+ %, front end and "
+        r"queue [\d.]+ %",
+        lanes.title,
+    )
+    assert [label for label, _ in lanes.legend] == [
+        "tools and users",
+        "answer",
+        "prompt",
+        "front end and queue",
+    ]
+    assert ">main<" in lanes.svg
+
+
+def test_each_agent_has_a_lane_of_its_own(found):
+    session = found.best.run.one_session
+    agent = session.turns.agent.copy()
+    agent[1:3] = 2, -1
+    turns = replace(session.turns, agent=agent)
+    run = replace(found.best.run, one_session=session._replace(turns=turns))
+
+    svg = swimlane_figure(run).svg
+
+    assert svg.index(">apart 1<") < svg.index(">sub 2<") < svg.index(">main<")
+
+
+def test_pictures_are_the_same_bytes_each_time(found):
+    first, second = (figures_of(plan_page(found)) for _ in range(2))
+
+    assert first == second
+
+
+def test_a_simulation_draws_a_session():
+    given = {k: v for k, v in SETTINGS.items() if k not in ("tune", "attainment")}
+    run = simulate_deployment(SimulateSettings(**given, sessions="10"))
+
+    (lanes,) = figures_of(run_page(run))
+
+    assert lanes.svg.count('<rect class="span"') == 4 * len(run.one_session.times) - 1
+
+
+def test_requests_have_no_picture_of_sessions():
+    run = simulate_deployment(
+        SimulateSettings(
+            workload="synthetic:prompt=100,output=10,n=50",
+            llm="Llama-3.1-8B",
+            gpu=("H100-SXM",),
+            tp=(1,),
+            latency_ms="10,0.3,1e-7,0.1,1e-5",
+            rate=5,
+        )
+    )
+
+    assert figures_of(run_page(run)) == []

@@ -212,3 +212,16 @@ def test_a_sign_before_a_number_has_room_too():
     # 11.3 px of the sign, two digits, a point and 12.8 px of the % in DejaVu Sans; the
     # letters of the name stand on a line at 13 px.
     assert float(at.get("x")) - (11.3 + 2 * 8.6 + 4.3 + 12.8) >= 15
+
+
+def test_spans_go_from_x_until_there_and_are_a_pixel_wide_at_least():
+    ends = {"low": np.array([0.0, 50]), "high": np.array([50.0, 100])}
+    span = line([0, 5], [25, 75], until=np.array([5.0, 5]), **ends)
+
+    parts = drawn([span])
+
+    first, second = parts["rect", "span"]
+    assert (first.get("x"), first.get("width")) == ("58.0", "204.0")
+    assert (first.get("y"), first.get("height")) == ("124.0", "112.0")
+    assert (second.get("x"), second.get("width")) == ("262.0", "1.0")
+    assert path(parts) == []

@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 
 from capplan.deployment.pools import Counts
 from capplan.planning.evaluate.classes import ClassResult, few
+from capplan.planning.evaluate.of_sessions import SessionsServed
 from capplan.planning.evaluate.run import Run
 from capplan.planning.load.worst_windows import TimeWindow
 
@@ -30,6 +31,13 @@ class Probe:
     classes: tuple[ClassResult, ...] = ()
     windows: tuple[TimeWindow, ...] = ()  # of a trace's own arrivals
     pool_replica_counts: tuple[int, ...] = ()  # of each pool, where there are two
+    sessions: SessionsServed | None = None  # of conversations
+
+    @property
+    def users_per_replica(self) -> float:
+        """Sessions that run on a replica in the mean; 0 without any."""
+        running = 0.0 if self.sessions is None else self.sessions.running
+        return running / self.replica_count
 
     @property
     def counts(self) -> Counts:
@@ -69,4 +77,5 @@ class Probe:
             classes=tuple(replace(row, tails_s={}) for row in told),
             windows=judgement.in_windows.worst,
             pool_replica_counts=counts if len(counts) > 1 else (),
+            sessions=run.sessions,
         )

@@ -46,6 +46,7 @@ from capplan.simulator.fleet.fleet import Stopped
 from capplan.simulator.results.sample import Sample, sample_of
 from capplan.simulator.results.table import Finished, Table, finished_part
 from capplan.simulator.results.times import Simulation
+from capplan.simulator.results.turns import OneSession, one_session
 from capplan.simulator.simulate import simulate
 from capplan.workload.slo import Slo
 from capplan.workload.trace import Trace
@@ -71,6 +72,7 @@ class Run(Shown):
     prefill_launch: Launch | None = None  # for prompts alone, where there are such
     work: Work | None = None  # whose; None while its table of requests is there
     sessions: SessionsServed | None = None  # of conversations
+    one_session: OneSession | None = None  # some of its turns
 
     @property
     def configuration(self) -> Configuration:
@@ -222,7 +224,10 @@ def judged_run(
         totals = replace(first.totals, answers=judgement.answers)
         first = replace(first, totals=totals)
     given = deployment, load.base.source, load.base.notes, slo, first, judgement
-    return Run(*given, sessions=of_sessions)
+    shown = None
+    if first.turns is not None and len(first.table):
+        shown = one_session(first.table, first.turns, judgement.warmup_s)
+    return Run(*given, sessions=of_sessions, one_session=shown)
 
 
 def _of_requests(

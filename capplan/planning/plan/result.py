@@ -21,6 +21,7 @@ from capplan.planning.load.worst_windows import TimeWindow, WindowWidths, Withou
 from capplan.planning.mix.result import Mix
 from capplan.planning.plan.api_bill import api_of
 from capplan.planning.plan.beyond_peak import BeyondPeak, beyond_peak_of
+from capplan.planning.plan.collapse import Collapse, collapse_of
 from capplan.planning.plan.last_replica import (
     LastPoints,
     LastReplica,
@@ -160,6 +161,9 @@ class Plan(Shown):
     # requests share no prefix, caching is off, or no count serves
     gpu_count_without_prefix_caching: int | None = part(gpus_without_caching)
     sessions: SessionsServed | None = part(_sessions)
+    collapse: Collapse | None = part(  # None: of no count simulated
+        lambda told: collapse_of(told.best.probes), said="hits"
+    )
     # what it is worth that sessions stay on a replica; None: no sessions
     sticky: StickyWorth | None = part(sticky_of)
     drafts_worth: DraftsWorth | None = part(drafts_of)  # None: no drafts

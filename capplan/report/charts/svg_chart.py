@@ -54,6 +54,7 @@ class Line:
     filled: Sequence[bool] = ()  # hollow circles where False
     joined: bool = True  # a line through the points
     shaded: bool = False  # the area between low and high, in place of bars
+    until: np.ndarray | None = None  # areas from x to there, between low and high
 
 
 @dataclass(frozen=True)
@@ -157,7 +158,7 @@ def legend_of(lines: Sequence[Line]) -> tuple[tuple[str, str], ...]:
     entries = []
     for index, line in enumerate(lines[:MOST_LINES]):
         colour, dashes = _stroke(index)
-        if dashes and line.joined:
+        if dashes and line.joined and line.until is None:
             edges = [sum(dashes[:k]) for k in range(len(dashes) + 1)]
             stops = ", ".join(
                 f"{colour if k % 2 == 0 else 'transparent'} {low}px {high}px"
@@ -268,6 +269,13 @@ def _line(plot: _Plot, line: Line, index: int, shape: int) -> list[str]:
         return []
     path = "L".join(f"{a:.1f} {b:.1f}" for a, b in zip(px, py, strict=True))
     colour, dash = _stroke(index)
+    if line.until is not None and line.low is not None and line.high is not None:
+        edges = plot.px(line.until), plot.py(line.low), plot.py(line.high)
+        return [
+            f'<rect class="span" x="{a:.1f}" y="{top:.1f}" width="{max(b - a, 1):.1f}" '
+            f'height="{bottom - top:.1f}" fill="{colour}"/>'
+            for a, b, bottom, top in zip(px, *edges, strict=True)
+        ]
     dashed = f' stroke-dasharray="{" ".join(map(str, dash))}"' if dash else ""
     parts = []
     if line.joined:

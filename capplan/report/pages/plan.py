@@ -15,6 +15,7 @@ from capplan.planning.plan.result import Plan
 from capplan.report import drafts, sentences, uncertain, window_sentences
 from capplan.report.charts.day import day_figure
 from capplan.report.charts.plan import figures
+from capplan.report.charts.sessions import session_figures
 from capplan.report.columns import format_count, format_fine_usd, format_share
 from capplan.report.fields import fields
 from capplan.report.first_screen import prices_told
@@ -71,7 +72,7 @@ _LAST = (
     *("risk", "mix", "n_plus_k", "replica_load", "beyond_peak", "last_replica"),
     "last_points",
     *("traffic", "lengths", "throughput", "purchase", "api"),
-    *("drafts_worth", "drafts_tried", "sessions", "sticky"),
+    *("drafts_worth", "drafts_tried", "sessions", "collapse", "sticky"),
 )
 """Keys of plan.json in the order in which it has them, behind the others."""
 _AFTER_TEST = "After a load test, plan with what it measured (--profiles mine.yaml)"
@@ -191,6 +192,7 @@ def _of_best(plan: Plan, best: Candidate, run: Run) -> list[Section]:
         purchase.bill_section(bought),
         why_section("many GPUs", _why(plan, best, run)),
         Section("The busiest time", facts=_peak_facts(plan, run, best), topic="peak"),
+        Section("Sessions", figures=partial(session_figures, run, plan), topic="peak"),
         Section(
             "Nodes and providers", facts=_paid_facts(plan, best, run), topic="price"
         ),

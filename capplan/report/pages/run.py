@@ -13,6 +13,7 @@ from capplan.report import sentences, window_sentences
 from capplan.report.charts.fleet import fleet_figures, latency_figures
 from capplan.report.charts.motion import motion_figures
 from capplan.report.charts.plan import run_curve
+from capplan.report.charts.sessions import session_figures
 from capplan.report.columns import (
     column,
     format_count,
@@ -73,6 +74,7 @@ def run_page(run: Run) -> Page:
             classes_section(run.judgement.classes),
             motion_section(run),
             Section("Latency", tables=[latencies]),
+            Section("Sessions", figures=partial(session_figures, run)),
             Section("Latency and the fleet over time", figures=partial(_figures, run)),
             launch_section(run.prefill_launch, PREFILL),
             launch_section(run.launch, run.deployment.roles[-1]),

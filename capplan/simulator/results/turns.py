@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -22,8 +22,13 @@ class Turns:
     session: np.ndarray  # from 0 in order of the rows
     # what the user asked; tools and sub-agents that answer it are of the same
     request: np.ndarray
-    is_waited_for: np.ndarray  # not in the background
+    agent: np.ndarray  # 0 the main one, below 0 one that nobody waits for
     shared_tokens: np.ndarray  # with earlier turns and texts [tokens]
+
+    @property
+    def is_waited_for(self) -> np.ndarray:
+        """Whether each is not in the background, shape (n,)."""
+        return self.agent >= 0
 
     def select(self, rows: slice | np.ndarray) -> "Turns":
         """Return the turns at ``rows``."""
@@ -44,7 +49,44 @@ def turns_of(trace: Trace) -> Turns:
     asks = is_first | ((trace.step == 0) & (trace.agent == 0))
     request = np.empty(len(trace), np.int64)
     request[order] = np.cumsum(asks[order])
-    return Turns(session, request, trace.agent >= 0, trace.prefix_tokens)
+    return Turns(session, request, trace.agent, trace.prefix_tokens)
+
+
+class OneSession(NamedTuple):
+    """Turns in a row of one session, by arrival."""
+
+    times: RequestTimes
+    turns: Turns
+
+
+def one_session(
+    times: RequestTimes,
+    turns: Turns,
+    from_s: float,
+    most: int = 12,
+    most_agents: int = 5,
+) -> OneSession | None:
+    """Return turns of a session that stands for others; None where none counts.
+
+    Of the sessions with most agents that whose turns since ``from_s`` are nearest to
+    the median; of its turns those in the middle.
+    """
+    since_s = times.arrival_s - times.arrival_s.min()
+    rows = np.flatnonzero((since_s >= from_s) & np.isfinite(times.finish_s))
+    if not len(rows):
+        return None
+    session, agent = turns.session[rows], turns.agent[rows]
+    count = np.bincount(session)
+    pairs = np.unique(np.stack([session, agent]), axis=1)
+    agents = np.bincount(pairs[0], minlength=len(count))
+    far = np.abs(count - np.median(count[count > 0]))
+    rows = rows[session == np.lexsort((far, -agents))[0]]
+    rows = rows[np.argsort(times.arrival_s[rows], kind="stable")]
+    rows = rows[max(0, (len(rows) - most) // 2) :][:most]
+    _, first = np.unique(turns.agent[rows], return_index=True)
+    shown = turns.agent[rows][np.sort(first)[:most_agents]]
+    rows = rows[np.isin(turns.agent[rows], shown)]
+    return OneSession(times.select(rows), turns.select(rows))
 
 
 def with_scopes(simulation: "Simulation", scopes: tuple[str, ...]) -> "Simulation":
