@@ -27,12 +27,12 @@ def is_set(engine: EngineSettings, *, pulls: bool = False) -> bool:
     return name.count("+") + name.count("priority") > 1
 
 
-def run_uncompiled(file: str) -> None:
+def run_uncompiled(file: str, *chosen: str) -> None:
     """Run the tests of a file that are so marked; all must pass."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
 
     done = subprocess.run(
-        [*command, "-m", "uncompiled", file],
+        [*command, "-m", "uncompiled", *chosen, file],
         env={**os.environ, "NUMBA_DISABLE_JIT": "1", "PYTEST_ADDOPTS": ""},
         capture_output=True,
         text=True,

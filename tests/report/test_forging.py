@@ -49,7 +49,7 @@ def test_a_value_of_another_type_is_one_line(documents, folder):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("seed", range(1, 3))
+@pytest.mark.parametrize("seed", range(1, 2))
 def test_many_values_of_other_types_are_one_line(documents, folder, seed):
     check(documents, folder, count=40, seed=seed)
 
@@ -59,8 +59,9 @@ def test_every_setting_of_another_type_is_one_line(documents, folder):
     values = (["./evil.py"], {"evil.py": 1}, None, True, 1e308, "./evil.py", "1e999")
     with forging.patched():
         for kind, document in documents.items():
-            for name in {*document["settings"], "scheduler", "prices", "profiles"}:
-                for value in values:
+            names = {*document["settings"], "scheduler", "prices", "profiles"}
+            for place, name in enumerate(sorted(names)):
+                for value in values[place % 3 :: 3]:
                     where = ("settings", name)
                     text = forging.forged(document, where, value, sealed=True)
                     why = forging.wrong(folder, "verify FILE", text)

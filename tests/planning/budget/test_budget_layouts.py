@@ -274,7 +274,7 @@ def test_a_plan_of_ranks_and_drafts_becomes_a_budget_of_them(tmp_path):
     assert row.engine.speculation == best.engine.speculation
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_what_fleets_of_layouts_serve_is_what_their_plans_need():
     loose = {**LONG, "workload": "synthetic:prompt=2000,output=50,n=100"}
     found = capacity(

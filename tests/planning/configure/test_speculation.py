@@ -361,9 +361,7 @@ def test_a_plan_without_a_number_takes_the_cheapest_of_none_to_three(searched):
     assert by_count[chosen] == fewest
 
 
-@pytest.mark.parametrize(
-    "apart", [False, pytest.param(True, marks=pytest.mark.thorough)]
-)
+@pytest.mark.parametrize("apart", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_a_plan_that_finds_the_drafts_tells_what_one_with_them_tells(apart):
     given = {**SEARCHED, "gpu": "H100-SXM,A100-80GB-SXM", "tp": (1, 2), "price": {}}
     given |= {"slo": "ttft=1s,tpot=15ms", "rate": 40, "disaggregated": apart}

@@ -87,7 +87,7 @@ def test_each_pool_of_a_mix_serves_as_it_does_alone(pair):
 @pytest.mark.thorough
 def test_a_mix_of_layouts_costs_no_more_than_the_best_of_them_and_is_named():
     kinds = [able()[name] for name in ("dp8", "tp8-ep8")]
-    given, rows = inputs(60.0, 3000), []
+    given, rows = inputs(30.0, 1500), []
     for kind in kinds:
         bound, sample = bound_of(given, kind)
         rows.append(evaluate(given, Prospect(kind, bound, sample))[0])

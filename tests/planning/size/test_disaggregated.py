@@ -463,7 +463,7 @@ def test_an_interruption_leaves_open_whether_it_pays():
     assert verdict(found) == ""
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_pools_of_ranks_that_verify_drafts_are_planned_and_verified(tmp_path):
     """One rank's prompts hold up the decodes of all, unless they are elsewhere."""
     asked = {
