@@ -1,5 +1,7 @@
 """Turns of conversations: who waits for whom, and what they find in the cache."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
@@ -52,6 +54,24 @@ def test_the_next_turn_arrives_when_the_answer_has_been_read_and_finds_it():
     assert (first_ms[0], finish_ms[0]) == (18, 58)
     assert (arrival_ms[1], cached_tokens[1]) == (1058, 12)
     assert (first_ms[1], finish_ms[1]) == (1072, 1082)
+
+
+@pytest.mark.parametrize(("answer", "cached"), [(16, 32), (17, 48)])
+def test_the_last_token_of_an_answer_has_no_kv_to_find(answer, cached):
+    """Blocks of 16: a prompt of 32 and 16 tokens leave KV of 47, one more a block."""
+    trace = Trace(
+        np.array([32, 60]),
+        np.array([answer, 2]),
+        np.array([0.0, np.nan]),
+        parent=np.array([-1, 0]),
+        prefix_tokens=np.array([0, 48]),
+        after=np.array([-1, 0]),
+        think_s=np.array([0.0, 1.0]),
+    )
+
+    *_, cached_tokens = served_ms(trace, replace(ENGINE, block_size=16))
+
+    assert cached_tokens == [0, cached]
 
 
 def test_a_turn_that_joins_waits_for_all_its_answers():
