@@ -28,7 +28,7 @@ def is_set(engine: EngineSettings, *, pulls: bool = False) -> bool:
 
 
 def run_uncompiled(file: str, *chosen: str) -> None:
-    """Run the tests of a file that are so marked, or those ``chosen``; all must pass."""
+    """Run the tests so marked of a file, or those ``chosen``; all must pass."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
 
     done = subprocess.run(

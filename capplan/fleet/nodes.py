@@ -68,6 +68,19 @@ def find_node(name: str, provider: str = "") -> Node | None:
     return found[0] if found else None
 
 
+def least_memory_gib(gpu: str) -> float | None:
+    """Return the host memory for each GPU of the nodes that have least of it. [GiB]
+
+    None where that of no node with the GPU is known.
+    """
+    known = [
+        node.memory_gib / node.gpus
+        for node in nodes()
+        if node.gpu == gpu and node.memory_gib is not None
+    ]
+    return min(known, default=None)
+
+
 def nodes_for(
     replicas: Iterable[tuple[int, int]], gpus_per_node: int
 ) -> tuple[int, int]:

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 import capplan.fleet.nodes as catalog
 from capplan.errors import InputError
-from capplan.fleet.nodes import Node, find_node, nodes_for
+from capplan.fleet.nodes import Node, find_node, least_memory_gib, nodes_for
 
 
 def first_fit_decreasing(replicas, gpus_per_node):
@@ -91,3 +91,12 @@ def test_a_name_that_two_providers_use_needs_the_provider(monkeypatch):
 def test_every_node_of_the_catalog_has_gpus():
     assert min(node.gpus for node in catalog.nodes()) >= 1
     assert min(node.nvlink_domain_gpus or 1 for node in catalog.nodes()) >= 1
+
+
+@pytest.mark.parametrize(
+    ("gpu", "gib"),
+    [("B200-SXM", 224), ("H200-SXM", 200), ("GB200", 240), ("RTX4090", None)],
+)
+def test_the_least_host_memory_of_a_gpu_is_of_the_smallest_node(gpu, gib):
+    """Nebius' nodes of eight B200 have 1,792 GiB, of eight H200 1,600."""
+    assert least_memory_gib(gpu) == gib
