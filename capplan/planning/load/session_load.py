@@ -10,6 +10,7 @@ from capplan.planning.load.load import Load
 from capplan.simulator.results.answers import Answers
 from capplan.simulator.results.times import Simulation
 from capplan.workload.running import ONE_SESSION, Mix, Sessions
+from capplan.workload.slo import Slo
 from capplan.workload.trace import Trace
 
 _CYCLES = 20.0
@@ -76,8 +77,24 @@ class SessionLoad(Load):
     @property
     def turns_per_s(self) -> float:
         """Turns asked, if each request ran alone. [1/s]"""
-        mix = self.mix
-        return self.running * float(mix.turns.sum() / mix.lasts_s.sum())
+        return self._turns_per_s(self.mix)
+
+    def _turns_per_s(self, mix: Mix) -> float:
+        running = self.sessions.running(float(mix.lasts_s.mean()))
+        return running * float(mix.turns.sum() / mix.lasts_s.sum())
+
+    def least_per_s(self, slo: Slo) -> float:
+        """Return the turns that come at least where none stays beyond its limits. [1/s]
+
+        One without limits is taken to have the widest of the others. 0 where limits do
+        not say how long a turn may stay and so many sessions run at once.
+        """
+        stay_s = _longest_s(self.base, slo)
+        if not np.isfinite(stay_s).all():
+            if self.sessions.lanes is not None:
+                return 0.0
+            stay_s = np.zeros(len(self.base))  # they begin whatever becomes of others
+        return self._turns_per_s(Mix(self.base, stay_s))
 
     @property
     def first_look_s(self) -> float:
@@ -136,3 +153,15 @@ class SessionLoad(Load):
         return replace(
             self, stay_s=stay_s, turns_wanted=turns_wanted, _mixes={}, _samples={}
         )
+
+
+def _longest_s(trace: Trace, slo: Slo) -> np.ndarray:
+    """Return how long each turn may stay, shape (n,); infinite where none says. [s]"""
+    limits_s = np.array(slo.columns(trace.request_class, trace.class_names))
+    free = ~np.isfinite(limits_s).any(axis=0)
+    if not free.all():
+        limits_s[:, free] = limits_s[:, ~free].max(axis=1, keepdims=True)
+    ttft_s, tpot_s, tbt_s, e2e_s = limits_s
+    steps = trace.output_tokens - 1
+    gaps_s = np.where(steps > 0, np.minimum(tpot_s, tbt_s), 0.0) * steps
+    return np.asarray(np.minimum(ttft_s + gaps_s, e2e_s))

@@ -28,6 +28,7 @@ from capplan.planning.evaluate.inputs import (
     prefilling,
 )
 from capplan.planning.evaluate.run import run_of
+from capplan.planning.load.session_load import SessionLoad
 from capplan.planning.load.unbatched import unbatched
 from capplan.planning.prove.pool_parts import WHOLE, Columns, Part
 from capplan.planning.settings.groups import MOST_REPLICAS
@@ -113,7 +114,7 @@ def _mix(inputs: PlanInputs, configuration: Configuration) -> Columns:
     They arrive at once, which asks for less. The mix is repeated until the time is long
     for each request.
     """
-    mix, rate_per_s = inputs.load.base, inputs.load.rate_per_s
+    mix, rate_per_s = inputs.load.base, _least_per_s(inputs)
     engine, tables = widest_alone(configuration)
     alone_s = float(unbatched(mix, tables, engine).e2e_s.max())
     times = max(1, int(np.ceil(_LONGEST * alone_s * rate_per_s / len(mix))))
@@ -130,6 +131,14 @@ def _mix(inputs: PlanInputs, configuration: Configuration) -> Columns:
         np.zeros(n, np.int64),
     )
     return dict(zip(COLUMNS, columns, strict=True))
+
+
+def _least_per_s(inputs: PlanInputs) -> float:
+    """Return at which rate requests of the mix come at least; 0 where none is known."""
+    load = inputs.load
+    if isinstance(load, SessionLoad):
+        return load.least_per_s(inputs.slo)
+    return load.rate_per_s if load.is_open else 0.0
 
 
 def target_of(inputs: PlanInputs, sample: int) -> float:
@@ -162,17 +171,27 @@ def sample_bound(
     bounded = bound_inputs(inputs, configuration, sample, part, widest)
     targets = group_targets(inputs, sample)
     bound = lower_bound(bounded.columns, targets, tables, part.widest(engine))
+    if sample == MIX:
+        return replace(bound, note=_of_mix(inputs, bound))
     if not inputs.load.is_open:
         return replace(bound, note="none is known: users ask less of a slow fleet")
-    if sample != MIX:
-        return bound
-    length_s = bound.window_end_s - bound.window_start_s
-    note = (
-        f"{inputs.load.rate_per_s:.3g} requests/s of this mix need "
-        f"{bound.work_s / length_s:.3g} s of replica time a second: at least "
-        f"{bound.replica_count:,} replica{'s' * (bound.replica_count > 1)}"
+    return bound
+
+
+def _of_mix(inputs: PlanInputs, bound: Bound) -> str:
+    """Return how the bound of a mix comes about; of sessions the most of a replica."""
+    load, count, rate = inputs.load, bound.replica_count, f"{_least_per_s(inputs):.3g}"
+    used = bound.work_s / (bound.window_end_s - bound.window_start_s)
+    asked, cache, most = f"{rate} requests/s of this mix", "", ""
+    if isinstance(load, SessionLoad):
+        asked = f"{load.process}, {rate} turns/s where each stays as long as it may,"
+        cache = " with an endless cache"
+        if load.sessions.lanes is not None:
+            most = f"; no replica keeps up with over {load.sessions.lanes / used:,.0f}"
+    return (
+        f"{asked} need {used:.3g} s of replica time a second{cache}: at least "
+        f"{count:,} replica{'s' * (count > 1)}{most}"
     )
-    return replace(bound, note=note)
 
 
 def bound_of(
@@ -194,6 +213,8 @@ def bound_of(
 def _least_bound(
     inputs: PlanInputs, configuration: Configuration, part: Part
 ) -> tuple[Bound, int]:
+    if isinstance(inputs.load, SessionLoad) and _least_per_s(inputs) > 0:
+        return sample_bound(inputs, configuration, MIX, part), MIX
     drawn = inputs.load.is_resampled and inputs.load.is_open
     samples = BOUND_SAMPLES if drawn else 1
     bounds = [sample_bound(inputs, configuration, k, part) for k in range(samples)]
