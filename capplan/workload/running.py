@@ -256,9 +256,12 @@ def replayed(trace: Trace) -> Trace:
             "expected a recording, or no --replay open"
         )
     alone = trace.changed(
-        after=np.full(len(trace), NONE), joins=np.zeros((0, 2), np.int64)
+        after=np.full(len(trace), NONE),
+        joins=np.zeros((0, 2), np.int64),
+        arrival_s=None,
+        think_s=None,
     )
-    return arriving(alone.changed(arrival_s=None, think_s=None), at_s - at_s.min())
+    return arriving(alone, at_s - at_s.min())
 
 
 def timeless(trace: Trace) -> Trace:

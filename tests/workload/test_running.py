@@ -229,8 +229,11 @@ def test_first_turns_are_a_class_where_they_have_limits():
     assert trace.request_class.tolist() == [1, 0, 0]
 
 
-def test_a_recording_is_replayed_at_its_times():
-    trace = replayed(conversation(recorded_s=np.array([7.0, 30.0, 99.0])))
+@pytest.mark.parametrize("arrival_s", [None, np.array([7.0, np.nan, np.nan])])
+def test_a_recording_is_replayed_at_its_times(arrival_s):
+    recorded_s = np.array([7.0, 30.0, 99.0])
+
+    trace = replayed(conversation(recorded_s=recorded_s, arrival_s=arrival_s))
 
     assert trace.arrival_s.tolist() == [0, 23, 92]
     assert not trace.has_waits
