@@ -20,6 +20,7 @@ from capplan.planning.settings.groups import OutputSettings
 from capplan.planning.settings.plan import PlanSettings, SimulateSettings
 from capplan.report.questions import QUESTIONS
 from capplan.report.shown import page_of
+from capplan.report.writers.metrics import parse_export, write_metrics
 from capplan.report.writers.page_files import Written, plan_files, write_page
 from capplan.report.writers.requests import appending, write_requests
 from capplan.report.writers.schedule import write_iterations, write_trace_events
@@ -161,6 +162,8 @@ def simulate(
     _check_parent(settings.record_iterations)
     _check_parent(settings.per_request)
     _check_parent(settings.trace_events)
+    if settings.export_metrics is not None:
+        check_folder(parse_export(settings.export_metrics)[0])
 
     def compute(settings: SimulateSettings) -> Run:
         with appending(settings) as append:
@@ -183,3 +186,5 @@ def _tables(run: Run, settings: SimulateSettings) -> Iterator[Path]:
     if settings.trace_events is not None and iterations is not None:
         assert times is not None  # a streamed run records no iterations
         yield write_trace_events(iterations, times, settings.trace_events)
+    if settings.export_metrics is not None:
+        yield from write_metrics(run, settings.export_metrics)

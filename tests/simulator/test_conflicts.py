@@ -252,6 +252,7 @@ VALUES = {
     "extend": True,
     "record_iterations": "iterations.csv",
     "trace_events": "events.json",
+    "export_metrics": "metrics",
 }
 """A value of each setting that goes with another one or does not."""
 COMMANDS = (PlanSettings, SimulateSettings, CompareSettings)

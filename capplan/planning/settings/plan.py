@@ -156,6 +156,13 @@ class SimulateSettings(
     trace_events: PathText | None = setting(
         None, OUTPUT, "FILE", "Write the schedule for chrome://tracing or Perfetto."
     )
+    export_metrics: PathText | None = setting(
+        None,
+        OUTPUT,
+        "DIR[:30s]",
+        "Write what each replica would show to Prometheus, scraped each 15 s: vLLM's "
+        "names, as its query_range JSON.",
+    )
     stream: bool | None = setting(
         None,
         METHOD,
