@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from capplan.planning.autoscale.result import Autoscaled
+    from capplan.planning.backtest.result import Backtest
     from capplan.planning.budget.result import Budget
     from capplan.planning.compare.compare import Comparison
     from capplan.planning.evaluate.run import Run
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "autoscale",
+    "backtest",
     "budget",
     "capacity",
     "compare",
@@ -105,6 +107,15 @@ def compare(**settings: Any) -> "Comparison":
     ``replicas`` for all, and ``rates`` of the curves.
     """
     return _answered("compare", settings)
+
+
+def backtest(**settings: Any) -> "Backtest":
+    """Return a fleet that runs, held against its simulation.
+
+    Settings are those of ``capplan backtest``: ``metrics``, ``requests``, and what runs
+    as for :func:`simulate`.
+    """
+    return _answered("backtest", settings)
 
 
 def share_nodes(*plans: Any, **settings: Any) -> "SharedFleet":

@@ -171,6 +171,15 @@ QUESTIONS = {
         schedulers=_of_systems,
         fails=lambda of: not any(row.candidate or row.served for row in of.systems),
     ),
+    "backtest": Question(
+        "backtest.settings:BacktestSettings",
+        "planning.backtest.backtest:backtest",
+        "Backtest",
+        "backtest:backtest_page",
+        takes_plan=True,
+        progress="",
+        fails=lambda backtest: backtest.is_outside,
+    ),
     "fleet": Question(
         "shared_fleet.settings:SharedFleetSettings",
         "report.received.planned_llms:share_planned",

@@ -1,0 +1,1 @@
+"""A fleet that runs against its simulation."""
