@@ -13,7 +13,7 @@ from capplan.settings import SettingError, Settings, no_setting
 from capplan.simulator.schedulers.own_file import file_of
 
 _PATHS: tuple[str, ...] = ("trace", "workload", "tokenizer", "llm", "prices")
-_PATHS += ("profiles", "engine_overhead", "gpu_file")
+_PATHS += ("profiles", "engine_overhead", "gpu_file", "backtest")
 """Settings that may be paths, relative to the folder of the scenario."""
 
 _ONE_OF = ("trace", "workload")

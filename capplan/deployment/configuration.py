@@ -8,10 +8,17 @@ from capplan.deployment.cold_start import ColdStart, cold_start
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.replica import Replica
 from capplan.fleet.price import Price
-from capplan.latency.capacity import LEVELS, alone_s, capacity_quantiles, users
+from capplan.latency.capacity import (
+    LEVELS,
+    alone_s,
+    capacity_quantiles,
+    measured_ratio,
+    users,
+)
 from capplan.latency.contract import LatencyTables
 from capplan.latency.engine_time import WIDE, EngineTime
 from capplan.latency.layout_errors import LayoutError, layout_error
+from capplan.latency.measured_factor import MeasuredFactor
 from capplan.latency.profile import Profile
 from capplan.latency.rank_tables import RankTables
 from capplan.latency.with_engine import before
@@ -46,6 +53,8 @@ class Configuration:
     redundant_experts: int = 0  # copies of loaded experts, by EPLB
     all_to_all: str = ""  # ``--all2all-backend``; empty: vLLM's default, or none
     own_engine_times: bool = False  # the user's, and not those that fleets are held to
+    # of a fleet that runs, which the times have; None: no backtest
+    backtested: MeasuredFactor | None = None
 
     def __str__(self) -> str:
         return f"{self.gpu} × {self.layout.text}"
@@ -86,7 +95,9 @@ class Configuration:
         None where engines were measured and a price is asked.
         """
         found = []
-        if self.is_unbacked:
+        if self.backtested is not None:
+            pass
+        elif self.is_unbacked:
             found.append(self._unbacked)
         elif self.latency_source == "estimate":
             found.append("its latency is an estimate")
@@ -107,6 +118,8 @@ class Configuration:
         if self.is_estimated:
             return "estimated"
         profile = self.profile
+        if self.backtested is not None:
+            return "measured"
         if profile is None or profile.how == "measured" or profile.is_load_tested:
             return "measured"
         return "checked" if self.sweep_count else "estimated"
@@ -129,6 +142,8 @@ class Configuration:
         profile, drafts = self.profile, self.engine.speculation
         if profile is None or profile.kernels_from is None or self.own_engine_times:
             return None
+        if self.backtested is not None:
+            return None
         if drafts is not None and drafts.method != "mtp":
             return None
         return layout_error(
@@ -142,6 +157,8 @@ class Configuration:
         self, *, disaggregated: bool = False
     ) -> tuple[float, float, float] | None:
         """What such engines sustain of what is assumed: 10, 50, 90 %; None: unknown."""
+        if self.backtested is not None and not disaggregated:
+            return measured_ratio(self.tables, self.backtested)
         if self.profile is None or self.quantile is None:
             return None
         of_layout = self.layout_error(disaggregated=disaggregated)
@@ -187,6 +204,8 @@ class Configuration:
     @property
     def has_range(self) -> bool:
         """Whether engines of it tell a range of counts, and not those of others."""
+        if self.backtested is not None:
+            return True
         return self.latency_source != "estimate" and not self.is_unmeasured
 
     @property
@@ -224,7 +243,7 @@ class Configuration:
     @property
     def is_unmeasured(self) -> bool:
         """No engine of its LLM was measured, and others differ by a factor of two."""
-        if self.layout_error() is not None or self.is_measured:
+        if self.layout_error() is not None or self.is_measured or self.backtested:
             return False
         has_time = self.profile is not None and self.profile.engine_time is not None
         ratio = self.capacity_ratio
@@ -266,6 +285,8 @@ class Configuration:
     def sweep_count(self) -> int:
         """Sweeps of real engines that ``capacity_ratio`` was counted in; 0: none."""
         of_layout = self.layout_error()
+        if self.backtested is not None:
+            return 0
         if of_layout is not None:
             return of_layout.sweeps
         time = None if self.profile is None else self.profile.engine_time
@@ -284,9 +305,14 @@ class Configuration:
     @property
     def note(self) -> str:
         """One sentence on the source of the iteration time."""
-        if self.profile is None:
-            return "Iteration time from --latency-ms."
-        return self.profile.note()
+        text = "Iteration time from --latency-ms."
+        if self.profile is not None:
+            text = self.profile.note()
+        if (of := self.backtested) is not None:
+            text += (
+                f" Times {of.value:.3g} [{of.low:.3g}, {of.high:.3g}], by a backtest."
+            )
+        return text
 
 
 def is_too_wide(ratio: tuple[float, float] | None) -> bool:

@@ -6,7 +6,9 @@ replica serves within a limit.
 
 import numpy as np
 
+from capplan.latency.contract import LatencyTables
 from capplan.latency.engine_time import ServedError
+from capplan.latency.measured_factor import MeasuredFactor
 from capplan.latency.profile import Profile
 
 LEVELS = (1.25, 1.5, 2.0)
@@ -24,15 +26,36 @@ def users(profile: Profile, limit_s: float, quantile: float = 0.5) -> float:
 
     0 where none does, and at most 1,024; fractions count.
     """
-    tables = profile.tables(_MOST_USERS, 1, quantile=quantile)
-    batch = np.arange(1, _MOST_USERS + 1)
+    return _users(profile.tables(_MOST_USERS, 1, quantile=quantile), limit_s)
+
+
+def _users(tables: LatencyTables, limit_s: float) -> float:
+    most = len(tables.decode_s) - 1
+    batch = np.arange(1, most + 1)
     tpot_s = tables.decode_s[1:] + tables.decode_context_s[1:] * batch * CONTEXT
     tpot_s = np.maximum.accumulate(tpot_s)
     above = int(np.searchsorted(tpot_s, limit_s, side="right"))
-    if above == 0 or above == _MOST_USERS:
+    if above == 0 or above == most:
         return float(above)
     step_s = tpot_s[above] - tpot_s[above - 1]
     return above + float((limit_s - tpot_s[above - 1]) / step_s)
+
+
+def measured_ratio(
+    tables: LatencyTables, factor: MeasuredFactor
+) -> tuple[float, float, float]:
+    """Return what a replica sustains where its factor is the high, the found, the low.
+
+    ``tables`` are those with the factor found.
+    """
+    alone_s = float(tables.decode_s[1] + tables.decode_context_s[1] * CONTEXT)
+    limit_s = LEVELS[0] * alone_s
+    planned = max(_users(tables, limit_s), 1.0)
+    low, high = (
+        _users(tables, limit_s * factor.value / end) / planned
+        for end in (factor.high, factor.low)
+    )
+    return min(low, 1.0), 1.0, max(high, 1.0)
 
 
 def alone_s(profile: Profile) -> float:

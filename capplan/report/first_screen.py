@@ -163,6 +163,8 @@ def sure(best: Candidate) -> Said:
     bills = [] if ends is None else list(dict.fromkeys(map(dollars, ends)))
     money = f"{' to '.join(bills)} a month " if bills else ""
     source = f"for 80 % of {of}" if sweeps else "by the error of the profile's fit"
+    if configuration.backtested is not None:
+        source = "by the interval of the backtest"
     return Said(f"{word}: {low:,} to {high:,} GPUs", f"{money}{source}")
 
 

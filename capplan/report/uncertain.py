@@ -43,6 +43,8 @@ def engines(candidate: Candidate) -> str:
     if candidate.cautious_count is not None and slowdown is not None:
         times = f"{slowdown:.2f} times as long"
         needed += f", the most for the slowest of ten, which take {times}"
+    if configuration is not None and configuration.backtested is not None:
+        return f"within the interval of the backtest: {needed}"
     if not sweeps:
         return f"within the error of the profile's fit: {needed}"
     return f"{reached} ({plural(sweeps, 'load test')}): {needed}"

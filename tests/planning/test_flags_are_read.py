@@ -41,6 +41,7 @@ VALUES = {
     "heartbeat": "2s",
     "kv_cache_dtype": "fp8",
     "engine": "vllm@0.13",
+    "backtest": "1.1[1.0,1.2]@Llama-3.1-8B/H100-SXM/tp1",
 }
 """Of settings that do not take a 1."""
 PLACED = {**WORKLOAD, **ON_H100, "slo": "ttft=1s", "rate": 20, "at": "12s"}

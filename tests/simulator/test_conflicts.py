@@ -250,6 +250,7 @@ VALUES = {
     "predictor": "oracle",
     "attain_in": "1h",
     "extend": True,
+    "backtest": "1.1[1.0,1.2]@Llama-3.1-8B/H100-SXM/tp1",
     "record_iterations": "iterations.csv",
     "trace_events": "events.json",
     "export_metrics": "metrics",

@@ -11,6 +11,7 @@ from capplan.deployment.configuration import Configuration
 from capplan.deployment.pools import Deployment
 from capplan.errors import InputError, collected_warnings, warn
 from capplan.input_file import content_sha256
+from capplan.llm.catalog import llm as find_llm
 from capplan.planning.backtest.by_metrics import (
     ReplayedReplica,
     warn_of_kv,
@@ -167,7 +168,7 @@ def _judged(
     slowed = configuration.slowed(value)
     return Backtest(
         inputs=tuple(_inputs(settings)),
-        llm=settings.llm or "",
+        llm="" if settings.llm is None else find_llm(settings.llm).name,
         configuration=configuration,
         windows=compared,
         phi=phi,

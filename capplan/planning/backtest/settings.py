@@ -37,6 +37,7 @@ class BacktestSettings(
 
     scenario_of: ClassVar = PlanSettings
     takes_part: ClassVar[bool] = True
+    of_one_plan: ClassVar = frozenset({"backtest"})
     searches_layouts: ClassVar[bool] = False
 
     metrics: PathText | None = common(

@@ -21,6 +21,7 @@ from capplan.llm.catalog import llm as find_llm
 from capplan.llm.catalog import twins
 from capplan.llm.layout import Layout
 from capplan.planning.configure.adapters import with_adapters
+from capplan.planning.configure.backtested import backtested
 from capplan.planning.configure.context_parallel import shared_kv_tables, sharing_kv
 from capplan.planning.configure.excluded import Excluded
 from capplan.planning.configure.features import refuse_beside
@@ -81,7 +82,8 @@ def configurations(
     settings: ConfigurationSettings,
 ) -> Iterator[Configuration | Excluded]:
     """Return a configuration for every GPU and layout of the settings, in order."""
-    return _configurations(asked(settings))
+    of = asked(settings)
+    return backtested(_configurations(of), of)
 
 
 def _configurations(settings: Asked) -> Iterator[Configuration | Excluded]:
@@ -189,7 +191,9 @@ def given_configuration(given: ConfigurationSettings) -> Configuration | None:
     tp = settings.tp[0] if settings.tp else 1
     engine = _with_features(engine, settings, None, None, tp, only_stages(settings))
     engine = sharing_kv(engine, settings, None, tp)
-    return _built(settings, engine, None, tp=tp)
+    (built,) = backtested([_built(settings, engine, None, tp=tp)], settings)
+    assert isinstance(built, Configuration)
+    return built
 
 
 def _profiled(settings: Asked, llm: Architecture) -> list[tuple[str, int]]:

@@ -11,9 +11,10 @@ from capplan.engines.catalog import ENGINES, VLLM, parse_engine
 from capplan.errors import InputError
 from capplan.fleet.gpu_file import GpuFileSettings
 from capplan.fleet.prices import parse_kind
+from capplan.latency.measured_factor import factor_text
 from capplan.planning.settings.engine import ENGINE as ENGINE
 from capplan.planning.settings.engine import MOST_MS, InputSettings, ParallelSettings
-from capplan.setting_values import PathText, day, listed, parts, prices_by_gpu
+from capplan.setting_values import PathText, Text, day, listed, parts, prices_by_gpu
 from capplan.settings import Settings, common, parsed_with, setting, validated_with
 from capplan.simulator.dispatchers import DISPATCHERS
 from capplan.simulator.routers import ROUTERS
@@ -281,6 +282,13 @@ class LatencySettings(Settings):
         LATENCY,
         "none|FILE",
         "Engine's time on top of its kernels: none, or a file (default: shipped).",
+    )
+    backtest: Annotated[Text | None, parsed_with(factor_text)] = setting(
+        None,
+        LATENCY,
+        "FILE",
+        "backtest.json of a fleet that runs: its φ on the times, and its interval in "
+        "place of the load tests'.",
     )
     latency_quantile: float | None = setting(
         None,

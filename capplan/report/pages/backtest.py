@@ -5,14 +5,13 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
+from capplan.latency.measured_factor import SCHEMA
 from capplan.planning.backtest.result import Backtest, ComparedWindow
 from capplan.report.columns import DASH, column, format_share, plural
 from capplan.report.fields import fields
 from capplan.report.page import Fact, Page, Section, Table
 from capplan.units import format_duration
 from capplan.workload.metrics.laws import TOLD
-
-SCHEMA = "capplan.backtest/1"
 
 _NOTE = (
     "Simulated with the times that are assumed, of the same load. φ is the factor on "

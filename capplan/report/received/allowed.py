@@ -13,6 +13,7 @@ from pydantic import ConfigDict, PlainSerializer, TypeAdapter, ValidationError
 
 from capplan.errors import InputError
 from capplan.input_file import named_sha256
+from capplan.latency.measured_factor import is_factor
 from capplan.planning.plan.plan import NOT_IN_THE_RESULT
 from capplan.setting_values import file_settings
 from capplan.settings import Settings, expected
@@ -53,6 +54,8 @@ def received(
     for name in given:
         if name not in settings:
             raise InputError(f"{path}: has no {name}; leave out {_flag(name)}")
+    if (text := settings.get("backtest")) is not None and not is_factor(text):
+        raise InputError(f"{path}: settings.backtest is {text[:60]}; expected its φ")
     for name in file_settings(model):
         text = settings.get(name)
         if text is None:
