@@ -15,8 +15,9 @@ from capplan.workload.readers.wrong_header import refuse_folder
 from capplan.workload.trace import Trace
 
 READERS = (
-    dict.fromkeys(("weka", "dynamo", "mooncake-sessions", "aiperf"), "agents")
-    | {"agentic-mooncake": "agents"}
+    {name: name for name in ("weka", "dynamo")}
+    | {"mooncake-sessions": "mooncake", "aiperf": "aiperf"}
+    | {"agentic-mooncake": "mooncake"}
     | dict.fromkeys(
         (
             *("azure", "burstgpt", "qwen-bailian", "ragpulse", "mooncake"),

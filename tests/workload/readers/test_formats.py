@@ -10,6 +10,7 @@ import pytest
 
 from capplan.errors import InputError, TraceWarning
 from capplan.workload.readers import READERS, first_row, read_trace, reader, sniffed
+from capplan.workload.readers.agents import AgentFormat
 from tests.workload.readers import test_agents as agents
 
 AZURE_2023 = (
@@ -187,7 +188,7 @@ SAMPLES = {
 
 
 LINES = (
-    *(name for name, module in READERS.items() if module == "agents"),
+    *(name for name in READERS if isinstance(reader(name), AgentFormat)),
     "claude-code",
     "mooncake",
     "qwen-bailian",
