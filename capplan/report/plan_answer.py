@@ -258,7 +258,7 @@ def _near(plan: Plan, best: Candidate) -> Iterator[Way]:
 def _without_last_points(plan: Plan, best: Candidate, last: LastPoints) -> Way:
     """Return the fleet that misses by few points, and costs far less."""
     probe = next(x for x in best.probes if x.replica_count == last.replica_count)
-    gpus = last.replica_count * (best.gpus_per_replica or 1)
+    gpus = (best.gpu_count or 0) - last.gpu_count_more
     usd = None
     if best.cost is not None and last.usd_per_month is not None:
         usd = best.cost.usd_per_month - last.usd_per_month

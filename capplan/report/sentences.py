@@ -27,6 +27,13 @@ from capplan.report.window_sentences import window
 from capplan.units import format_duration, format_usd
 
 _OF_PREDICTED = " at the predicted times; the cautious count has no proof"
+_OF_SESSIONS = {
+    "turn": "later turns",
+    "first": "first turns",
+    "request": "user requests",
+    "session": "sessions",
+}
+"""What has limits of its own, as sentences call it."""
 _CLASSES_NAMED = 3
 """Classes below their target that a sentence names."""
 _SETTINGS = {
@@ -218,8 +225,10 @@ def missed(probe: Probe) -> str:
     met = f"{format_share(probe.slo_attainment)} of requests in time"
     missing = [row for row in probe.classes if row.class_name in probe.missing]
     if missing and (own_targets(probe.classes) or len(missing[0].attainment_of) == 1):
+        names = {} if probe.sessions is None else _OF_SESSIONS
         named = [
-            f"{format_share(row.slo_attainment)} of {row.class_name} in time (asked "
+            f"{format_share(row.slo_attainment)} of "
+            f"{names.get(row.class_name, row.class_name)} in time (asked "
             f"{row.attainment * 100:.6g} %)"
             for row in missing[:_CLASSES_NAMED]
         ]

@@ -6,9 +6,11 @@ from dataclasses import replace
 import pytest
 
 from capplan.planning.evaluate.run import simulate_deployment
+from capplan.planning.plan.last_replica import LastPoints
 from capplan.planning.plan.plan import plan
 from capplan.planning.plan.sticky import StickyWorth
 from capplan.planning.settings.plan import PlanSettings, SimulateSettings
+from capplan.report import sentences
 from capplan.report.charts.sessions import swimlane_figure
 from capplan.report.pages.plan import plan_page
 from capplan.report.pages.run import run_page
@@ -159,3 +161,31 @@ def test_requests_have_no_picture_of_sessions():
     )
 
     assert figures_of(run_page(run)) == []
+
+
+def test_the_first_screen_has_the_fleet_without_the_last_points(found):
+    probes = tuple(
+        replace(probe, slo_attainment=0.93, missing=("turn",), classes=())
+        if probe.replica_count == 8
+        else probe
+        for probe in found.best.probes
+    )
+    last = LastPoints(8, 0.02, found.best.replica_count - 8, 6, 6, 10_000.0)
+    best = replace(found.best, probes=probes)
+
+    page = plan_page(replace(found, best=best, last_points=last))
+
+    more = f"{last.replica_count_more} GPUs fewer"
+    row = next(row for row in page.answer.instead.rows if row[0] == more)
+    gpus = found.best.gpu_count - 6
+    assert row[1] == f"{gpus}"
+    assert row[3] == "−$10,000"
+    assert row[4].startswith("misses")
+    assert page.chart.title.endswith(f"are enough; {gpus} miss by 2 points")
+    assert ">turns in time<" in page.chart.svg
+
+
+def test_sentences_have_the_names_of_what_sessions_are_promised(found):
+    few = next(row for row in found.best.probes if row.meets is False)
+
+    assert "of later turns in time (asked 95 %)" in sentences.missed(few)

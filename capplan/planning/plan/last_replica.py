@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from capplan.deployment.pools import Deployment
 from capplan.planning.evaluate.probe import Probe
 from capplan.planning.evaluate.run import Run
 from capplan.planning.money.cost import node_count, nodes_of, usd_per_month
@@ -31,6 +32,7 @@ class LastPoints:
     replica_count: int  # that were simulated and miss it
     missed_by: float  # share of requests that they attain less than asked
     replica_count_more: int  # that the plan has
+    gpu_count_more: int
     node_count_more: float | None  # None where GPUs are priced alone or have no price
     usd_per_month: float | None  # that these cost; None without a price [$]
 
@@ -54,15 +56,21 @@ def last_points(
     for probe in sorted(probes, key=lambda probe: probe.replica_count):
         short, count = _missed_by(probe, run, slo, class_names), probe.replica_count
         if count <= most and 0 < short <= _FEW_POINTS:
-            nodes, left = _nodes(run, run.replica_count), _nodes(run, count)
-            more = None if nodes is None or left is None else nodes - left
-            saved = run.replica_count - count, more, _saved_usd(run, count)
-            return LastPoints(count, short, *saved)
+            fleet, fewer = run.deployment, run.deployment.with_replicas(count)
+            nodes, left = _nodes(fleet), _nodes(fewer)
+            return LastPoints(
+                count,
+                short,
+                replica_count_more=run.replica_count - count,
+                gpu_count_more=fleet.gpu_count - fewer.gpu_count,
+                node_count_more=None if nodes is None or left is None else nodes - left,
+                usd_per_month=_saved_usd(run, count),
+            )
     return None
 
 
-def _nodes(run: Run, count: int) -> float | None:
-    rows = nodes_of(run.deployment.with_replicas(count).pools)
+def _nodes(fleet: Deployment) -> float | None:
+    rows = nodes_of(fleet.pools)
     return None if rows is None else node_count(rows)
 
 

@@ -61,7 +61,11 @@ def day_figure(plan: Plan) -> Figure | None:
     gpus, one = plural(best.gpu_count, "GPU"), best.gpu_count == 1
     if not rates:
         found = attainment_figure(plan)
-        enough = f"{gpus} {'is' if one else 'are'} enough"
+        enough, last = f"{gpus} {'is' if one else 'are'} enough", plan.last_points
+        if last is not None:
+            left, points = best.gpu_count - last.gpu_count_more, 100 * last.missed_by
+            miss = "misses" if left == 1 else "miss"
+            enough += f"; {left:,} {miss} by {points:.2g} points"
         return None if found is None else found._replace(title=enough)
     title = f"{gpus} {'carries' if one else 'carry'} the day"
     carried = title.replace("the day", format_count(rates[0]))

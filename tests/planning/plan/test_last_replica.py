@@ -86,6 +86,7 @@ def test_the_last_points_are_priced_where_far_fewer_replicas_miss_by_few(found):
     assert (last.replica_count, last.replica_count_more) == (5, 6)
     assert last.missed_by == pytest.approx(0.0251)
     assert last.node_count_more == 6
+    assert last.gpu_count_more == 6 * 8
     node = found.best.cost.nodes[0]
     assert last.usd_per_month == pytest.approx(6 * 730 * node.usd_per_h / node.count)
     assert told_points(last) == (
