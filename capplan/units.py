@@ -55,6 +55,11 @@ def parse_rate(text: str) -> float:
     return rate_per_s
 
 
+def parse_gb_per_s(text: str) -> float:
+    """Return the bandwidth of ``50GB/s``. [GB/s]"""
+    return _parse(text, {"GB/s": 1.0}, "a bandwidth")
+
+
 def check_duration(text: str) -> None:
     """Refuse what is no duration, and a negative one."""
     if parse_duration_s(text) < 0:

@@ -3,7 +3,7 @@
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,7 @@ from capplan.deployment.images import Images
 from capplan.deployment.pipeline import Pipeline
 from capplan.deployment.policy import VLLM_V1, Policy
 from capplan.deployment.speculation import Speculation
+from capplan.deployment.tier import Tier
 from capplan.engines.catalog import VLLM
 from capplan.errors import InputError, check_at_least
 from capplan.fleet.gpu import Gpu
@@ -49,6 +50,7 @@ class EngineSettings:
     dp_balance: str = "vllm"  # how a rank is chosen for a request
     decode_context_parallel_size: int = 1  # GPUs of which each has a part of a block
     pipeline: Pipeline | None = None  # stages, where it has more than one
+    tier: Tier | None = None  # host memory that keeps KV of prompts
 
     def __post_init__(self) -> None:
         check_at_least(
@@ -92,6 +94,17 @@ class EngineSettings:
             and self.prefill_schedule_interval == 1
             and self.decode_context_parallel_size == 1
         )
+
+    @property
+    def has_tier(self) -> bool:
+        """Whether host memory keeps KV of prompts: one of no chunks is none."""
+        return self.tier is not None and self.tier.chunks > 0
+
+    def with_sized_tier(self, copies: int) -> "EngineSettings":
+        """Return it with the chunks of its tier; so many GPUs hold different KV."""
+        if self.tier is None:
+            return self
+        return replace(self, tier=self.tier.sized(self.kv_block_bytes, copies))
 
     @property
     def keeps_states(self) -> bool:
@@ -212,7 +225,7 @@ class EngineSettings:
             del named["decode_context_parallel_size"]
         if not self.state_groups:
             del named["state_groups"]
-        for name in ("adapters", "images", "pipeline", "speculation"):
+        for name in ("adapters", "images", "pipeline", "speculation", "tier"):
             if named[name] is None:
                 del named[name]
             else:

@@ -32,6 +32,8 @@ def features_of_engine(engine: EngineSettings) -> dict[str, str]:
         ("adapters", "--enable-lora", engine.adapters is not None),
         ("images", "images", engine.images is not None),
         ("states", "prefix caching of recurrent states", engine.keeps_states),
+        ("tier", "a tier of KV", engine.tier is not None),
+        ("windows", "sliding windows", engine.bounded_groups > engine.state_groups),
         ("no async scheduling", "--no-async-scheduling", not engine.async_scheduling),
         *(
             (feature, f"{field} {getattr(engine, field)}", getattr(engine, field) > 1)

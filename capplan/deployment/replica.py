@@ -145,7 +145,7 @@ def replica(
         + (drafts.drafts if drafts is not None and llm.state_layers else 0),
         state_groups=groups.bounded_groups if llm.state_layers else 0,
         kv_block_bytes=groups.block_bytes,
-    )
+    ).with_sized_tier(1 if llm.is_mla else layout.tp)
     blocks = groups.blocks(budget.kv_bytes, engine.max_num_batched_tokens)
     source = "estimated"
     if reported_kv_blocks is not None:

@@ -182,7 +182,8 @@ def _tables(run: Run, settings: SimulateSettings) -> Iterator[Path]:
         if times is None:  # streamed: written as the requests finished
             yield Path(settings.per_request)
         else:
-            yield write_requests(times, settings.per_request)
+            more = [] if run.simulation.pools[0].tier is None else ["tier_tokens"]
+            yield write_requests(times, settings.per_request, *more)
     if settings.trace_events is not None and iterations is not None:
         assert times is not None  # a streamed run records no iterations
         yield write_trace_events(iterations, times, settings.trace_events)

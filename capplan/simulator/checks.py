@@ -106,6 +106,12 @@ def refuse_turns(trace: Trace, deployment: Deployment, is_whole: bool) -> None:
         )
 
 
+def refuse_chunks(deployment: Deployment) -> None:
+    """Refuse a tier where the requests come in chunks: it knows their whole trace."""
+    if any(pool.configuration.engine.has_tier for pool in deployment.pools):
+        raise InputError("a tier of KV is simulated of a whole trace only")
+
+
 def refuse_without_keys(trace: Trace, router: str) -> None:
     """Refuse requests of which none says to which session or prefix group it belongs.
 
@@ -161,6 +167,10 @@ def features_of_hand_off(given: str) -> dict[str, str]:
 def check_scheduler(engine: EngineSettings) -> None:
     """Refuse engine settings that the scheduler does not have."""
     policy = engine.scheduler
+    if engine.tier is not None and not engine.prefix_caching:
+        raise InputError(
+            "a tier of KV is given, and prefix_caching is False; expected both, or none"
+        )
     for setting in ("async_scheduling", "prefix_caching"):
         if getattr(engine, setting) and not getattr(policy.rules, setting):
             raise InputError(

@@ -61,6 +61,17 @@ REQUEST_COLUMNS: dict[str, tuple[str, ...]] = {
         "due",  # the next iteration in which its blocks may change
         "known",  # tokens known when it last had a chunk or verified fewer drafts
     ),  # then for each state its block, and its record in each group: kv/states.py
+    "tiers": (
+        "stored",  # chunks that were offered to the tier, or loaded from it
+        "transfers",  # copies of it that are not known to have ended
+        "load",  # 1: one from the tier; 2: it has ended; 3: its blocks can be found
+        "here",  # tokens that it has then
+        "tier_tokens",  # of all its loads
+        "load_s",  # when the last began to wait [s]
+        "rank",  # when it first used a chunk
+        "touched",  # of one that ended: first of its blocks taken since, from 1
+        "touched_end",  # and the last
+    ),
 }
 REPLICA_COLUMNS: dict[str, tuple[str, ...]] = {
     "copies": (
@@ -111,6 +122,35 @@ REPLICA_COLUMNS: dict[str, tuple[str, ...]] = {
     ),  # then, behind all others, each stage and each step in flight: v1/stages.py
     "states": (
         "earliest",  # the first iteration in which one that decodes is due
+    ),
+    "tiers": (
+        "oldest",  # chunk that was used longest ago, from 1
+        "newest",
+        "unused",  # first chunk that lost its content, from 1; ``next`` follows
+        "used",  # chunks that have had one
+        "free",  # chunks without one
+        "idle",  # chunks that are not copied
+        "first",  # copy that is not known to have ended, from 1
+        "last",
+        "calls",  # of the scheduler so far
+        "rests",  # 1: the last one had nothing to run, and nothing was in flight
+        "launch_s",  # of the last one [s]
+        "flush_s",  # until when this one waits for copies; -1: for none [s]
+        "fenced",  # copies of requests that have ended
+        "offered",  # 1: chunks had no room, and are offered again
+        "ended",  # requests that have ended since the last call, from 1
+        "ended_last",
+        "loads",  # copies that have begun
+        "stores",
+        "loaded_blocks",
+        "stored_blocks",
+        "rank",  # of the newest use
+        "evicted",  # chunks
+        "refused",  # stores for which there was no room
+        "flushed",  # iterations that waited for copies, or would have
+        "load_s",  # time that copies take [s]
+        "store_s",
+        "wait_s",  # from the begin of a request's load until it runs [s]
     ),
 }
 

@@ -205,6 +205,7 @@ class Engine:
     ranks: int  # of a replica; 1: it is no group
     tokens_per_request: int  # computed of a decode
     verifies: int  # 1: drafts, see speculation.py
+    blocks_per_chunk: int  # of a tier, see v1/tiers.py; 0: there is none
     largest_graph: int  # tokens; 0: nothing is padded
     balance: int  # how a rank is chosen: see group_queue.py
     sync_interval: int  # steps after which ranks agree to pause
@@ -259,6 +260,7 @@ class Result:
     paused_s: float
     migrations: int
     handed_s: float
+    tier_tokens: int  # that were loaded for it
 
 
 class Iteration:
@@ -323,6 +325,19 @@ class Segment:
     holder: int  # request that holds a twin; NONE: it is free
 
 
+class Transfer:
+    """A copy between GPU and tier, where the first of its chunks is: v1/tiers.py."""
+
+    end_s: float  # infinite: it has not begun
+    slot: int  # of its request; NONE: that has ended
+    blocks: int
+    loads: int  # 1: to the GPU
+    rank: int  # of a chunk, when it was last used
+    known: int  # call of the scheduler that knows that it ended; 0: not looked for yet
+    next: int  # in the order in which they were asked for
+    previous: int
+
+
 class Run:
     """Blocks of an owner sent to a replica together: prefix_memory.py."""
 
@@ -379,6 +394,7 @@ ENTRY = _dtype(Entry)
 BIN = _dtype(Bin)
 BLOCK = _dtype(Block)
 SEGMENT = _dtype(Segment)
+TRANSFER = _dtype(Transfer)
 RUN = _dtype(Run)
 GAP = _dtype(Gap)
 BY_BATCH = _dtype(ByBatch)

@@ -13,6 +13,7 @@ from capplan.errors import InputError
 from capplan.simulator.checks import (
     check_deployment,
     refuse_adapters,
+    refuse_chunks,
     refuse_images,
     refuse_oversized,
     refuse_turns,
@@ -74,6 +75,8 @@ def simulate(
     for chunk in chunks:
         if fleet.served == 0:
             refuse_turns(chunk, deployment, whole is not None)
+            if whole is None:
+                refuse_chunks(deployment)
             for router in filter(None, (deployment.router, deployment.decode_router)):
                 refuse_without_keys(chunk, router)
         for pool, part in zip(

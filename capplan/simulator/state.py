@@ -24,6 +24,7 @@ from capplan.simulator.records import (
     RUN,
     SEGMENT,
     SWAP,
+    TRANSFER,
     Bin,
     Block,
     ByBatch,
@@ -41,6 +42,7 @@ from capplan.simulator.records import (
     Run,
     Segment,
     Swap,
+    Transfer,
 )
 
 NONE = -1
@@ -124,6 +126,8 @@ class State(NamedTuple):
     segments: RecordsOfEach[Segment]
     tips: np.ndarray  # int32, (replicas, rows and texts or 0, 2): see Tip
     trees: np.ndarray  # float64, (2, nodes): see tournament.py; (2, 0) without
+    # TRANSFER, (replicas, chunks of the tier), else (replicas, 0): see v1/tiers.py
+    transfers: RecordsOfEach[Transfer]
 
     @property
     def by_rank(self) -> "State":
@@ -242,6 +246,8 @@ class _Tip(NamedTuple):
 
 Tip = _Tip()
 
+BITS = 62
+"""Chunks of a tier in a word of ``State.holdings``."""
 UNLIMITED = 2**62
 """A budget of tokens that binds nothing."""
 PLANNED = 256
@@ -329,6 +335,7 @@ def empty_state(sizes: Sizes, tables: tuple[np.ndarray, ...]) -> State:
         segments=records((sizes.rows, 0), SEGMENT),
         tips=np.zeros((sizes.rows, 0, len(Tip)), np.int32),
         trees=np.zeros((2, 0)),
+        transfers=records((sizes.rows, 0), TRANSFER),
     )
     _chain(state.requests, 0)
     for count in (Count.LOOKED, Count.NEWS_FIRST, Count.NEWS_LAST, Count.CHOSEN):
@@ -423,6 +430,23 @@ def with_paths(state: State) -> State:
         blocks=records((rows, 0), BLOCK),
         spare=np.zeros((rows, 0), np.int64),
         table=np.zeros((rows, 1), np.int32),
+    )
+
+
+def with_tier(state: State, chunks: int, longest: int) -> State:
+    """Return a state with paths that has room for the chunks of a tier.
+
+    ``longest``: chunks of the longest request. Its blocks are the chunks, ``spare`` has
+    those of one request, and ``holdings`` a bit for each that a request has used.
+    """
+    rows = len(state.blocks)
+    table = np.full((rows, _table_size(chunks)), NONE, np.int32)
+    return state._replace(
+        blocks=records((rows, chunks), BLOCK),
+        table=table,
+        spare=np.zeros((rows, longest), np.int64),
+        holdings=np.zeros((len(state.requests), -(-longest // BITS)), np.int64),
+        transfers=records((rows, chunks), TRANSFER),
     )
 
 

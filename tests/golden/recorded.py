@@ -25,6 +25,7 @@ from capplan.deployment.engine import EngineSettings
 from capplan.deployment.images import Images
 from capplan.deployment.pipeline import Pipeline
 from capplan.deployment.speculation import Speculation, rates_of_length
+from capplan.deployment.tier import Tier
 from capplan.latency.contract import LatencyTables, linear_tables
 from capplan.simulator.results.times import Simulation
 from capplan.simulator.schedulers import parse_scheduler
@@ -48,7 +49,11 @@ REQUEST_TIMES = {
     "first_token_s": "first_token_s",
     "finish_s": "finish_s",
 }
-REQUEST_COUNTS = ("preemptions", "cached_tokens")
+REQUEST_COUNTS = {
+    "preemptions": "preemptions",
+    "cached_tokens": "cached_tokens",
+    "external_tokens": "tier_tokens",
+}
 IMAGE_COLUMNS = ("image_tokens", "images", "image_offset")
 TOLERANCE_S = 1e-9
 SCHEDULER_OF = {"fcfs": "vllm-v1", "priority": "vllm-v1-priority"}
@@ -84,6 +89,21 @@ def pipeline(given: dict[str, Any]) -> Pipeline | None:
     return Pipeline(stages, hop_s=hop_s, hop_token_s=hop_token_s)
 
 
+def tier(given: dict[str, Any], release: str) -> Tier | None:
+    """Return the tier of a recording's engine."""
+    if not given.get("cpu_chunks"):
+        return None
+    return Tier(
+        release[:4],
+        chunks=given["cpu_chunks_made"],
+        blocks_per_chunk=given["blocks_per_chunk"],
+        answers=not given["offload_prompt_only"],
+        latency_s=given["latency_ms"] / 1e3,
+        load_block_s=given["load_ms"] / 1e3,
+        store_block_s=given["store_ms"] / 1e3,
+    )
+
+
 def adapters(given: dict[str, Any]) -> Adapters | None:
     """Return the adapters of a recording's engine, which take no time."""
     if not given.get("max_loras"):
@@ -114,7 +134,9 @@ def tags(folder: Path) -> list[str]:
     )
 
 
-def engine_of(given: dict[str, Any], trace: Trace) -> EngineSettings:
+def engine_of(
+    given: dict[str, Any], trace: Trace, release: str = "0.32.0"
+) -> EngineSettings:
     """Return the engine of a case with these requests."""
     groups = given.get("state_groups", 0)
     return EngineSettings(
@@ -133,6 +155,7 @@ def engine_of(given: dict[str, Any], trace: Trace) -> EngineSettings:
         adapters=adapters(given),
         images=encoder(given, trace),
         pipeline=pipeline(given),
+        tier=tier(given, release),
     )
 
 
@@ -203,7 +226,8 @@ def turns_of(requests: Rows, shared_tokens: int) -> dict[str, np.ndarray]:
 
 def read(folder: Path, tag: str) -> Recording:
     """Return one recording."""
-    given = json.loads((folder / f"meta_{tag}.json").read_text())["args"]
+    meta = json.loads((folder / f"meta_{tag}.json").read_text())
+    given, release = meta["args"], meta.get("vllm", "0.32.0")
     with (folder / f"req_{tag}.csv").open(newline="") as file:
         requests = list(csv.DictReader(file))
     with gzip.open(folder / f"iter_{tag}.csv.gz", "rt", newline="") as file:
@@ -226,9 +250,25 @@ def read(folder: Path, tag: str) -> Recording:
             if name in requests[0]
         },
     )
-    return Recording(
-        trace, engine_of(given, trace), tables_of(given), requests, iterations
-    )
+    engine = engine_of(given, trace, release)
+    for iteration in iterations:  # those that load are in a queue of their own
+        waiting = int(iteration["waiting"]) + int(iteration.get("holding", 0))
+        iteration["waiting"] = str(waiting)
+    return Recording(trace, engine, tables_of(given), requests, iterations)
+
+
+def copies(folder: Path, tag: str) -> tuple[int, ...]:
+    """Return the loads of an engine with a tier, their blocks, its stores and theirs.
+
+    Without those that had not begun when it stopped.
+    """
+    with (folder / f"jobs_{tag}.csv").open(newline="") as file:
+        jobs = list(csv.DictReader(file))
+    counts: list[int] = []
+    for kind in ("load", "store"):
+        blocks = [int(job["blocks"]) for job in jobs if job["kind"] == kind]
+        counts += [len(blocks), sum(blocks)]
+    return tuple(counts)
 
 
 def simulated(recording: Recording, record_iterations: bool) -> Simulation:
@@ -293,8 +333,8 @@ def _first_request(recording: Recording, simulation: Simulation) -> str:
             found = getattr(simulation.times, ours)[row]
             if not abs(float(engine[name]) - found) <= TOLERANCE_S:
                 return f"request {row}: {name} is {engine[name]}, not {found}"
-        for name in REQUEST_COUNTS:
-            found = getattr(simulation.times, name)[row]
-            if int(engine[name]) != found:
+        for name, ours in REQUEST_COUNTS.items():
+            found = getattr(simulation.times, ours)[row]
+            if int(engine.get(name, 0)) != found:
                 return f"request {row}: {name} is {engine[name]}, not {found}"
     return ""

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from recorded import first_difference, read, tags
+from recorded import copies, first_difference, read, simulated, tags
 
 from tests.uncompiled import in_python, is_set, run_uncompiled
 
@@ -11,6 +11,8 @@ HERE = Path(__file__).parent
 OWN = HERE / "data"
 SHARED = HERE.parents[2] / "shared" / "data" / "vllm_golden"
 SESSIONS = SHARED.parent / "vllm_sessions"
+OFFLOAD = SHARED.parent / "vllm_offload"
+TIERS = OWN / "tiers"
 SHARED_TAGS = [
     f"{name}_a{depth}"
     for name in ("sharegpt", "seqs16", "azure_preempt", "mooncake_chunk", "prefix")
@@ -57,6 +59,32 @@ def test_the_schedule_is_that_of_the_engine(tag):
 @pytest.mark.parametrize("tag", OF_SETS)
 def test_the_schedule_of_a_set_is_that_of_the_engine(tag):
     test_the_schedule_is_that_of_the_engine(tag)
+
+
+def assert_same_with_tier(folder, tag):
+    """Assert that schedule and copies are those of the engine."""
+    recording = read(folder, tag)
+    assert first_difference(recording) == ""
+    use = simulated(recording, record_iterations=True).pools[0].tier
+    found = use.loads, use.loaded_blocks, use.stores, use.stored_blocks
+    assert found == copies(folder, tag)
+    flushed = sum(iteration["flushed"] != "" for iteration in recording.iterations)
+    assert use.flushed_iterations == flushed
+
+
+@in_python
+@pytest.mark.parametrize("tag", tags(TIERS))
+def test_a_tier_is_that_of_the_engine(tag):
+    assert_same_with_tier(TIERS, tag)
+
+
+@in_python
+@pytest.mark.parametrize("tag", ["off_a0", "off_a1", "offall_a1"])
+def test_a_tier_is_that_of_the_engine_on_a_shared_recording(tag):
+    if not OFFLOAD.is_dir():
+        pytest.skip(f"{OFFLOAD} is absent; the recordings there are not shipped")
+
+    assert_same_with_tier(OFFLOAD, tag)
 
 
 @pytest.mark.thorough

@@ -130,4 +130,5 @@ def _measured(served: ServedRequests) -> RequestTimes:
         paused_s=np.zeros(n),
         migrations=zeros,
         handed_s=np.zeros(n),
+        tier_tokens=zeros,
     )

@@ -53,6 +53,7 @@ from capplan.planning.configure.scheduling import engine_of, scheduled
 from capplan.planning.configure.since import check_since
 from capplan.planning.configure.sized_replica import is_of, sized_replica
 from capplan.planning.configure.speculation import speculating
+from capplan.planning.configure.tier import with_tier
 from capplan.planning.money.gpu_choices import (
     listed_gpu,
     market_of,
@@ -190,7 +191,7 @@ def given_configuration(given: ConfigurationSettings) -> Configuration | None:
     engine = EngineSettings(**limits, kv_blocks=settings.kv_blocks)
     tp = settings.tp[0] if settings.tp else 1
     engine = _with_features(engine, settings, None, None, tp, only_stages(settings))
-    engine = sharing_kv(engine, settings, None, tp)
+    engine = sharing_kv(engine, settings, None, tp).with_sized_tier(tp)
     (built,) = backtested([_built(settings, engine, None, tp=tp)], settings)
     assert isinstance(built, Configuration)
     return built
@@ -239,6 +240,7 @@ def _unlisted(
         return Excluded(gpu, tp, f"{reason}; give --kv-blocks")
     block_bytes = engine.block_size * llm.kv_bytes_per_token_per_gpu(tp, kv_dtype)
     engine = replace(engine, kv_blocks=blocks, kv_block_bytes=block_bytes)
+    engine = engine.with_sized_tier(1 if llm.is_mla else tp)
     cost = None
     if gpu in settings.price:
         cost = Price(parse_usd_per_h(settings.price[gpu]), GIVEN)
@@ -291,7 +293,7 @@ def _with_features(
     engine = speculating(scheduled(engine, settings), settings, llm)
     engine = with_adapters(engine, settings, llm, gpu, tp, stages)
     engine = in_stages(engine, settings, llm, gpu, tp, stages)
-    engine = with_images(engine, settings, llm, gpu, tp)
+    engine = with_tier(with_images(engine, settings, llm, gpu, tp), settings)
     refuse_beside(engine, settings)
     return engine
 

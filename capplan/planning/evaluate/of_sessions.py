@@ -240,7 +240,7 @@ def served(
         count=len(np.unique(session)),
         turns=len(rows),
         hit_rate=float(counted.cached_tokens.sum()) / prompts,
-        tier_hit_rate=0.0,
+        tier_hit_rate=float(counted.tier_tokens.sum()) / prompts,
         compulsory_rate=1 - float(turns.shared_tokens[rows].sum()) / prompts,
         users_per_gpu=running / deployment.gpu_count,
         kv_pressure=running * mean * load.mix.own_share / kv_tokens(deployment),

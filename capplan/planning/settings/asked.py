@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+from capplan.planning.settings.engine import TierSettings
 from capplan.planning.settings.fleet import (
     DisaggregationSettings,
     LifeSettings,
@@ -21,6 +22,7 @@ from capplan.settings import Settings
 
 
 class Asked(
+    TierSettings,
     LayoutSettings,
     SpeculationSettings,
     PoolSettings,

@@ -4,6 +4,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
+from capplan.deployment.tier import parse_tier
 from capplan.llm.image_limit import parse_image_limit
 from capplan.setting_values import parts
 from capplan.settings import Settings, setting, validated_with
@@ -92,6 +93,27 @@ class InputSettings(Settings):
         "Time to encode an image, as measured (default: estimated from its tokens).",
         ge=0,
         le=MOST_MS,
+    )
+
+
+class TierSettings(Settings):
+    """Host memory that keeps KV of prompts."""
+
+    tier: Annotated[str | None, validated_with(parse_tier)] = setting(
+        None,
+        ENGINE,
+        "NAME:KEY=VALUE,..",
+        "Host memory that keeps KV of prompts: vllm-native@0.33:gib=64,read=50GB/s,"
+        "write=50GB/s, or chunks=N,load_block=TIME,store_block=TIME; "
+        "blocks_per_chunk, answers=1, latency.",
+    )
+    kv_offloading_size: float | None = setting(
+        None,
+        ENGINE,
+        "GIB",
+        "Host memory for KV, of all GPUs of a replica (default: none).",
+        ge=0,
+        le=1e6,
     )
 
 

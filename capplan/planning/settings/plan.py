@@ -10,6 +10,7 @@ from capplan.errors import InputError
 from capplan.fleet.api_price import ApiPrice, parse_api_price
 from capplan.fleet.gpu_file import GpuFileSettings
 from capplan.fleet.prices import parse_kind
+from capplan.planning.settings.engine import TierSettings
 from capplan.planning.settings.fleet import (
     DisaggregationSettings,
     LifeSettings,
@@ -122,6 +123,7 @@ class PlanSettings(
 
 
 class SimulateSettings(
+    TierSettings,
     LayoutSettings,
     SpeculationSettings,
     OutputSettings,

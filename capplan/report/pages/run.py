@@ -27,6 +27,7 @@ from capplan.report.pages.classes import classes_section, classes_table
 from capplan.report.pages.motion import motion_section, motion_values
 from capplan.report.pages.plan import launch_section
 from capplan.report.pages.served import kv_cache
+from capplan.report.pages.tier import tier_fact, tier_values
 from capplan.simulator.results.histogram import RELATIVE_ERROR
 from capplan.units import format_duration
 
@@ -95,6 +96,7 @@ def run_values(run: Run) -> dict[str, Any]:
         quantile_levels=lambda of: LEVELS,
     )
     values = {"schema": SCHEMA, **record(columns, run), **motion_values(run)}
+    values |= tier_values(run)
     if run.simulation.times is None:  # percentiles come from a histogram
         values["percentile_error"] = RELATIVE_ERROR
     return values
@@ -141,6 +143,7 @@ def _facts(run: Run) -> list[Fact]:
         ),
         ("KV cache", kv_cache(run)),
         ("sessions", sentences.sessions_fact(run)),
+        ("tier", tier_fact(run)),
         ("preemptions", format_count(totals.preemptions)),
         ("backlog", "" if run.judgement.stable else "keeps growing: too few replicas"),
         ("nodes", sentences.nodes(run)),

@@ -21,10 +21,14 @@ APPENDED_COLUMNS = ("row", *REQUEST_COLUMNS)
 """Requests of a streamed run, as they finish: ``row`` is the index in the trace."""
 
 
-def write_requests(times: RequestTimes, path: str | Path) -> Path:
-    """Write one row per request, in the order of the trace; return the path."""
-    rows = _rows(getattr(times, name) for name in REQUEST_COLUMNS)
-    return write_csv_file(path, REQUEST_COLUMNS, rows)
+def write_requests(times: RequestTimes, path: str | Path, *more: str) -> Path:
+    """Write one row per request, in the order of the trace; return the path.
+
+    ``more``: further columns.
+    """
+    names = (*REQUEST_COLUMNS, *more)
+    rows = _rows(getattr(times, name) for name in names)
+    return write_csv_file(path, names, rows)
 
 
 def appending(

@@ -12,6 +12,7 @@ the batch gains on average: ``speculation.py``.
 
 import math
 
+from capplan.simulator.columns import REPLICA_COLUMNS, REQUEST_COLUMNS, places
 from capplan.simulator.engine.decoding import (
     end_sitting,
     enter_decoding,
@@ -57,6 +58,9 @@ from capplan.simulator.kv.states import return_states
 from capplan.simulator.memory.active_blocks import discharge
 from capplan.simulator.records import Replica
 from capplan.simulator.state import NONE, Count, Phase, State
+
+TIER = places(REPLICA_COLUMNS, "tiers")
+TIER_TOKENS = places(REQUEST_COLUMNS, "tiers").tier_tokens
 
 
 @inlined()
@@ -108,6 +112,19 @@ def _hand_over(state: State, r: int, slot: int, now_s):
     tell(state, slot)
 
 
+@compiled()
+def _keep_ended(state: State, r: int, slot: int):
+    """Keep the slot of a request that has ended until its scheduler has looked."""
+    memory = state.replica_memory[r]
+    state.requests[slot].next_in_list = NONE
+    last = int(memory[TIER.ended_last]) - 1
+    if memory[TIER.ended] == 0.0:
+        memory[TIER.ended] = slot + 1
+    else:
+        state.requests[last].next_in_list = slot
+    memory[TIER.ended_last] = slot + 1
+
+
 @inlined()
 def complete(state: State, r: int, slot: int, now_s):
     """Write the result of a finished request and free its slot."""
@@ -152,7 +169,12 @@ def complete(state: State, r: int, slot: int, now_s):
     pauses, swaps = state.pauses.shape[0] > 0, state.swaps.shape[0] > 0
     result.paused_s = state.pauses[slot].paused_s if pauses else 0.0
     result.swaps = state.swaps[slot].swaps if swaps else 0
+    result.tier_tokens = 0
     request.phase = Phase.FREE
+    if state.engine[0].blocks_per_chunk > 0:
+        result.tier_tokens = int(state.request_memory[slot, TIER_TOKENS])
+        _keep_ended(state, r, slot)
+        return
     give_slot(state, slot)
 
 

@@ -90,7 +90,8 @@ def pool_state(
     replica is a group of so many.
     """
     policy, rules = engine.scheduler, engine.scheduler.rules
-    finds_blocks = engine.prefix_caching and not options.of_turns
+    has_paths = options.of_turns or engine.has_tier
+    finds_blocks = engine.prefix_caching and not has_paths
     state = empty_state(
         Sizes(
             replicas=replica_count,
@@ -146,6 +147,8 @@ def pool_state(
     drafts = engine.speculation
     row.verifies = int(drafts is not None)
     row.tokens_per_request = engine.verified_tokens
+    if engine.tier is not None and engine.has_tier:
+        row.blocks_per_chunk = engine.tier.blocks_per_chunk
     if policy.does("swaps"):
         row.block_link_s = engine.block_link_s
         row.host_blocks = engine.host_kv_blocks

@@ -37,10 +37,11 @@ from capplan.simulator.state import (
     no_limits,
     with_more_slots,
     with_paths,
+    with_tier,
 )
 from capplan.simulator.v1.adapters import MORE_ADAPTERS, groups_by_adapter
 from capplan.simulator.v1.images import image_columns
-from capplan.workload.forest import forest, longest_path
+from capplan.workload.forest import Forest, forest, longest_path
 from capplan.workload.slo import require
 from capplan.workload.trace import Trace
 
@@ -113,7 +114,8 @@ class ServingPool:
         strictest = [Setting.TTFT_S, Setting.TPOT_S]
         limits = options.limits
         self.state.settings[strictest] = limits.ttft_s, limits.mean_gap_s
-        if not (options.of_turns and engine.prefix_caching):  # else with their paths
+        self._has_paths = options.of_turns or engine.has_tier
+        if not (self._has_paths and engine.prefix_caching):  # else with their paths
             start(self.state)
 
     @property
@@ -190,7 +192,7 @@ class ServingPool:
             kinds, who = self._slos_needed
             require(self._slo, trace.class_names, kinds, who, instead="e2e")
             self._set_limits(trace.class_names)
-        if trace.has_turns:
+        if self._has_paths:
             if not len(self.state.lineage):
                 self._take_forest(trace)
         elif self.engine.prefix_caching:
@@ -215,7 +217,18 @@ class ServingPool:
         self.state = self.state._replace(lineage=lineage)
         if self.engine.prefix_caching:
             self.state = with_paths(self.state)
+            if self.engine.has_tier:
+                self.state = with_tier(self.state, *self._chunks(trace, blocks))
             start(self.state)
+
+    def _chunks(self, trace: Trace, blocks: Forest) -> tuple[int, int]:
+        """Return the most chunks that its tier ever has, and those of a request."""
+        assert self.engine.tier is not None
+        size = self.engine.tier.blocks_per_chunk
+        own = np.maximum(blocks.end_block // size - blocks.first_block // size, 0)
+        tokens = int((trace.prompt_tokens + trace.output_tokens).max())
+        most = tokens // (size * self.engine.block_size)
+        return min(self.engine.tier.chunks, int(own.sum())), most
 
     def _set_limits(self, class_names: tuple[str, ...]) -> None:
         """Give the classes their limits; those known keep their late gaps."""

@@ -39,6 +39,7 @@ class RequestTimes:
     migrations: np.ndarray  # how often it moved to another replica while it ran
     # when its prompt was done, where that was on a prefill replica; 0: it was not [s]
     handed_s: np.ndarray
+    tier_tokens: np.ndarray  # loaded from the tier, again after a preemption [tokens]
 
     def __len__(self) -> int:
         """Return the number of requests."""

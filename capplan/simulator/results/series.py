@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from capplan.simulator.fleet.serving_pool import ServingPool
+from capplan.simulator.results.tier import tier_use
 from capplan.simulator.results.times import PoolUse, Series
 
 
@@ -32,6 +33,7 @@ def uses_of(
                 busy_s=float(pool.state.bins["busy_s"][:used].sum()) / ranks,
                 series=_series(pool, start_s, of_pool, end_s),
                 iterations=pool.iterations(),
+                tier=tier_use(pool),
             )
         )
     return tuple(uses)

@@ -56,6 +56,8 @@ def _scatter(done, columns):
             columns.migrations[row] = result.migrations
         if result.handed_s != 0:
             columns.handed_s[row] = result.handed_s
+        if result.tier_tokens != 0:
+            columns.tier_tokens[row] = result.tier_tokens
 
 
 class Table:

@@ -7,6 +7,7 @@ import numpy as np
 
 from capplan.simulator.results.answers import Answers
 from capplan.simulator.results.request_times import RequestTimes
+from capplan.simulator.results.tier import TierUse
 from capplan.simulator.results.turns import Turns
 from capplan.simulator.results.windows import Windows
 
@@ -135,6 +136,7 @@ class PoolUse:
     busy_s: float  # replica seconds in which an iteration ran [s]
     series: Series
     iterations: Iterations | None = None  # where recorded
+    tier: TierUse | None = None  # where its replicas have one
 
 
 @dataclass(frozen=True, eq=False)

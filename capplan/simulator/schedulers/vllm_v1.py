@@ -53,9 +53,11 @@ from capplan.simulator.v1 import (
     staged_states,
     stages,
     states,
+    tiers,
 )
 
 ADAPTERS = CADENCE = COPIES = DRAFTS = IMAGES = PRIORITY = STAGES = STATES = False
+TIERS = False
 CAPABILITIES = {
     "CADENCE": cadence.CAPABILITY,
     "COPIES": copies.CAPABILITY,
@@ -64,6 +66,7 @@ CAPABILITIES = {
     "ADAPTERS": adapters.CAPABILITY,
     "STATES": states.CAPABILITY,
     "STAGES": stages.CAPABILITY,
+    "TIERS": tiers.CAPABILITY,
     "PRIORITY": priority.CAPABILITY,
 }
 """What each flag stands for; columns of an engine's own stand in this order."""
@@ -117,20 +120,32 @@ def _preempt_one(state: State, r: int, slot: int):
         stages.preempt_staged(state, r, victim, taken)
     else:
         preempt(state, r, victim, taken)
+    if TIERS:
+        tiers.flush_preempted(state, r, victim)
     if PRIORITY:
         priority.place_waiting(state, r, victim, NONE)
+    elif TIERS:
+        tiers.place_behind_loads(state, r, victim)
     return victim
+
+
+@capable(inlined())
+def _take(state: State, r: int, blocks):
+    """Take free blocks; the iteration waits for copies of what they held."""
+    if TIERS:
+        tiers.note_taken(state, r, blocks)
+    take_blocks(state, r, blocks)
 
 
 @capable(compiled())
 def _make_room(state: State, r: int, slot: int, blocks):
     """Take blocks for a request, preempting for them; return whether it has them."""
     while state.replicas[r].free_blocks < blocks:
-        if COPIES and copies.may_not_preempt(state, r, _last(state, r)):
+        if (COPIES or TIERS) and copies.may_not_preempt(state, r, _last(state, r)):
             return False
         if _preempt_one(state, r, slot) == slot:
             return False
-    take_blocks(state, r, blocks)
+    _take(state, r, blocks)
     return True
 
 
@@ -202,7 +217,7 @@ def _continue_prompt(state: State, r: int, slot: int, budget):
         _free_states(state, r, slot, start)
     if not _take_room(state, r, slot, start, start + chunk):
         return NONE
-    if COPIES and PRIORITY:
+    if (COPIES or TIERS) and PRIORITY:
         copies.note_chunk_before(state, slot)
     add_chunk(state, r, slot, chunk)
     if STAGES:
@@ -311,18 +326,18 @@ def _walk(state: State, r: int, defers):
             tokens = _continue_prompt(state, r, slot, replica.left_tokens)
         if tokens == NONE:
             admission = request.admission
-            if COPIES:
+            if COPIES or TIERS:
                 admission -= int(request.phase != Phase.WAITING)
             break
         replica.left_tokens -= tokens
         slot = request.next
-    if not COPIES and not STAGES and replica.left_tokens == budget:
+    if not COPIES and not STAGES and not TIERS and replica.left_tokens == budget:
         if STATES:
             states.look_again(state, r)
         return  # no iteration: a step of stages counts without requests too
-    if COPIES and DRAFTS:
+    if (COPIES or TIERS) and DRAFTS:
         copies.wait_behind(state, r, admission)
-    elif COPIES or DRAFTS or IMAGES or PRIORITY or STATES:
+    elif COPIES or DRAFTS or IMAGES or PRIORITY or STATES or TIERS:
         _sit_out_behind(state, r, admission)
 
 
@@ -344,7 +359,7 @@ def _run_unseen(state: State, r: int):
     needed = blocks_in_iteration(rows, m, rows.replicas[m].step + 1)
     if needed > replica.free_blocks:
         return False
-    take_blocks(state, r, needed)
+    _take(state, r, needed)
     log_decodes(state, r)
     replica.left_tokens = left
     return True
@@ -355,7 +370,7 @@ def _continue_running(state: State, r: int, defers):
     """Let all decode and unfinished prompts go on; the budget that is left is noted."""
     replica = state.replicas[r]
     walks = False
-    if COPIES:
+    if COPIES or TIERS:
         walks = copies.outrun_prompt(state, r)
     if IMAGES:
         walks = walks or images.needs_walk(state, r)
@@ -455,8 +470,16 @@ def _admit(state: State, r: int, slot: int, budget):
     engine = state.engine[0]
     request = state.requests[slot]
     size = engine.block_size
-    hits, hits_free = _find_hits(state, r, slot)
+    loaded = False
+    if TIERS:
+        loaded = tiers.has_loaded(state, slot)
+    if loaded:
+        hits, hits_free = tiers.loaded_tokens(state, slot) // size, 0
+    else:
+        hits, hits_free = _find_hits(state, r, slot)
     start = hits * size
+    if TIERS:
+        start = min(start, request.known_tokens - 1)
     chunk = min(request.known_tokens - start, budget)
     more = 0
     if DRAFTS:
@@ -489,13 +512,17 @@ def _admit(state: State, r: int, slot: int, budget):
         if IMAGES:
             images.refuse_images(state, r, slot, hits_free)
         return 0
-    if engine.prefix_caching != 0:
+    if TIERS and loaded:
+        tiers.run_loaded(state, r, slot, room)
+    elif TIERS:
+        tiers.note_found(state, r, slot, hits)
+    if engine.prefix_caching != 0 and not loaded:
         adopt_hits(state, r, slot, hits)
     if STATES:
         state.request_memory[slot, HELD] = 0.0
         if hits > 0:
             adopt_state(state, r, slot, hits)
-    take_blocks(state, r, ceil_div(room, size) - hits + bounded)
+    _take(state, r, ceil_div(room, size) - hits + bounded)
     if STATES:
         hold_state(state, slot, after)
     if DRAFTS:
@@ -603,6 +630,43 @@ def _compute_copied(state: State, r: int, idle):
 
 
 @capable(inlined())
+def _load(state: State, r: int, slot: int):
+    """Look for KV of a request in the tier; return whether it waits for that.
+
+    NONE: it does not fit, and nobody behind it is looked at.
+    """
+    if tiers.has_loaded(state, slot):
+        return 0
+    hits, hits_free = _find_hits(state, r, slot)
+    tokens = tiers.found_tokens(state, r, slot, hits)
+    if tokens <= 0:
+        return -tokens
+    if DRAFTS:
+        reserved = copies.blocks_reserved(state, r)
+    else:
+        reserved = tiers.blocks_reserved(state, r)
+    if not tiers.begin_load(state, r, slot, hits, hits_free, tokens, reserved):
+        return NONE
+    if PRIORITY:
+        copies.place_ahead(state, r, slot)
+    else:
+        tiers.place_behind_loads(state, r, slot)
+    return 1
+
+
+@capable(compiled())
+def _offer_chunks(state: State, r: int):
+    """Store the chunks that the iteration fills."""
+    if not tiers.offers(state, r):
+        return
+    slot = state.replicas[r].running_head
+    while slot != NONE:
+        if _has_tokens(state, r, slot):
+            tiers.offer(state, r, slot)
+        slot = state.requests[slot].next
+
+
+@capable(inlined())
 def _admit_waiting(state: State, r: int, defers):
     """Admit waiting requests in order, until one does not fit."""
     budget = state.replicas[r].left_tokens
@@ -610,6 +674,11 @@ def _admit_waiting(state: State, r: int, defers):
     while budget > 0 and slot != NONE:
         following = state.requests[slot].next
         if STAGES and stages.is_stale(state, r, slot):
+            slot = following
+            continue
+        if TIERS and state.replicas[r].running_count >= state.engine[0].max_num_seqs:
+            break
+        if TIERS and tiers.is_passed_over(state, r, slot):
             slot = following
             continue
         if ADAPTERS and not adapters.may_join(state, r, slot):
@@ -622,6 +691,13 @@ def _admit_waiting(state: State, r: int, defers):
                 break
             slot = following
             continue
+        if TIERS:
+            waits = _load(state, r, slot)
+            if waits == NONE:
+                break
+            if waits > 0:
+                slot = following
+                continue
         chunk = _admit(state, r, slot, budget)
         if chunk == 0:
             if STAGES:
@@ -641,7 +717,7 @@ def _admit_waiting(state: State, r: int, defers):
 def _is_empty(state: State, r: int):
     """Return whether the iteration has nobody: all wait, or one made room."""
     replica = state.replicas[r]
-    if COPIES and DRAFTS:
+    if (COPIES or TIERS) and DRAFTS:
         return copies.has_nobody(state, r)
     left = replica.left_tokens
     return replica.preempted > 0 and left == state.engine[0].max_num_batched_tokens
@@ -659,7 +735,7 @@ def _horizon(state: State, r: int):
         return 0
     changes = replica.waiting_count > 0 and replica.oldest_finishing != NONE
     changes = changes or replica.preempted > 0 or may_find_more(state, r)
-    if COPIES:
+    if COPIES or TIERS:
         changes = changes or copies.copies_change(state, r)
     if IMAGES:
         changes = changes or images.images_change(state, r)
@@ -703,6 +779,10 @@ def schedule(state: State, r: int):
         images.begin_images(state, r)
     if CADENCE:
         defers = cadence.defers_prompts(state, r)
+    if TIERS:
+        tiers.begin_call(state, r)
+        if DRAFTS:
+            copies.withhold_discarded(state, r)
     if COPIES:
         copies.begin_call(state, r)
         if DRAFTS:
@@ -736,12 +816,15 @@ def schedule(state: State, r: int):
             _admit_waiting(state, r, defers)
             horizon = _horizon(state, r)
         copies.run_until_next_copy(state, r)
-        if DRAFTS and horizon > 0:
-            _sit_out_behind(state, r, copies.waiting_behind(state, r))
+    if TIERS:
+        _offer_chunks(state, r)
+        horizon = tiers.end_call(state, r, horizon)
+    if (COPIES or TIERS) and DRAFTS and horizon > 0:
+        _sit_out_behind(state, r, copies.waiting_behind(state, r))
     if ADAPTERS:
         adapters.note_adapters(state, r)
     if IMAGES:
         state.replicas[r].more_s += images.note_images(state, r, horizon > 0)
-    if COPIES and DRAFTS:
+    if (COPIES or TIERS) and DRAFTS:
         return copies.run_withholding(state, r, horizon)
     return horizon
