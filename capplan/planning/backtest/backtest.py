@@ -37,7 +37,7 @@ from capplan.workload.metrics import read_metrics
 from capplan.workload.metrics.laws import laws, refuse_broken
 from capplan.workload.metrics.replica_metrics import ReplicaMetrics
 from capplan.workload.metrics.requests import read_served_requests
-from capplan.workload.metrics.windows import SATURATED, Window, spans, windows
+from capplan.workload.metrics.windows import Window, spans, windows
 from capplan.workload.synthesis import joined
 from capplan.workload.trace import Trace
 
@@ -56,11 +56,12 @@ _APART = 0.10
 def backtest(settings: BacktestSettings) -> Backtest:
     """Return the factor on iteration times under which a fleet is as measured."""
     with collected_warnings() as texts:
-        found = _backtest(settings)
+        found = _judged(settings, *observed_of(settings))
     return replace(found, warnings=tuple(texts))
 
 
-def _backtest(settings: BacktestSettings) -> Backtest:
+def observed_of(settings: BacktestSettings) -> tuple[Configuration, Observed, int]:
+    """Return what replicas are, what was measured of them, and how many there are."""
     configuration = only_configuration(settings)
     replicas: list[ReplicaMetrics] = []
     if settings.metrics is not None:
@@ -72,7 +73,7 @@ def _backtest(settings: BacktestSettings) -> Backtest:
     router = settings.router or DEFAULT_ROUTER
     turns = len(replicas) if router in _EVEN else 1
     parts: list[ReplayedReplica] = []
-    for each in replicas:
+    for each in replicas if settings.requests is None else filter(_counts, replicas):
         parts += _parts(each, configuration, width_s, settings.seed, turns)
     by_step = configuration.engine.speculation is None
     checked = [window for part in parts for window in part.windows]
@@ -86,16 +87,23 @@ def _backtest(settings: BacktestSettings) -> Backtest:
         served = read_served_requests(settings.requests)
         fleet = _of(settings, configuration, count)
         of = [replayed_requests(served, fleet, width_s, settings.seed)]
-        waiting = [each.waiting for each in checked]
-        running = [each.running for each in checked]
-        if checked:
-            waits = sum(waiting) > SATURATED * sum(running)
+        full = [each.is_saturated for each in checked]
+        if checked and 2 * sum(full) > len(checked):  # late answers bring others late
+            of = parts
+            warn("the fleet is saturated: its requests are not replayed, metrics are")
+        elif checked:
+            waits = False
     elif not parts:
         raise InputError(
             f"{settings.metrics}: no window of 200 requests and 20 scrapes; expected "
             "more of them, or --requests"
         )
-    return _judged(settings, configuration, Observed(of, by_step, waits), count)
+    return configuration, Observed(of, by_step, waits), count
+
+
+def _counts(metrics: ReplicaMetrics) -> bool:
+    """Return whether there is more than what a log states."""
+    return bool(metrics.histograms)
 
 
 def _parts(
@@ -177,7 +185,7 @@ def _judged(
         capacity_factor=factor,
         rho=rho[0],
         rho_identified=rho[1],
-        throughput_ratio=_throughput_ratio(observed, configuration),
+        throughput_ratio=_throughput_ratio(observed, assumed, configuration),
         unexplained=tuple(_unexplained(observed, simulated)),
         fleet=_fleet(settings, observed, slowed, replica_count),
     )
@@ -263,14 +271,24 @@ def _mix(observed: Observed) -> Trace:
     return joined(*(each.changed(arrival_s=np.zeros(len(each))) for each in of))
 
 
-def _throughput_ratio(observed: Observed, configuration: Configuration) -> float | None:
-    """Return tokens/s of saturated windows over the most that is assumed."""
-    full = [*compress(observed.windows, observed.saturated)]
+def _throughput_ratio(
+    observed: Observed, assumed: Sequence[Window], configuration: Configuration
+) -> float | None:
+    """Return tokens/s of saturated windows over the most that is assumed.
+
+    Where prompts share, over what is simulated of as many that run, or that wait.
+    """
+    full = [*compress(zip(observed.windows, assumed, strict=True), observed.saturated)]
     most = _saturation_per_s(observed, configuration) if full else None
-    if most is None:
-        return None
-    rates = [each.count("ended") / each.lasts_s for each in full]
-    return float(np.mean(rates)) / most
+    if most is not None:
+        rates = [each.count("ended") / each.lasts_s for each, _ in full]
+        return float(np.mean(rates)) / most
+    both = [
+        (of.count("generation") / of.lasts_s, other.count("generation") / other.lasts_s)
+        for of, other in full
+        if of.of.is_summary or other.is_saturated
+    ]
+    return float(np.divide(*np.sum(both, axis=0))) if both else None
 
 
 def _saturation_per_s(observed: Observed, configuration: Configuration) -> float | None:

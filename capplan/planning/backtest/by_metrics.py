@@ -28,6 +28,8 @@ _NO_HITS = 0.01
 _STAYS = 3.0
 _MOST_WARMUP_S = 1800.0
 _PRIMED_S = 3600.0
+_LONGER = 4
+"""Times the requests of a benchmark that are drawn where users ask."""
 _HELD = 0.7
 """KV of a running request over its prompt below which the KV stated is doubted."""
 _DRAWS = 4
@@ -111,6 +113,8 @@ class ReplayedReplica:
         before_s = self._warmup_s()
         for at, window in enumerate(self.windows):
             arrival_s = self._arrivals(window, rng)
+            if self._is_closed:
+                arrival_s = np.sort(np.tile(arrival_s, _LONGER))
             if at == 0 and before_s:
                 count = int(len(arrival_s) * before_s / window.lasts_s)
                 earlier = -before_s * np.sort(rng.random(count))[::-1]
@@ -172,7 +176,10 @@ class ReplayedReplica:
         """Return the windows, simulated with a factor on iteration times."""
         table = self._table(factor)
         bounds = {name: of.bounds for name, of in self.metrics.histograms.items()}
-        shown = scraped(table, self.configuration, self.at_s, bounds)
+        at_s = self.at_s
+        if self.metrics.is_summary:
+            at_s = np.array([table.arrival_s.min(), table.finish_s.max()])
+        shown = scraped(table, self.configuration, at_s, bounds)
         if self.metrics.is_summary:
             shown = _summed_up(shown)
         first = self.span.first
@@ -201,8 +208,30 @@ class ReplayedReplica:
         engine = replace(self.configuration.engine, prefix_caching=self.is_shared)
         configuration = replace(self.configuration, engine=engine).slowed(factor)
         fleet = Deployment.of(configuration, 1)
-        table = simulate(faster(trace, times), fleet, seed=self.seed).table
+        given = self._asked(trace, times) if self._is_closed else faster(trace, times)
+        table = simulate(given, fleet, seed=self.seed).table
         return table.select(slice(primed, None))
+
+    @property
+    def _is_closed(self) -> bool:
+        """Whether users ask, of whom a benchmark's summary tells the most at once."""
+        return self.metrics.is_summary and "most_running" in self.metrics.gauges
+
+    def _asked(self, trace: Trace, times: float) -> Trace:
+        """Return requests asked by users, who think as long as Little's law says.
+
+        Of a saturated window as many run as ran: users do not think.
+        """
+        window, rng = self.windows[0], np.random.default_rng(self.seed)
+        full, most = window.is_saturated, float(self.metrics.gauges["most_running"][0])
+        rate_per_s = window.count("ended") / window.lasts_s
+        stay_s = np.nan_to_num(window.mean("e2e_s"))
+        think_s = 0.0 if full else max(most / rate_per_s - stay_s, 0.0)
+        most = window.running if full else most
+        users = min(max(round(times * most), 1), len(trace))
+        thinks_s = rng.exponential(1.0, len(trace)) * think_s
+        thinks_s[1:users] += _PRIMED_S * self.is_shared
+        return trace.changed(arrival_s=None, users=users, think_s=thinks_s)
 
 
 def _summed_up(shown: ReplicaMetrics) -> ReplicaMetrics:

@@ -1,6 +1,7 @@
 """What a running fleet writes down: metrics of its engines, by replica."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 
@@ -8,14 +9,14 @@ import numpy as np
 
 from capplan.errors import InputError
 from capplan.input_file import opened
-from capplan.workload.metrics import aiperf, exposition, query_range
+from capplan.workload.metrics import aiperf, exposition, query_range, server_log
 from capplan.workload.metrics.replica_metrics import (
     ReplicaMetrics,
     Series,
     replica_metrics,
 )
 
-FORMS: tuple[ModuleType, ...] = (aiperf, query_range, exposition)
+FORMS: tuple[ModuleType, ...] = (server_log, aiperf, query_range, exposition)
 """Forms that are read, in the order in which they are tried."""
 _HEAD_BYTES = 65536
 
@@ -31,13 +32,15 @@ def read_metrics(
     if not files:
         raise InputError(f"{path}: is empty; expected files of metrics")
     read: list[Series] = []
-    forms = set()
+    forms = {file: _form(file) for file in files}
+    logs = [file for file, form in forms.items() if form is server_log]
+    if len(logs) < len(files):
+        files = [file for file in files if file not in logs]
     for file in files:
-        form = _form(file)
-        forms.add(form)
-        read += form.series_of(file)
-    summary = forms == {aiperf}
-    if aiperf in forms and len(files) > 1:
+        read += forms[file].series_of(file)
+    used = {forms[file] for file in files}
+    summary = used == {aiperf}
+    if aiperf in used and len(files) > 1:
         raise InputError(
             f"{path}: {len(files)} exports of AIPerf; expected one of them"
         )
@@ -48,7 +51,16 @@ def read_metrics(
                 f"{path}: one snapshot of {each.replica}; expected two at least, since "
                 "counters are told by their differences"
             )
-    return found
+    return found if server_log in used else [_with_kv(each, logs) for each in found]
+
+
+def _with_kv(of: ReplicaMetrics, logs: list[Path]) -> ReplicaMetrics:
+    """Return the metrics of a replica with the KV tokens that a log states."""
+    series = (each for log in logs for each in server_log.series_of(log))
+    stated = [each.values[:1] for each in series if each.name == "log:kv_tokens"]
+    if not stated:
+        return of
+    return replace(of, gauges={**of.gauges, "kv_tokens": stated[0]})
 
 
 def _form(path: Path) -> ModuleType:
@@ -59,7 +71,7 @@ def _form(path: Path) -> ModuleType:
             return form
     raise InputError(
         f"{path}: no metrics that are known; expected Prometheus' query_range JSON, "
-        "the text of /metrics, or AIPerf's server_metrics_export.csv"
+        "the text of /metrics, AIPerf's server_metrics_export.csv or an engine's log"
     )
 
 

@@ -10,6 +10,7 @@ from capplan.errors import InputError
 from capplan.input_file import read_text
 from capplan.workload.metrics.replica_metrics import Series
 
+_RUNNING = ("num_requests_running", "num_running_reqs")
 _LABELS_AFTER = ("p99", "rate_std", "p99_estimate")
 """Last columns of figures; labels stand behind, before the description."""
 
@@ -34,6 +35,9 @@ def series_of(path: Path) -> Iterator[Series]:
             infos.setdefault(f"{row['Endpoint']} {name}", {})[row["Key"]] = row["Value"]
         elif row["Type"] == "gauge":
             yield Series(name, labels, at_s, np.full(2, float(row["avg"] or "nan")))
+            if (most := name.rpartition(":")[2]) in _RUNNING and row.get("max"):
+                peak = np.full(2, float(row["max"]))
+                yield Series(f"most:{most}", labels, at_s, peak)
         elif row["Type"] == "counter":
             yield Series(name, labels, at_s, _up_to(row["total"]))
         elif row["Type"] == "histogram":

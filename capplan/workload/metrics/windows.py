@@ -15,6 +15,8 @@ _GAP = 5.0
 """Times the usual distance of scrapes from which on a replica was not watched."""
 SATURATED = 0.25
 """Waiting over running requests from which on a window is saturated."""
+FULL = 0.9
+"""Share of KV that running requests hold from which on it is."""
 
 
 class Span(NamedTuple):
@@ -120,8 +122,9 @@ class Window:
 
     @property
     def is_saturated(self) -> bool:
-        """Whether requests wait, more than a quarter of those that run."""
-        return self.waiting > SATURATED * self.running
+        """Whether more than a quarter as many wait as run, or KV is full."""
+        is_full = float(self.gauge("kv_use").mean()) > FULL
+        return is_full or self.waiting > SATURATED * self.running
 
     @property
     def itl_s(self) -> float:

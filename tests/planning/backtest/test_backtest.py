@@ -1,5 +1,7 @@
 """A fleet that capplan simulated is found as it was: with its times, or others."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -117,6 +119,24 @@ def test_as_many_replicas_would_do_as_a_plan_with_the_slower_times_has(as_assume
     }
     assert held.pop(enough) >= 0.985
     assert all(share < 0.99 for share in held.values())
+
+
+SHARED = Path(__file__).resolve().parents[4] / "shared" / "data" / "backtest"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not SHARED.is_dir(), reason="the public runs are not shipped")
+@pytest.mark.parametrize(("users", "phi"), [(1, 1.07), (4, 1.08)])
+def test_a_public_fleet_is_as_slow_at_one_user_as_at_four(users, phi):
+    (metrics,) = SHARED.glob(f"metrics/*kimik2.5_tp4_conc{users}_offloadnone*")
+    asked = {"llm": "Kimi-K2.5", "gpu": "MI355X", "tp": "4", "kv_cache_dtype": "fp8"}
+    asked |= {"metrics": str(metrics), "max_num_seqs": users}
+    requests = str(SHARED / "requests" / metrics.name)
+
+    found = backtest(BacktestSettings(**asked, requests=requests))
+
+    assert found.phi.value == pytest.approx(phi, rel=0.1)
+    assert found.phi.low < found.phi.value < found.phi.high
 
 
 def test_the_hand_case_of_one_request_at_a_time():

@@ -131,6 +131,52 @@ def test_snapshots_have_their_time_in_the_text_or_in_the_name(tmp_path):
     assert of.counters["generation"].tolist() == [5, 9]
 
 
+AT = "06-02 21:36:"
+VLLM = "INFO {at} Engine 000: Avg prompt throughput: 4.5 tokens/s, Avg generation "
+VLLM += "throughput: 0.4 tokens/s, Running: {running} reqs, Waiting: {waiting} reqs, "
+VLLM += "GPU KV cache usage: {kv}%, Prefix cache hit rate: 0.0%\n"
+SGLANG = (
+    "[2026-{at} TP0] Decode batch, #running-req: {running}, #token: 14, token usage: "
+)
+SGLANG += "0.{kv:02}, cuda graph: True, gen throughput (token/s): 1.6, #queue-req: "
+SGLANG += "{waiting},\n"
+LOGS = {
+    "vllm": ("INFO GPU KV cache size: 2,633,536 tokens\n", VLLM),
+    "sglang": ("max_total_num_tokens=2633536, context_len=202752\n", SGLANG),
+}
+
+
+def log_of(engine):
+    """Return what an engine logs."""
+    head, line = LOGS[engine]
+    first = line.format(at=f"{AT}33", running=2, waiting=12, kv=3)
+    return head + first + line.format(at=f"{AT}43", running=7, waiting=7, kv=15)
+
+
+@pytest.mark.parametrize("engine", LOGS)
+def test_a_log_tells_kv_tokens_and_queues(tmp_path, engine):
+    path = tmp_path / "server.log"
+    path.write_text(log_of(engine))
+
+    of = only(path)
+
+    assert of.kv_tokens == 2_633_536
+    assert np.diff(of.at_s).tolist() == [10]
+    assert of.gauges["running"].tolist() == [2, 7]
+    assert of.gauges["waiting"].tolist() == [12, 7]
+    assert of.gauges["kv_use"] == pytest.approx([0.03, 0.15], abs=0.003)
+
+
+def test_kv_tokens_of_a_log_go_before_those_of_the_metrics_beside(tmp_path):
+    (tmp_path / "metrics.csv").write_text(AIPERF)
+    (tmp_path / "server.log").write_text(log_of("vllm"))
+
+    of = only(tmp_path)
+
+    assert of.kv_tokens == 2_633_536
+    assert of.counters["generation"].tolist() == [0, 531_759]
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
