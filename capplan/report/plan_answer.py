@@ -84,8 +84,9 @@ def plan_lead(plan: Plan) -> str:
         return "" if closest is None else f"{closest}: {_misses(closest)}."
     asked = plan.asked_by or f"{format_count(plan.rate_per_s)} requests a second"
     attained = best.run.judgement.attainment
-    of = "requests" if plan.sessions is None else "turns"
-    share = "" if attained is None else f"{format_share(attained.share)} of {of}"
+    share = ""
+    if attained is not None:
+        share = f"{format_share(attained.share)} of {sentences.judged(best.run)}"
     they = "It serves" if best.gpu_count == 1 else "They serve"
     text = f"{they} {asked}. {share} are answered in time ({plan.slo_text})"
     text += f"; you asked for {plan.attainment_text}."

@@ -112,7 +112,7 @@ def lengths(mean_prompt_tokens: float, mean_output_tokens: float) -> str:
     )
 
 
-def attained(judgement: Judgement, asked: str) -> str:
+def attained(judgement: Judgement, asked: str, of: str = "requests") -> str:
     """Return the simulated attainment with its interval, and what is asked.
 
     Where classes have targets of their own, that of all requests is held against none.
@@ -120,7 +120,7 @@ def attained(judgement: Judgement, asked: str) -> str:
     attainment = judgement.attainment
     if attainment is None:
         return ""
-    of_all = f"{format_share(attainment.share)} of requests"
+    of_all = f"{format_share(attainment.share)} of {of}"
     interval = f"(95 % interval {format_interval(attainment.interval)})"
     if not own_targets(judgement.classes):
         return f"{of_all} {interval}; asked {asked}"
@@ -157,6 +157,11 @@ def of_sessions(found: SessionsServed) -> str:
         f"{found.users_per_gpu:.3g} sessions a GPU · {format_share(found.hit_rate)} of "
         f"prompts from caches · contexts are {format_share(found.kv_pressure)} of KV"
     )
+
+
+def judged(run: Run) -> str:
+    """Return what a run is judged by."""
+    return "requests" if run.sessions is None else "turns"
 
 
 def sessions_fact(run: Run) -> str:

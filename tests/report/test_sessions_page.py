@@ -44,6 +44,8 @@ def test_a_fleet_holds_where_sessions_have_no_peak(found):
     assert page.answer.instead.shown[-1].heading == "fleet"
     assert "With one replica fewer, the fleet" in page.lead
     assert "% of turns are answered" in page.lead
+    why = next(part for part in page.sections if part.topic == "count")
+    assert "% of turns (95 % interval" in dict(why.facts)["in time"]
     assert "<dt>Does the fleet hold?</dt>" in html(page)
     assert "**Does the fleet hold?**" in markdown(page)
 

@@ -14,7 +14,7 @@ from capplan.report.charts.svg_chart import Axis, Line, Rule, figure
 from capplan.report.columns import format_share
 from capplan.report.page import Figure
 from capplan.report.pages.classes import shown
-from capplan.report.sentences import plural
+from capplan.report.sentences import judged, plural
 from capplan.units import format_duration
 
 _COMPARED = 4
@@ -126,11 +126,10 @@ def attainment_figure(plan: Plan) -> Figure | None:
     floor = min(0.95 * lowest, *(rule.y - 0.02 for rule in rules if rule.y is not None))
     of = f"replicas of {plural(best.gpus_per_replica or best.tp, 'GPU')}"
     low, high = float(counts.min()) - 0.5, float(counts.max()) + 0.5
-    asked = "requests" if plan.sessions is None else "turns"
     return figure(
         "In time against replicas",
         Axis(of, "{:,.0f}".format, low, high, ticks=ticks),
-        Axis(f"{asked} in time", format_share, max(0.0, floor), 1.0),
+        Axis(f"{judged(best.run)} in time", format_share, max(0.0, floor), 1.0),
         lines,
         rules,
         caption=f"{best}. Filled points {meets}, hollow ones miss; bars are "

@@ -207,10 +207,10 @@ def _of_best(plan: Plan, best: Candidate, run: Run) -> list[Section]:
 
 
 def _why(plan: Plan, best: Candidate, run: Run) -> list[Fact]:
-    fewest = plan.best_by_gpus
+    fewest, asked = plan.best_by_gpus, plan.attainment_text
     facts = [
         ("LLM", served_llm(plan)),
-        ("in time", sentences.attained(run.judgement, plan.attainment_text)),
+        ("in time", sentences.attained(run.judgement, asked, sentences.judged(run))),
         ("one fewer", one_fewer(best) if best.pools else sentences.proof(best)),
         ("binds", sentences.binds(best)),
         ("lower bound", sentences.lower_bound(best)),

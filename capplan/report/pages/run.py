@@ -162,7 +162,7 @@ def _objective_facts(run: Run) -> list[Fact]:
     asked = run.slo.describe_targets(run.simulation.class_names)
     return [
         ("within", run.slo.describe(run.simulation.class_names)),
-        ("in time", sentences.attained(run.judgement, asked)),
+        ("in time", sentences.attained(run.judgement, asked, sentences.judged(run))),
         *window_sentences.windows(run.judgement),
         ("load", sentences.load(run.judgement)),
         ("each limit", sentences.shares(attainment.by_limit)),
