@@ -92,8 +92,8 @@ class Settings(BaseModel):
     scenario_of: ClassVar[type["Settings"] | None] = None
     """Command whose scenarios serve too: what this one does not read is left out."""
 
-    takes_part: ClassVar[bool] = False
-    """A scenario, or a plan, has more than this one reads: nothing is said of that."""
+    unread: ClassVar[frozenset[str]] = frozenset()
+    """Settings of a scenario, or of a plan, that it has for others: nothing is said."""
 
     of_one_plan: ClassVar[frozenset[str]] = frozenset()
     """Settings that are left out where a plan.json has them, and refused elsewhere."""

@@ -91,7 +91,7 @@ def read_scenario(model: type[Settings], path: Path) -> dict[str, Any]:
         if name not in others:
             raise InputError(f"{path}:{lines[name]}: {no_setting(name, model)}")
         del settings[name]
-        if not model.takes_part:
+        if name not in model.unread:
             warn(f"{path}:{lines[name]}: {name} has no effect on this command")
     for name in _PATHS:
         value = settings.get(name)

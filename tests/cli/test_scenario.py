@@ -6,6 +6,7 @@ import capplan
 from capplan.cli.main import exit_code
 from capplan.cli.scenario import settings_from
 from capplan.errors import CapplanWarning, InputError
+from capplan.planning.backtest.settings import BacktestSettings
 from capplan.planning.settings.plan import (
     DemandSettings,
     PlanSettings,
@@ -212,3 +213,16 @@ def test_a_plan_is_no_scenario_of_a_command_that_takes_none(command, tmp_path, c
     assert exit_code([command, str(planned)]) == 2
 
     assert "plan.json:1: schema is not a setting" in capsys.readouterr().err
+
+
+def test_traffic_of_a_scenario_is_left_out_silently_where_a_fleet_has_its_own(
+    tmp_path, recwarn
+):
+    path = tmp_path / "scenario.yaml"
+    path.write_text("rate: 20\nworkload: sharegpt\nllm: Llama-3.1-8B\nhand_off: nixl\n")
+
+    settings = settings_from(BacktestSettings, path, {})
+
+    assert settings.llm == "Llama-3.1-8B"
+    (told,) = [str(warning.message) for warning in recwarn]
+    assert told.endswith(":4: hand_off has no effect on this command")

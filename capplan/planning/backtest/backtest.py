@@ -62,6 +62,8 @@ def backtest(settings: BacktestSettings) -> Backtest:
 
 def observed_of(settings: BacktestSettings) -> tuple[Configuration, Observed, int]:
     """Return what replicas are, what was measured of them, and how many there are."""
+    if settings.metrics is None and settings.requests is None:
+        raise InputError("nothing measured; expected --metrics or --requests")
     configuration = only_configuration(settings)
     replicas: list[ReplicaMetrics] = []
     if settings.metrics is not None:

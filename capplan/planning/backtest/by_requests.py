@@ -1,7 +1,7 @@
 """Requests of a fleet, simulated as they came."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -49,7 +49,11 @@ class ReplayedRequests:
         pool = self.deployment.pool
         slowed = replace(pool, configuration=pool.configuration.slowed(factor))
         fleet = replace(self.deployment, pools=(slowed,))
-        return simulate(faster(self.served.trace, times), fleet, seed=self.seed).table
+        found = simulate(faster(self.served.trace, times), fleet, seed=self.seed).table
+        seen = np.isfinite(self.served.first_token_s)  # the others were not streamed
+        return replace(
+            found, first_token_s=np.where(seen, found.first_token_s, found.arrival_s)
+        )
 
     def decoded(self, factor: float, times: float) -> tuple[float, float]:
         """Return how long answers took after their first tokens, and later tokens."""
@@ -112,23 +116,13 @@ def _measured(served: ServedRequests) -> RequestTimes:
     first_s = np.where(
         np.isfinite(served.first_token_s), served.first_token_s, trace.arrival_s
     )
-    zeros = np.zeros(n, np.int64)
-    return RequestTimes(
-        arrival_s=trace.arrival_s,
-        scheduled_s=trace.arrival_s,
-        first_token_s=first_s,
-        finish_s=served.finish_s,
-        longest_gap_s=np.zeros(n),
-        late_gaps=zeros,
-        prompt_tokens=trace.prompt_tokens,
-        output_tokens=trace.output_tokens,
-        replica=zeros,
-        preemptions=zeros,
-        cached_tokens=zeros,
-        request_class=zeros,
-        swaps=zeros,
-        paused_s=np.zeros(n),
-        migrations=zeros,
-        handed_s=np.zeros(n),
-        tier_tokens=zeros,
-    )
+    known = {
+        "arrival_s": trace.arrival_s,
+        "scheduled_s": trace.arrival_s,
+        "first_token_s": first_s,
+        "finish_s": served.finish_s,
+        "prompt_tokens": trace.prompt_tokens,
+        "output_tokens": trace.output_tokens,
+    }
+    unknown = {field.name: np.zeros(n, np.int64) for field in fields(RequestTimes)}
+    return RequestTimes(**unknown | known)

@@ -1,6 +1,5 @@
 """Settings of a backtest."""
 
-from collections.abc import Iterator
 from typing import Annotated, ClassVar
 
 from capplan.planning.settings.groups import (
@@ -9,18 +8,29 @@ from capplan.planning.settings.groups import (
     MOST_REPLICAS,
     ConfigurationSettings,
     OutputSettings,
+    PriceSettings,
     RouterSettings,
     SchedulerSettings,
     ServerSettings,
+    TrialSettings,
 )
 from capplan.planning.settings.layouts import LayoutSettings
 from capplan.planning.settings.plan import PlanSettings
 from capplan.planning.settings.speculation import SpeculationSettings
-from capplan.planning.settings.traffic import OBJECTIVE, WORKLOAD, LimitSettings
+from capplan.planning.settings.traffic import (
+    OBJECTIVE,
+    WORKLOAD,
+    LimitSettings,
+    ObjectiveSettings,
+    TrafficSettings,
+)
 from capplan.setting_values import PathText, Text
 from capplan.settings import common, setting, validated_with
 from capplan.units import check_duration
 from capplan.workload.slo import Slo, parse_slo
+
+_OF_PLANS = (*ObjectiveSettings.model_fields, *TrialSettings.model_fields)
+"""What plans have beside traffic and prices."""
 
 
 class BacktestSettings(
@@ -36,7 +46,9 @@ class BacktestSettings(
     """Settings of the comparison of a fleet that runs with its simulation."""
 
     scenario_of: ClassVar = PlanSettings
-    takes_part: ClassVar[bool] = True
+    unread: ClassVar = frozenset(
+        {*TrafficSettings.model_fields, *PriceSettings.model_fields, *_OF_PLANS}
+    )
     of_one_plan: ClassVar = frozenset({"backtest"})
     searches_layouts: ClassVar[bool] = False
 
@@ -79,9 +91,3 @@ class BacktestSettings(
     def objective(self) -> Slo | None:
         """Return the SLO for which replicas are counted; None without one."""
         return parse_slo(list(self.slo), self.attainment) if self.slo else None
-
-    def contradictions(self) -> Iterator[tuple[str, str]]:
-        """Yield that nothing was measured."""
-        yield from super().contradictions()
-        if self.metrics is None and self.requests is None:
-            yield "metrics", "nothing measured; expected --metrics or --requests"

@@ -37,8 +37,8 @@ def planned_settings(
         chosen = _pool(path, document, settings) if of_one else {}
     except MALFORMED as problem:
         raise InputError(f"{path}: its best is malformed: {problem}") from None
-    lost = [name for name, value in settings.items() if name not in kept and value]
-    if lost and not model.takes_part:
+    others = settings.keys() - kept.keys() - model.unread
+    if lost := [name for name in settings if name in others and settings[name]]:
         warn(f"{path}: {', '.join(lost)} of the plan: without effect on this command")
     return {**kept, **chosen}
 

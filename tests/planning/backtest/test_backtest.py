@@ -104,6 +104,24 @@ def test_a_fleet_whose_requests_are_given_has_exactly_the_factor_1(tmp_path):
 
 
 @pytest.mark.thorough
+def test_answers_that_are_not_streamed_are_compared_as_a_whole(tmp_path):
+    path = tmp_path / "requests.csv"
+    given = {**FLEET, **LOAD, "latency_ms": TIMES_MS, "per_request": str(path)}
+    given["workload"] = given["workload"].replace("45000", "9000")
+    answer("simulate", SimulateSettings(**given))
+    rows = [line.split(",") for line in path.read_text().splitlines()]
+    lost = [rows[0].index(name) for name in ("first_token_s", "ttft_s")]
+    for row in rows[1:]:
+        for at in lost:
+            row[at] = ""
+    path.write_text("\n".join(map(",".join, rows)))
+
+    found = backtested(requests=str(path), replicas=3)
+
+    assert found.phi.value == 1.0
+
+
+@pytest.mark.thorough
 def test_as_many_replicas_would_do_as_a_plan_with_the_slower_times_has(as_assumed):
     found = backtested(metrics=str(as_assumed), slo=("ttft=500ms,tpot=11ms",))
 
@@ -185,7 +203,7 @@ def test_the_capacity_factor_is_the_load_at_which_a_replica_is_as_slow():
 
 def test_nothing_measured_is_refused():
     with pytest.raises(InputError, match="expected --metrics or --requests"):
-        BacktestSettings(**FLEET, latency_ms=TIMES_MS)
+        backtested()
 
 
 def test_metrics_without_lengths_are_refused(tmp_path):
