@@ -49,6 +49,8 @@ _TOLD = (
 _EVEN = ("jsq", "round-robin")
 """Routers whose replicas get arrivals more evenly than at random."""
 _STAY_S = 60.0
+_LIGHT = 0.1
+"""Share of the saturation throughput below which TPOT hardly changes with the load."""
 _APART = 0.10
 """Relative difference from which on it is told what iteration times do not explain."""
 
@@ -175,7 +177,13 @@ def _judged(
     first = observed.parts[0]
     rho = first.correlation if isinstance(first, ReplayedReplica) else (None, False)
     factor = None if phi is None else capacity_factor(observed.pace_s, value)
-    slowed = configuration.slowed(value)
+    fleet = _fleet(settings, observed, configuration.slowed(value), replica_count)
+    if factor is not None and (fleet.utilisation or 1.0) < _LIGHT:
+        used = 100 * (fleet.utilisation or 0)
+        warn(
+            f"the fleet runs at {used:.1f} % of its saturation throughput, where TPOT "
+            "hardly changes with the load: what a replica carries is sure only at more"
+        )
     return Backtest(
         inputs=tuple(_inputs(settings)),
         llm="" if settings.llm is None else find_llm(settings.llm).name,
@@ -189,7 +197,7 @@ def _judged(
         rho_identified=rho[1],
         throughput_ratio=_throughput_ratio(observed, assumed, configuration),
         unexplained=tuple(_unexplained(observed, simulated)),
-        fleet=_fleet(settings, observed, slowed, replica_count),
+        fleet=fleet,
     )
 
 

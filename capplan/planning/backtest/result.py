@@ -78,6 +78,8 @@ class Backtest(Shown):
     def is_outside(self) -> bool:
         """Whether a replica carries other than the profile's range says."""
         stated = self.configuration.capacity_ratio
-        if self.capacity_factor is None or stated is None:
+        if self.capacity_factor is None or stated is None or self.phi is None:
+            return False
+        if self.phi.low <= 1 <= self.phi.high:
             return False
         return not stated[0] <= self.capacity_factor <= stated[1]

@@ -1,9 +1,11 @@
 """The page of a backtest: how a fleet differs from what is assumed, and its load."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
+
+import numpy as np
 
 from capplan.latency.measured_factor import SCHEMA
 from capplan.planning.backtest.result import Backtest, ComparedWindow
@@ -27,17 +29,12 @@ def backtest_page(result: Backtest) -> Page:
     """Return the line to act on, what it does not explain, and the windows."""
     table = Table(_COLUMNS, result.windows, note=_NOTE, style=_style)
     rows = [row for window in result.windows for row in _compared(window)]
-    compared = Table(
-        (
-            column("replica", "replica", justify="left", path="0"),
-            column("first_s", path="1"),
-            column("figure", "figure", justify="left", path="2"),
-            column("measured", "measured", _number, path="3"),
-            column("simulated", "simulated", _number, path="4"),
-            column("ratio", "ratio", _number, path="5"),
-        ),
-        rows,
-    )
+    names = ("replica", "first_s", "figure", "measured", "simulated", "ratio")
+    shown = [
+        column(name, name, _number if at > 2 else str, path=f"{at}")
+        for at, name in enumerate(names)
+    ]
+    compared = Table(shown, rows)
     return Page(
         "backtest",
         headline(result),
@@ -45,7 +42,7 @@ def backtest_page(result: Backtest) -> Page:
         [
             Section("What it means", _facts(result)),
             Section("Windows", tables=[table]),
-            Section("Laws of the metrics, by their median", _laws(result)),
+            Section("Laws of the metrics, by their median", [*_laws(result)]),
             Section("Measured and simulated", tables=[compared], only="files"),
         ],
         values=partial(backtest_values, result),
@@ -91,72 +88,48 @@ def _unexplained(result: Backtest) -> str:
 
 
 def _facts(result: Backtest) -> list[Fact]:
-    phi, prefill, front = result.phi, result.phi_prefill, result.front_end_s
-    stated = result.configuration.capacity_ratio
-    rho = ""
-    if result.rho is not None:
-        how = "from KV in use" if result.rho_identified else "assumed"
-        rho = f"{result.rho:.2f}, {how}"
-    within = ""
-    if stated is not None:
+    factor, stated = result.capacity_factor, result.configuration.capacity_ratio
+    within, how = "", "from KV in use" if result.rho_identified else "assumed"
+    if factor is None and result.phi is not None:
+        within = "none: no load makes a replica as assumed as slow"
+    elif factor is not None and stated is not None:
         side = "outside" if result.is_outside else "within"
-        within = f"{side} the {stated[0]:.2f} to {stated[1]:.2f} of load tests"
-    factor = result.capacity_factor
-    beyond = "no load makes a replica as assumed as slow" if phi else ""
-    throughput = result.throughput_ratio
+        within = f"{side} what is stated, {stated[0]:.2f} to {stated[1]:.2f}"
+    front_s = result.front_end_s
     return [
+        ("load of a replica", within),
+        ("prefill takes", _times(result.phi_prefill, "what is assumed")),
+        ("front end", "" if front_s is None else format_duration(max(front_s, 0.0))),
+        ("saturated windows", _times(result.throughput_ratio, "the most simulated")),
         (
-            "a replica carries",
-            beyond if factor is None else f"{factor:.2f} of its promise",
+            "prompts and answers",
+            "" if result.rho is None else f"{result.rho:.2f}, {how}",
         ),
-        ("that is", within if factor is not None else ""),
-        (
-            "prefill takes",
-            "" if prefill is None else f"{prefill:.2f} × what is assumed",
-        ),
-        ("front end", "" if front is None else format_duration(max(front, 0.0))),
-        (
-            "saturated windows",
-            "" if throughput is None else f"{throughput:.2f} × the most",
-        ),
-        ("prompts and answers", rho and f"correlate by {rho}"),
-        ("plan with it", "capplan plan … --backtest backtest.json" if phi else ""),
+        ("plan with it", "capplan plan … --backtest DIR" * (result.phi is not None)),
     ]
 
 
-def _laws(result: Backtest) -> list[Fact]:
-    facts = []
+def _times(value: float | None, what: str) -> str:
+    return "" if value is None else f"{value:.2f} × {what}"
+
+
+def _laws(result: Backtest) -> Iterator[Fact]:
     for name, told in TOLD.items():
-        known = sorted(
-            value
-            for window in result.windows
-            if math.isfinite(value := window.laws[name])
-        )
-        if known:
-            middle = known[len(known) // 2]
+        values = np.array([window.laws[name] for window in result.windows])
+        if np.isfinite(values).any():
+            middle = float(np.nanmedian(values))
             is_time = name.endswith("_s")
-            facts.append(
-                (told, format_duration(middle) if is_time else f"{middle:.3f}")
-            )
-    return facts
+            yield told, format_duration(middle) if is_time else f"{middle:.3f}"
 
 
 def _style(window: ComparedWindow) -> str:
     return "fail" if window.saturated else ""
 
 
-def _compared(window: ComparedWindow) -> list[tuple[object, ...]]:
-    return [
-        (
-            window.replica,
-            window.first_s,
-            name,
-            window.measured[name],
-            window.simulated.get(name),
-            window.ratio.get(name),
-        )
-        for name in window.measured
-    ]
+def _compared(window: ComparedWindow) -> Iterator[tuple[object, ...]]:
+    for name, value in window.measured.items():
+        both = value, window.simulated.get(name), window.ratio.get(name)
+        yield window.replica, window.first_s, name, *both
 
 
 def _number(value: float | None) -> str:
@@ -187,16 +160,10 @@ def backtest_values(result: Backtest) -> dict[str, Any]:
         "joint": {"rho": result.rho, "identified": result.rho_identified},
         "fleet": result.fleet._asdict() | {"utilisation": result.fleet.utilisation},
         "unexplained": list(result.unexplained),
-        "laws": {name: told for name, told in TOLD.items()},
+        "laws": dict(TOLD),
         "windows": [
             window._asdict()
-            | {
-                "rate_per_s": window.rate_per_s,
-                "laws": _finite(window.laws),
-                "measured": dict(window.measured),
-                "simulated": dict(window.simulated),
-                "ratio": dict(window.ratio),
-            }
+            | {"rate_per_s": window.rate_per_s, "laws": _finite(window.laws)}
             for window in result.windows
         ],
         "cautions": list(result.warnings),
