@@ -225,7 +225,9 @@ class ServingPool:
         """Return the most chunks that its tier ever has, and those of a request."""
         assert self.engine.tier is not None
         size = self.engine.tier.blocks_per_chunk
-        own = np.maximum(blocks.end_block // size - blocks.first_block // size, 0)
+        # A turn may compute the block that the last token of an answer fills.
+        own = (blocks.end_block + 1) // size - blocks.first_block // size
+        own = np.maximum(own, 0)
         tokens = int((trace.prompt_tokens + trace.output_tokens).max())
         most = tokens // (size * self.engine.block_size)
         return min(self.engine.tier.chunks, int(own.sum())), most

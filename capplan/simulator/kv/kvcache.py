@@ -278,6 +278,18 @@ def is_last_hit_free(state: State, r: int, slot: int, hits):
     return state.blocks[r, label].references == 0
 
 
+@compiled()
+def blocks_held_too(state: State, r: int, slot: int):
+    """Return how many blocks of a request others hold too."""
+    if has_paths(state):
+        return paths.blocks_held_too(state, r, slot)
+    count = 0
+    for index in range(state.requests[slot].shared_blocks):
+        label = state.holdings[slot, index]
+        count += int(state.blocks[r, label].references > 1)
+    return count
+
+
 @inlined()
 def _hold(state: State, r: int, slot: int, label):
     """Add a shared block to those that the request holds."""

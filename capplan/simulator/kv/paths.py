@@ -387,6 +387,20 @@ def _held(state: State, r: int, slot: int, label):
 
 
 @compiled()
+def blocks_held_too(state: State, r: int, slot: int):
+    """Return how many blocks of a request others hold too."""
+    count = 0
+    request = state.requests[slot]
+    label = request.leaf if request.shared_blocks > 0 else NONE
+    while label != NONE:
+        segment = state.segments[r, _held(state, r, slot, label)]
+        if segment.references > 1:
+            count += segment.end - segment.start
+        label = state.segments[r, label].parent
+    return count
+
+
+@compiled()
 def release_path(state: State, r: int, slot: int, full):
     """Hash blocks up to ``full``, and let go of all that are hashed, the last first."""
     extend_path(state, r, slot, full)

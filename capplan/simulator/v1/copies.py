@@ -42,7 +42,7 @@ from capplan.simulator.kv.copies import (
     SETTINGS,
     join_copied,
 )
-from capplan.simulator.kv.kvcache import ceil_div, take_blocks
+from capplan.simulator.kv.kvcache import blocks_held_too, ceil_div, take_blocks
 from capplan.simulator.state import NONE, Phase, State
 from capplan.simulator.v1.drafts import lookahead_tokens, note_padding
 from capplan.simulator.v1.priority import place_arrivals, place_waiting
@@ -233,9 +233,7 @@ def _blocks_of_discarded(state: State, r: int):
         if is_discarded(state, r, slot):
             count += ceil_div(request.room_tokens, state.engine[0].block_size)
             count += request.bounded_blocks
-            for index in range(request.shared_blocks):
-                label = state.holdings[slot, index]
-                count -= int(state.blocks[r, label].references > 1)
+            count -= blocks_held_too(state, r, slot)
         slot = request.next_in_list
     return count
 

@@ -788,7 +788,7 @@ def _launch_later(state: State, r: int, launch_s):
     """Let the iteration, and the requests that are new in it, wait for a moment."""
     replica = state.replicas[r]
     starts_s = max(replica.now_s, replica.gpu_s)
-    replica.wait_s = max(launch_s, starts_s) - starts_s
+    replica.wait_s += max(launch_s, starts_s) - starts_s
     slot = replica.running_head
     while slot != NONE:
         if state.requests[slot].scheduled_s == replica.now_s:
