@@ -21,7 +21,7 @@ from capplan.report.columns import (
     format_share,
     plural,
 )
-from capplan.report.page import Answer, Said, Table
+from capplan.report.page import FLEET, Answer, Said, Table
 from capplan.report.sentences import classes_attained
 from capplan.units import format_usd
 
@@ -58,6 +58,11 @@ def billed(cost: Cost | None, gpu: str, more: str) -> Said:
     star = is_assumed(cost)
     year = f"{dollars(cost.usd_per_year, star)} a year"
     return Said.of(f"{dollars(cost.usd_per_month, star)} a month", year, more)
+
+
+def held(sessions: object) -> str:
+    """Return what holds or misses: a load of ``sessions``, if any, has no peak."""
+    return FLEET if sessions else "peak"
 
 
 def in_few_words(reason: str, letters: int = 60) -> str:

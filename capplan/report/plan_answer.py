@@ -28,6 +28,7 @@ from capplan.report.first_screen import (
     billed,
     dollars,
     gpus_bought,
+    held,
     idle,
     in_few_words,
     in_time,
@@ -42,7 +43,7 @@ from capplan.report.first_screen import (
     test_one,
     ways,
 )
-from capplan.report.page import FLEET, Answer, Said
+from capplan.report.page import Answer, Said
 from capplan.report.render.terminal import MOST_ROWS
 from capplan.report.window_sentences import window_length
 from capplan.units import format_duration
@@ -92,7 +93,9 @@ def plan_lead(plan: Plan) -> str:
     text += f"; you asked for {plan.attainment_text}."
     fewer = _one_fewer(best)
     if fewer is not None:
-        text += f" With one replica fewer, the {_held(plan)} {_told(plan, fewer)}."
+        text += (
+            f" With one replica fewer, the {held(plan.sessions)} {_told(plan, fewer)}."
+        )
     return text
 
 
@@ -108,8 +111,8 @@ def plan_answer(plan: Plan) -> Answer:
         peak,
         sure(best),
         next(next_steps(plan), Said("")),
-        ways(_rows(plan, best, peak.short), told=_held(plan)),
-        held=_held(plan),
+        ways(_rows(plan, best, peak.short), told=held(plan.sessions)),
+        held=held(plan.sessions),
     )
 
 
@@ -140,11 +143,6 @@ def _to_spare(plan: Plan) -> tuple[str, str]:
     used = row.rate_per_s * row.used_share
     text = f"{format_count(used)} of {format_count(row.rate_per_s)} requests/s"
     return f", {100 * (1 - row.used_share):.0f} % to spare", text
-
-
-def _held(plan: Plan) -> str:
-    """Return what holds or misses: sessions have no peak."""
-    return "peak" if plan.sessions is None else FLEET
 
 
 def _peak(plan: Plan, run: Run) -> Said:
@@ -347,7 +345,8 @@ def next_steps(plan: Plan) -> Iterator[Said]:
         change = one.usd_against_planned
         usd = "" if change is None else f" for {dollars(change)} a month"
         yield Said(
-            f"add 1 {_unit(best)}{usd}", f"then the {_held(plan)} holds with one lost"
+            f"add 1 {_unit(best)}{usd}",
+            f"then the {held(plan.sessions)} holds with one lost",
         )
     if is_assumed(best.cost):
         yield Said(f"ask for a quote: the price of {best.gpu} is assumed")

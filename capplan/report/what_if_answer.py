@@ -15,6 +15,7 @@ from capplan.report.columns import (
 from capplan.report.first_screen import (
     Way,
     dollars,
+    held,
     in_few_words,
     is_assumed,
     is_unsure,
@@ -83,7 +84,8 @@ def what_if_answer(result: WhatIf) -> Answer:
     base, ordered = chosen(result), _ordered(result)
     rows = [_row(result, cell, cell is base) for cell in _shown(result, base)]
     left = len(result.cells) - len(rows)
-    named = ways(rows, ", ".join(map(_heading, varied(result))))
+    what = held(any(cell.plan and cell.plan.sessions for cell in result.cells))
+    named = ways(rows, ", ".join(map(_heading, varied(result))), told=what)
     if not ordered or base is None:
         misses = Said("misses", "in each plan")
         return no_answer(misses, Said("relax what is missed"), named)
@@ -96,6 +98,7 @@ def what_if_answer(result: WhatIf) -> Answer:
         _next(result, ordered, base),
         named,
         more,
+        what,
     )
 
 

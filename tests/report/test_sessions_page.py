@@ -9,13 +9,21 @@ from capplan.planning.evaluate.run import simulate_deployment
 from capplan.planning.plan.last_replica import LastPoints
 from capplan.planning.plan.plan import plan
 from capplan.planning.plan.sticky import StickyWorth
-from capplan.planning.settings.plan import PlanSettings, SimulateSettings
+from capplan.planning.settings.plan import (
+    CapacitySettings,
+    PlanSettings,
+    SimulateSettings,
+)
+from capplan.planning.size.capacity import capacity
+from capplan.planning.what_if.what_if import Cell, WhatIf
 from capplan.report import sentences
 from capplan.report.charts.sessions import swimlane_figure
+from capplan.report.pages.capacity import capacity_page
 from capplan.report.pages.plan import plan_page
 from capplan.report.pages.run import run_page
 from capplan.report.render.html_page import html
 from capplan.report.render.markdown import markdown
+from capplan.report.what_if_answer import what_if_answer
 
 SETTINGS = {
     "workload": "chat-turns:n=100",
@@ -191,3 +199,22 @@ def test_sentences_have_the_names_of_what_sessions_are_promised(found):
     few = next(row for row in found.best.probes if row.meets is False)
 
     assert "of later turns in time (asked 95 %)" in sentences.missed(few)
+
+
+def test_a_fleet_holds_sessions_in_capacity_and_what_if_too(found):
+    given = {k: v for k, v in SETTINGS.items() if k not in ("tune", "workload")}
+    asked = CapacitySettings(
+        **given, workload="chat-turns:n=50", sessions="auto", replicas=2
+    )
+    cells = tuple(
+        Cell({"sessions": n}, "feasible", PlanSettings(**SETTINGS, sessions=n), found)
+        for n in ("100", "200")
+    )
+    varied = WhatIf(cells, {"sessions": ("100", "200")}, "chat-turns", 0)
+
+    answers = capacity_page(capacity(asked)).answer, what_if_answer(varied)
+
+    for answer in answers:
+        assert [name for name, _ in answer.said][2] == "fleet"
+    assert answers[0].next.short == "size for your own sessions"
+    assert answers[1].instead.shown[-1].heading == "fleet"

@@ -22,6 +22,7 @@ from capplan.report.first_screen import (
     Way,
     billed,
     dollars,
+    held,
     idle,
     is_assumed,
     is_plain,
@@ -186,11 +187,16 @@ def _lead(best: Served) -> str:
 def _answer(capacity: Capacity) -> Answer:
     best, rows = capacity.best, [*_rows(capacity)]
     peak, step = _peak(best, capacity.think), next(_next_steps(capacity))
+    what = held(_is_of_sessions(best))
     instead = ways(rows, told="carries") if rows[1:] else None
     if best.is_failure:
-        return Answer(Said(""), Said(""), peak, Said(""), step, instead)
+        return Answer(Said(""), Said(""), peak, Said(""), step, instead, held=what)
     fleet = rented_fleet(best.deployment, best.cost)
-    return Answer(fleet, _cost(best), peak, _sure(best), step, instead)
+    return Answer(fleet, _cost(best), peak, _sure(best), step, instead, held=what)
+
+
+def _is_of_sessions(best: Served) -> bool:
+    return best.max_rate_per_s is None and best.max_users is not None
 
 
 def _cost(best: Served) -> Said:
@@ -211,7 +217,7 @@ def _by_usd(capacity: Capacity) -> list[Served]:
 
 
 def _peak(best: Served, think: str) -> Said:
-    if best.max_rate_per_s is None and best.max_users is not None:
+    if _is_of_sessions(best):
         crowd = (best.max_users_interval or (0, math.inf))[1]
         text = f", {crowd:,.0f} do not" if math.isfinite(crowd) else ""
         return Said(f"{_rate(best)} hold{text}")
@@ -260,7 +266,8 @@ def _next_steps(capacity: Capacity) -> Iterator[Said]:
         yield Said(f"weigh {_name(cheap)}", f"{100 * (1 - part):.0f} % less a request")
     asked = "--rate R" if best.max_rate_per_s is not None else "--sessions N"
     command = f"capplan plan --gpu {configuration.gpu} {asked}"
-    yield Said("size for your own peak", command)
+    own = "sessions" if _is_of_sessions(best) else "peak"
+    yield Said(f"size for your own {own}", command)
 
 
 def _rivals(capacity: Capacity) -> list[Served]:
