@@ -34,7 +34,7 @@ from capplan.planning.load.load import Load
 from capplan.planning.load.traffic import requests_wanted
 from capplan.units import parse_duration_s
 from capplan.workload.metrics import read_metrics
-from capplan.workload.metrics.laws import laws, refuse_broken
+from capplan.workload.metrics.laws import check_laws, laws
 from capplan.workload.metrics.replica_metrics import ReplicaMetrics
 from capplan.workload.metrics.requests import read_served_requests
 from capplan.workload.metrics.windows import Window, spans, windows
@@ -81,8 +81,8 @@ def observed_of(settings: BacktestSettings) -> tuple[Configuration, Observed, in
         parts += _parts(each, configuration, width_s, settings.seed, turns)
     by_step = configuration.engine.speculation is None
     checked = [window for part in parts for window in part.windows]
-    for window in checked:
-        refuse_broken(laws(window), f"{settings.metrics}: {window.of.replica}")
+    one = (settings.api_server_count or 1) == 1
+    check_laws(checked, str(settings.metrics), one_front_end=one)
     if checked and settings.kv_blocks is None:
         warn_of_kv(checked[0])
     of: Sequence[Replayed] = parts

@@ -1,10 +1,11 @@
 """What must hold of the metrics of a window, whatever the engine does."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
+from itertools import product
 
 import numpy as np
 
-from capplan.errors import InputError
+from capplan.errors import InputError, warn
 from capplan.workload.metrics.windows import Window
 
 TOLERANCE = 0.10
@@ -48,13 +49,27 @@ def laws(window: Window) -> dict[str, float]:
     }
 
 
-def refuse_broken(found: Mapping[str, float], where: str) -> None:
-    """Refuse what breaks a law of tokens."""
-    for name in _EXACT_LAWS:
-        if abs(found[name] - 1) > EXACT:
+def check_laws(
+    windows: Sequence[Window], where: str, *, one_front_end: bool = True
+) -> None:
+    """Refuse windows that break a law of tokens; warn of those that break one of time.
+
+    Tokens of iterations are counted by the first of several front ends alone.
+    """
+    told = [laws(window) for window in windows]
+    for found, name in product(told, _EXACT_LAWS):
+        counted = one_front_end or name != "iteration_tokens"
+        if counted and abs(found[name] - 1) > EXACT:
             raise InputError(
                 f"{where}: {TOLD[name]} is {found[name]:.3g}; expected 1: models are "
                 "mixed, or replicas or restarts are missing"
+            )
+    for name in ("running", "waiting"):
+        known = sorted(x for found in told if np.isfinite(x := found[name]))
+        if known and abs(known[len(known) // 2] - 1) > TOLERANCE:
+            warn(
+                f"{where}: {TOLD[name]} is {known[len(known) // 2]:.2f}: windows are "
+                "short beside requests, or gauges are wrong"
             )
 
 

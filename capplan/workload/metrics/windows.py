@@ -1,6 +1,6 @@
 """Windows of one replica: where its time is cut, and what happened within one."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -200,8 +200,3 @@ def windows(
 def _is_enough(window: Window) -> bool:
     scrapes = window.span.last - window.span.first
     return scrapes >= FEWEST_SCRAPES and window.count("ended") >= FEWEST_REQUESTS
-
-
-def busiest(found: Sequence[Window]) -> Window:
-    """Return the window in which most requests a second ended."""
-    return max(found, key=lambda each: each.count("ended") / each.lasts_s)

@@ -6,9 +6,9 @@ import json
 import numpy as np
 import pytest
 
-from capplan.errors import InputError
+from capplan.errors import CapplanWarning, InputError
 from capplan.workload.metrics import read_metrics
-from capplan.workload.metrics.laws import laws, refuse_broken
+from capplan.workload.metrics.laws import check_laws, laws
 from capplan.workload.metrics.lengths import Lengths, drawn, identified
 from capplan.workload.metrics.windows import Observed, Window, spans, windows
 
@@ -86,7 +86,19 @@ def test_mixed_models_break_a_law_and_are_refused(tmp_path):
     (window,), _ = windows(of, next(spans(of)), 600)
 
     with pytest.raises(InputError, match=r"prompt tokens by source .* is 1.13"):
-        refuse_broken(laws(window), "here")
+        check_laws([window], "here")
+
+
+def test_tokens_of_iterations_are_not_checked_of_several_front_ends(tmp_path):
+    path = tmp_path / "metrics.csv"
+    path.write_text(AIPERF.replace("52629969.0", "26000000.0"))
+    of = only(path)
+    found, _ = windows(of, next(spans(of)), 600)
+
+    with pytest.warns(CapplanWarning, match=r"queue times is 0.86: windows are short"):
+        check_laws(found, "here", one_front_end=False)
+    with pytest.raises(InputError, match="tokens of iterations"):
+        check_laws(found, "here")
 
 
 def test_files_of_a_folder_are_one_after_the_other(tmp_path):
