@@ -7,6 +7,7 @@ import pytest
 from capplan.conflicts import conflict_of
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.features import features_of_engine
+from capplan.deployment.speculation import Speculation
 from capplan.deployment.tier import Tier, parse_tier
 from capplan.errors import InputError
 from capplan.planning.settings.plan import SimulateSettings
@@ -97,6 +98,18 @@ def test_a_tier_is_not_modelled_beside_images_states_windows_and_ranks():
 
     for refused in (ranks, windows):
         assert "a tier of KV with" in conflict_of(features_of_engine(refused))
+
+
+def test_answers_are_not_kept_beside_drafts():
+    engine = EngineSettings(
+        tier=replace(TIER, answers=True),
+        prefix_caching=True,
+        speculation=Speculation("mtp", (0.5,)),
+    )
+
+    assert "answers of a tier with speculative" in conflict_of(
+        features_of_engine(engine)
+    )
 
 
 def test_host_memory_is_for_swapping_or_for_a_tier():

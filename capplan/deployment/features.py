@@ -22,6 +22,7 @@ def features_of_engine(engine: EngineSettings) -> dict[str, str]:
         "interval": "prefill_schedule_interval",
     }
     drafts, priority = engine.speculation is not None, name == PRIORITY
+    keeps_answers = engine.tier is not None and engine.tier.answers
     found = (
         ("other scheduler", f"scheduler {name}", name not in V1),
         ("priority", f"scheduler {name}", priority),
@@ -33,6 +34,7 @@ def features_of_engine(engine: EngineSettings) -> dict[str, str]:
         ("images", "images", engine.images is not None),
         ("states", "prefix caching of recurrent states", engine.keeps_states),
         ("tier", "a tier of KV", engine.tier is not None),
+        ("kept answers", "answers of a tier", keeps_answers),
         ("windows", "sliding windows", engine.bounded_groups > engine.state_groups),
         ("no async scheduling", "--no-async-scheduling", not engine.async_scheduling),
         *(

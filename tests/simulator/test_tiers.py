@@ -4,6 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from cases import Case
+from judge_tier import judge_tier
+from test_against_judge import assert_same
+from test_capabilities import random_case
+from test_conversations import as_arrived, conversations
 
 from capplan.deployment.engine import EngineSettings
 from capplan.deployment.tier import Tier
@@ -171,6 +176,67 @@ def test_a_tier_of_no_chunks_is_none():
         )
 
         np.testing.assert_array_equal(with_tier.finish_s, without.finish_s)
+
+
+SETS = [(), ("lora",), ("priority",), ("drafts",), ("drafts", "priority")]
+
+
+def random_tier(seed: int, names: tuple[str, ...]) -> Case:
+    """Return conversations beside a tier, mostly a small one behind slow links."""
+    case = random_case(seed, (*names, "cached"))
+    drafts = "drafts" in names
+    rng = np.random.default_rng(seed + 1)
+    blocks_per_chunk = int(rng.choice([1, 1, 2, 3]))
+    tier = Tier(
+        str(rng.choice(["0.32", "0.33"])),
+        chunks=int(rng.choice([3, 10, 40, 400])),
+        blocks_per_chunk=blocks_per_chunk,
+        answers=bool(rng.random() < 0.4) and not drafts,
+        latency_s=float(rng.choice([0.05e-3, 1e-3])),
+        load_block_s=float(rng.choice([0.08e-3, 1e-3, 5e-3])),
+        store_block_s=float(rng.choice([0.09e-3, 1.1e-3, 6e-3])),
+    )
+    engine = replace(case.engine, tier=tier, prefix_caching=True)
+    if drafts:  # with two iterations in flight see docs/simulator.md
+        engine = replace(engine, async_scheduling=False)
+    trace = conversations(case.trace, seed, float(drafts))
+    case = case._replace(trace=trace, engine=engine)
+    if not drafts:
+        arrival_s = np.sort(trace.arrival_s + 1e-7 * np.arange(len(trace)))
+        return case._replace(trace=trace.changed(arrival_s=arrival_s))
+    arrival_s = case.simulated("jsq").table.arrival_s
+    return case._replace(trace=as_arrived(trace, arrival_s))
+
+
+@in_python
+@pytest.mark.parametrize("names", SETS, ids="-".join)
+@pytest.mark.parametrize("seed", range(4))
+def test_conversations_are_served_as_the_judge_serves_them(names, seed):
+    assert_judged(random_tier(seed, names))
+
+
+@in_python
+def test_chunks_of_a_request_that_sits_an_iteration_out_are_offered_again():
+    assert_judged(random_tier(16, ("priority",)))
+
+
+def assert_judged(case: Case) -> None:
+    """Assert that a case is served as judged, where it ever ends."""
+    try:
+        verdict = judge_tier(*case)
+    except RuntimeError:
+        pytest.skip("nothing ever fits")
+    if any(replica.stops for replica in verdict.replicas):
+        pytest.skip("vLLM stops")
+    simulation = case.simulated("jsq")
+    assert_same(simulation, verdict)
+    judged = [
+        replica.of[request].tier_tokens
+        for request in verdict.requests
+        for replica in verdict.replicas
+        if request in replica.of
+    ]
+    assert simulation.table.tier_tokens.tolist() == judged
 
 
 @pytest.mark.thorough

@@ -663,6 +663,8 @@ def _offer_chunks(state: State, r: int):
     while slot != NONE:
         if _has_tokens(state, r, slot):
             tiers.offer(state, r, slot)
+        else:
+            tiers.offer_later(state, r)
         slot = state.requests[slot].next
 
 

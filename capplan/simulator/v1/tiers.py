@@ -500,6 +500,12 @@ def offers(state: State, r: int):
     return offered or replica.batch_tokens + replica.batch_extra_count > 0
 
 
+@inlined()
+def offer_later(state: State, r: int):
+    """Note that a request may have chunks to be stored that sits the iteration out."""
+    state.replica_memory[r, REPLICA.offered] = 1.0
+
+
 @compiled()
 def offer(state: State, r: int, slot: int):
     """Store the chunks that are full behind the iteration, in which a request is."""
@@ -515,7 +521,7 @@ def offer(state: State, r: int, slot: int):
     if end > state.request_memory[slot, REQUEST.stored] and (
         _store(state, r, slot, end) == -2
     ):
-        state.replica_memory[r, REPLICA.offered] = 1.0
+        offer_later(state, r)
 
 
 @compiled()
