@@ -11,7 +11,7 @@ from capplan.deployment.speculation import Speculation
 from capplan.deployment.tier import Tier, parse_tier
 from capplan.errors import InputError
 from capplan.planning.settings.plan import SimulateSettings
-from capplan.simulator.checks import check_scheduler
+from capplan.simulator.checks import check_tier
 from capplan.units import parse_duration_s
 
 CHUNKS = "vllm-native@0.32:chunks=3000,blocks_per_chunk=1,answers=0,latency=0.05ms"
@@ -86,7 +86,7 @@ def test_a_tier_is_refused_without_prefix_caching():
     engine = EngineSettings(tier=TIER, prefix_caching=False)
 
     with pytest.raises(InputError, match="prefix_caching is False"):
-        check_scheduler(engine)
+        check_tier(engine)
 
 
 def test_a_tier_is_not_modelled_beside_images_states_windows_and_ranks():

@@ -142,6 +142,7 @@ def check_deployment(deployment: Deployment, *, moves: bool = False) -> None:
         check_engine(engine)
         check_scheduler(engine)
         refuse_conflicts(features_of_engine(engine) | given)
+        check_tier(engine)
         check_budget(engine)
         check_ranks(engine, pool.configuration.rank_tables)
 
@@ -167,15 +168,19 @@ def features_of_hand_off(given: str) -> dict[str, str]:
 def check_scheduler(engine: EngineSettings) -> None:
     """Refuse engine settings that the scheduler does not have."""
     policy = engine.scheduler
-    if engine.tier is not None and not engine.prefix_caching:
-        raise InputError(
-            "a tier of KV is given, and prefix_caching is False; expected both, or none"
-        )
     for setting in ("async_scheduling", "prefix_caching"):
         if getattr(engine, setting) and not getattr(policy.rules, setting):
             raise InputError(
                 f"{setting} is True; scheduler {policy.name} has none, expected False"
             )
+
+
+def check_tier(engine: EngineSettings) -> None:
+    """Refuse a tier of KV that nobody could find again."""
+    if engine.tier is not None and not engine.prefix_caching:
+        raise InputError(
+            "a tier of KV is given, and prefix_caching is False; expected both, or none"
+        )
 
 
 def check_budget(engine: EngineSettings) -> None:

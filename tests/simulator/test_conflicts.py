@@ -17,6 +17,7 @@ from capplan.deployment.pipeline import Pipeline
 from capplan.deployment.pools import Deployment, Pool
 from capplan.deployment.speculation import Speculation
 from capplan.deployment.split import SizeBand, Split
+from capplan.deployment.tier import Tier
 from capplan.errors import InputError
 from capplan.latency.contract import linear_tables
 from capplan.latency.rank_tables import RankTables
@@ -63,6 +64,9 @@ ENGINES = {
     "ranks": {"data_parallel_size": 2},
     "interval": {"data_parallel_size": 2, "prefill_schedule_interval": 2},
     "dcp": {"decode_context_parallel_size": 2},
+    "tier": {"tier": Tier(chunks=9)},
+    "kept answers": {"tier": Tier(chunks=9, answers=True)},
+    "windows": {"bounded_groups": 1, "bounded_blocks": 2},
 }
 """Engine settings of each feature that an engine may have."""
 FLEETS = {
@@ -87,7 +91,7 @@ PAIRS = [
 def given(names) -> tuple[EngineSettings, dict]:
     """Return an engine and the fields of a deployment with some features."""
     both = {field: value for name in names for field, value in ALL[name].items()}
-    if "turns" in names:
+    if {"turns", "tier", "kept answers"} & {*names}:
         both["prefix_caching"] = True
     known = {field.name for field in fields(EngineSettings)} & {*both}
     engine = EngineSettings(
@@ -243,6 +247,9 @@ VALUES = {
     "latency_ms": "9,0,0,0,0",
     "engine_overhead": "none",
     "latency_quantile": 0.9,
+    "tier": "vllm-native:gib=4",
+    "kv_offloading_size": 4,
+    "host_kv_gib": 4,
     "pipeline_parallel_size": 2,
     "data_parallel_size": "1,8",
     "enable_expert_parallel": True,
