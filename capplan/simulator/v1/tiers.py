@@ -137,6 +137,11 @@ def _move(state: State, r: int, slot: int, label):
     state.transfers[r, label].rank = rank
     following = NONE
     before = int(state.replica_memory[r, REPLICA.newest]) - 1
+    moved = int(state.request_memory[slot, REQUEST.moved]) - 1
+    if moved != NONE and moved != label:
+        if state.transfers[r, moved].rank == rank and state.blocks[r, moved].index < k:
+            following, before = moved, state.blocks[r, moved].previous
+    state.request_memory[slot, REQUEST.moved] = label + 1
     while before != NONE:
         other = state.transfers[r, before].rank
         if other < rank or (other == rank and state.blocks[r, before].index > k):
@@ -209,6 +214,7 @@ def _evict(state: State, r: int, count, start, end):
         if block.references == 0 and not _is_offered(state, r, label, start, end):
             _leave_order(state, r, label)
             remove_hash(state, r, label)
+            state.transfers[r, label].rank = 0
             block.next = int(memory[REPLICA.unused])
             memory[REPLICA.unused] = label + 1
             left += 1
