@@ -13,6 +13,8 @@ from capplan.units import parse_gb_per_s
 _GIB = 2**30
 _PAGE_BYTES = 4096
 NATIVE = "vllm-native"
+AUTO = "auto"
+"""The size of a tier that a plan finds."""
 VERSIONS = ("0.32", "0.33")
 """Releases of vLLM whose rules are known; the newest is meant where none is named."""
 LATENCY_S = 50e-6
@@ -70,6 +72,11 @@ class Tier:
         """Whether chunks are used when their request was first: since vLLM 0.33."""
         return self.version != "0.32"
 
+    def held_gib(self, block_bytes: int) -> float:
+        """Return the memory that it takes, of blocks of so many bytes a GPU. [GiB]"""
+        blocks = self.chunks * self.blocks_per_chunk
+        return self.gib or blocks * block_bytes * self.copies / _GIB
+
     def sized(self, block_bytes: int, copies: int) -> "Tier":
         """Return it with its chunks and times, for KV blocks of so many bytes a GPU.
 
@@ -93,6 +100,29 @@ class Tier:
             write_gb_per_s=0.0,
             copies=copies,
         )
+
+
+def parse_size(text: str) -> str:
+    """Return the size of a tier as settings hold it: GiB, a share as 50%, or auto.
+
+    Examples
+    --------
+    >>> parse_size("512.0"), parse_size("50 %"), parse_size("auto")
+    ('512', '50%', 'auto')
+    """
+    if text.strip() == AUTO:
+        return AUTO
+    share = text.strip().endswith("%")
+    try:
+        size = float(text.strip().removesuffix("%"))
+    except ValueError:
+        size = -1.0
+    if not 0 <= size <= (100 if share else 1e6):
+        raise InputError(
+            f"kv_offloading_size is {text!r}; expected GiB, a share of the host memory "
+            "that is free (50%), or auto"
+        )
+    return f"{size:.10g}" + "%" * share
 
 
 def parse_tier(given: str) -> Tier:

@@ -119,6 +119,7 @@ def _options(start: Start) -> Options:
         **_of_images(images),
         "--speculative-config": start.drafting or None,
         "--kv-transfer-config": _NIXL if start.hand_off else None,
+        **_of_tier(engine.tier, engine.kv_block_bytes),
     }
 
 
@@ -135,6 +136,26 @@ def _of_adapters(adapters: Any) -> Options:
         "--max-cpu-loras": adapters.max_cpu_loras,
         "--max-lora-rank": adapters.max_lora_rank,
     }
+
+
+def _of_tier(tier: Any, block_bytes: int) -> Options:
+    """Return the flags of a tier: with those of its settings that have none, as JSON."""
+    if tier is None:
+        return {}
+    if tier.blocks_per_chunk == 1 and not tier.answers:
+        size = f"{tier.held_gib(block_bytes):.10g}"
+        return {"--kv-offloading-size": size, "--kv-offloading-backend": "native"}
+    extra = {
+        "cpu_bytes_to_use": int(tier.held_gib(block_bytes) * _GIB),
+        "blocks_per_chunk": tier.blocks_per_chunk,
+        "offload_prompt_only": not tier.answers,
+    }
+    config = {
+        "kv_connector": "OffloadingConnector",
+        "kv_role": "kv_both",
+        "kv_connector_extra_config": extra,
+    }
+    return {"--kv-transfer-config": json.dumps(config, separators=(",", ":"))}
 
 
 def _of_images(images: Any) -> Options:

@@ -317,7 +317,16 @@ def rented_fleet(fleet: Deployment, cost: Cost | None) -> Said:
         nodes_text(cost.nodes),
         f"{format_count(unused)} of {format_count(paid)} GPUs idle" if unused else "",
         f"{kind_text(paid_price(pools))} at {' and '.join(hourly)} a GPU-hour",
+        tier_text(fleet),
     )
+
+
+def tier_text(fleet: Deployment) -> str:
+    """Return the host memory for KV of each replica; empty without a tier."""
+    engine = fleet.pool.configuration.engine
+    if engine.tier is None:
+        return ""
+    return f"{engine.tier.held_gib(engine.kv_block_bytes):,.0f} GiB of host memory for KV a replica"
 
 
 def month(best: Candidate) -> str:

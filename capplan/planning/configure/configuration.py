@@ -53,7 +53,7 @@ from capplan.planning.configure.scheduling import engine_of, scheduled
 from capplan.planning.configure.since import check_since
 from capplan.planning.configure.sized_replica import is_of, sized_replica
 from capplan.planning.configure.speculation import speculating
-from capplan.planning.configure.tier import with_tier
+from capplan.planning.configure.tier import with_memory_paid, with_tier
 from capplan.planning.money.gpu_choices import (
     listed_gpu,
     market_of,
@@ -84,7 +84,7 @@ def configurations(
 ) -> Iterator[Configuration | Excluded]:
     """Return a configuration for every GPU and layout of the settings, in order."""
     of = asked(settings)
-    return backtested(_configurations(of), of)
+    return with_memory_paid(backtested(_configurations(of), of), of)
 
 
 def _configurations(settings: Asked) -> Iterator[Configuration | Excluded]:
@@ -293,7 +293,8 @@ def _with_features(
     engine = speculating(scheduled(engine, settings), settings, llm)
     engine = with_adapters(engine, settings, llm, gpu, tp, stages)
     engine = in_stages(engine, settings, llm, gpu, tp, stages)
-    engine = with_tier(with_images(engine, settings, llm, gpu, tp), settings)
+    engine = with_images(engine, settings, llm, gpu, tp)
+    engine = with_tier(engine, settings, gpu, tp * stages)
     refuse_beside(engine, settings)
     return engine
 

@@ -1,27 +1,39 @@
-"""The tier of the settings, as it is asked for: :func:`.replica` sizes it."""
+"""The tier of the settings: how large, and what its memory costs."""
 
+import math
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
+from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
-from capplan.deployment.tier import LINK_GB_PER_S, Tier, parse_tier
+from capplan.deployment.tier import AUTO, LINK_GB_PER_S, Tier, parse_tier
 from capplan.engines.catalog import VLLM, parse_engine
-from capplan.errors import warn
+from capplan.errors import InputError, warn
+from capplan.fleet.gpu import Gpu
+from capplan.fleet.nodes import least_memory_gib
+from capplan.fleet.price import Price
+from capplan.planning.configure.excluded import Excluded
+from capplan.planning.money.cost import HOURS_PER_MONTH
 from capplan.planning.settings.asked import Asked
 
+FREE = 0.75
+"""Share of the host memory of rented nodes that nothing else needs (assumed)."""
 _BY_REQUEST_SINCE = "0.33"
 
 
-def with_tier(engine: EngineSettings, settings: Asked) -> EngineSettings:
-    """Return an engine with the tier of the settings."""
-    asked_gib = settings.kv_offloading_size
+def with_tier(
+    engine: EngineSettings, settings: Asked, gpu: Gpu | None, gpus: int
+) -> EngineSettings:
+    """Return an engine on so many GPUs with the tier of the settings."""
+    size = settings.kv_offloading_size
     if settings.tier is not None:
         tier = parse_tier(settings.tier)
-    elif asked_gib:
+    elif size is not None and (gib := _gib(size, gpu, gpus)):
         release = parse_engine(settings.engine or VLLM.name)
         before = release.is_before(_BY_REQUEST_SINCE)
         tier = Tier(
             version="0.32" if before else _BY_REQUEST_SINCE,
-            gib=asked_gib,
+            gib=gib,
             read_gb_per_s=LINK_GB_PER_S,
             write_gb_per_s=LINK_GB_PER_S,
             is_assumed=True,
@@ -34,3 +46,70 @@ def with_tier(engine: EngineSettings, settings: Asked) -> EngineSettings:
             "GB/s each way for each GPU; give read and write of --tier, as measured"
         )
     return replace(engine, tier=tier)
+
+
+def free_gib(gpu: str, gpus: int) -> float | None:
+    """Return the host memory that is free beside so many GPUs; None: unknown. [GiB]"""
+    least = least_memory_gib(gpu)
+    return None if least is None else FREE * least * gpus
+
+
+def _gib(size: str, gpu: Gpu | None, gpus: int) -> float:
+    if size == AUTO:
+        raise InputError("kv_offloading_size auto: capplan plan finds it; give GIB")
+    if not size.endswith("%"):
+        return float(size)
+    free = None if gpu is None else free_gib(gpu.name, gpus)
+    if free is None:
+        name = "these GPUs" if gpu is None else gpu.name
+        raise InputError(
+            f"the host memory of nodes with {name} is not known; give "
+            "--kv-offloading-size GIB"
+        )
+    return float(math.floor(float(size[:-1]) / 100 * free))
+
+
+def with_memory_paid(
+    tried: Iterable[Configuration | Excluded], settings: Asked
+) -> Iterator[Configuration | Excluded]:
+    """Yield configurations; the memory of their tiers beyond what is free is paid."""
+    for row in tried:
+        tier = row.engine.tier if isinstance(row, Configuration) else None
+        if not isinstance(row, Configuration) or tier is None:
+            yield row
+            continue
+        gib = tier.held_gib(row.engine.kv_block_bytes)
+        free = 0.0 if settings.kind == "owned" else free_gib(row.gpu, row.gpus)
+        if free is None:
+            warn(
+                f"the host memory of nodes with {row.gpu} is not known: a tier of "
+                f"{gib:,.0f} GiB a replica is taken as free"
+            )
+            free = math.inf
+        beyond = max(0.0, gib - free)
+        if not beyond or row.price is None:
+            yield row
+        elif settings.tier_price is None:
+            of = (
+                "your own nodes"
+                if settings.kind == "owned"
+                else (f"{FREE:.0%} of the host memory beside {row.gpus} {row.gpu}")
+            )
+            reason = (
+                f"a tier of {gib:,.0f} GiB is {beyond:,.0f} GiB more than is free of "
+                f"{of}; give --tier-price, or a smaller one"
+            )
+            yield Excluded(row.gpu, row.tp, reason, row.layout)
+        else:
+            usd_per_gpu_h = beyond * settings.tier_price / HOURS_PER_MONTH / row.gpus
+            note = f"with {beyond / row.gpus:,.0f} GiB of host memory a GPU"
+            yield replace(row, price=_dearer(row.price, usd_per_gpu_h, note))
+
+
+def _dearer(price: Price, usd_per_gpu_h: float, note: str) -> Price:
+    return replace(
+        price,
+        usd_per_gpu_h=price.usd_per_gpu_h + usd_per_gpu_h,
+        note=", ".join(filter(None, (price.note, note))),
+        asked=tuple(_dearer(ask, usd_per_gpu_h, note) for ask in price.asked),
+    )

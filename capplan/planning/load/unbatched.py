@@ -146,5 +146,6 @@ def _prefix_hits(trace: Trace, engine: EngineSettings) -> np.ndarray:
     # Whole blocks; the last prompt token is always computed.
     cached = np.minimum(trace.prefix_tokens, trace.prompt_tokens - 1)
     hits = cached // engine.block_size * engine.block_size
+    hits = cached if engine.has_tier else hits  # which may hold the last block too
     hits[texts[first]] = 0
     return np.where((trace.prefix_group >= 0) | (trace.parent >= 0), hits, 0)

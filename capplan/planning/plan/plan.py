@@ -1,11 +1,12 @@
 """From requests, SLOs and GPUs to the fewest replicas, their cost and their proof."""
 
+import math
 import time
 from dataclasses import replace
 from typing import NamedTuple
 
 from capplan.deployment.configuration import Configuration
-from capplan.errors import collected_warnings, warn
+from capplan.errors import InputError, collected_warnings, warn
 from capplan.input_file import named_sha256
 from capplan.planning.configure.excluded import Excluded
 from capplan.planning.configure.launch import launch
@@ -19,6 +20,15 @@ from capplan.planning.mix.mix import mix_of
 from capplan.planning.plan.assumptions import assumptions
 from capplan.planning.plan.result import Plan, in_full
 from capplan.planning.plan.speculation_worth import best_of_drafts
+from capplan.planning.plan.tier_search import (
+    SIZES,
+    TiersTried,
+    TierTried,
+    gib_of,
+    is_tier_searched,
+    tried_size,
+    with_size,
+)
 from capplan.planning.plan.told import Told
 from capplan.planning.prove.proof import with_bounds_held
 from capplan.planning.settings.plan import PlanSettings
@@ -63,7 +73,9 @@ def plan(
     started_s = time.perf_counter()
     settings = settings.dated()
     progress = progress or unseen
-    if is_searched(settings):
+    if is_tier_searched(settings):
+        search = _with_any_tier(settings, progress, stopped)
+    elif is_searched(settings):
         search = _with_any_drafts(settings, progress, stopped)
     else:
         search = _searched(*_inputs(settings, progress, stopped), progress)
@@ -96,23 +108,73 @@ def _with_any_drafts(
     plans: dict[int, Plan] = {}
     for drafts in SEARCHED:
         progress(f"planning with {drafts} drafted tokens")
-        given = _inputs(with_drafts(settings, drafts), progress, stopped)
-        inputs = replace(given[0], best_only=True, only_price=True)
-        if settings.executor == "local":
-            inputs = replace(inputs, simulate_with=KnownRuns(_KEPT_BYTES))
-        search = _searched(inputs, *given[1:], progress)
+        search = _priced(with_drafts(settings, drafts), progress, stopped)
         plans[drafts] = search.plan
         chosen, tried = best_of_drafts(plans, _by_cost)
         if chosen == drafts:
             best = search
     interrupted = any(each.interrupted for each in plans.values())
+    best = _completed(best, interrupted, progress)
+    return best._replace(plan=replace(best.plan, drafts_tried=tried))
+
+
+def _with_any_tier(
+    settings: PlanSettings, progress: Progress, stopped: Stopped | None
+) -> _Search:
+    """Return the best with the smallest tier that pays, or without any.
+
+    All of the free memory is tried first; less of it while that costs no more.
+    """
+    if is_searched(settings):
+        raise InputError(
+            "kv_offloading_size auto and drafts without num_speculative_tokens: a plan "
+            "finds one of them; give GIB, or the number of drafted tokens"
+        )
+    rows: list[TierTried] = []
+    best: _Search | None = None
+    for size in SIZES:
+        of = "no tier" if size == SIZES[0] else f"{size} of the free host memory"
+        progress(f"planning with {of} for KV")
+        search = _priced(with_size(settings, size), progress, stopped)
+        rows.append(tried_size(size, search.plan))
+        before = _price(best)
+        # More memory is to save money, and less of it to cost none.
+        saves = _price(search) < before if len(rows) == 2 else _price(search) <= before
+        if best is not None and not saves:
+            break
+        best = search
+        if search.plan.interrupted:
+            break
+    assert best is not None
+    best = _completed(best, search.plan.interrupted, progress)
+    tiers = TiersTried(tuple(rows), gib_of(best.plan))
+    return best._replace(plan=replace(best.plan, tiers_tried=tiers))
+
+
+def _price(search: _Search | None) -> tuple[float, ...]:
+    best = None if search is None else search.plan.best
+    return (math.inf,) if best is None else price_of(best)
+
+
+def _priced(
+    settings: PlanSettings, progress: Progress, stopped: Stopped | None
+) -> _Search:
+    """Return a search that tells no more than what the best costs."""
+    given = _inputs(settings, progress, stopped)
+    inputs = replace(given[0], best_only=True, only_price=True)
+    if settings.executor == "local":
+        inputs = replace(inputs, simulate_with=KnownRuns(_KEPT_BYTES))
+    return _searched(inputs, *given[1:], progress)
+
+
+def _completed(best: _Search, interrupted: bool, progress: Progress) -> _Search:
+    """Return the best of several searches with all its candidates."""
     if not interrupted:
         inputs = replace(best.inputs, best_only=False, only_price=False)
         search = _searched(inputs, best.tried, best.texts_of_inputs, progress)
         interrupted = search.plan.interrupted
         best = best if interrupted else search
-    plan = replace(best.plan, drafts_tried=tried, interrupted=interrupted)
-    return best._replace(plan=plan)
+    return best._replace(plan=replace(best.plan, interrupted=interrupted))
 
 
 def _inputs(

@@ -40,6 +40,7 @@ from capplan.planning.plan.speculation_worth import (
 )
 from capplan.planning.plan.sticky import StickyWorth, sticky_of
 from capplan.planning.plan.throughput import Throughput, throughput
+from capplan.planning.plan.tier_search import TiersTried
 from capplan.planning.plan.told import Told, part
 from capplan.planning.prove.proof import certificate_of
 from capplan.planning.risk.result import Risk
@@ -134,6 +135,8 @@ class Plan(Shown):
     disaggregation: Disaggregation | None = None  # None: not asked for
     mix: Mix | None = None  # of several kinds of replicas; None: not asked for
     drafts_tried: tuple[DraftsTried, ...] = ()  # where a plan finds their number
+    # where a plan finds the size of the tier
+    tiers_tried: TiersTried | None = field(default=None, metadata={"said": "tiers"})
     schema: str = PLAN_SCHEMA
 
     # Parts, each made of the best, and of those before it.

@@ -1,13 +1,14 @@
 """Settings of an engine: how GPUs share its work, its LoRA adapters and images."""
 
+from collections.abc import Iterator
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field
 
-from capplan.deployment.tier import parse_tier
+from capplan.deployment.tier import parse_size, parse_tier
 from capplan.llm.image_limit import parse_image_limit
-from capplan.setting_values import parts
-from capplan.settings import Settings, setting, validated_with
+from capplan.setting_values import Text, parts
+from capplan.settings import Settings, parsed_with, setting, validated_with
 
 ENGINE = "Engine (vLLM's names)"
 
@@ -107,14 +108,26 @@ class TierSettings(Settings):
         "write=50GB/s, or chunks=N,load_block=TIME,store_block=TIME; "
         "blocks_per_chunk, answers=1, latency.",
     )
-    kv_offloading_size: float | None = setting(
+    kv_offloading_size: Annotated[Text | None, parsed_with(parse_size)] = setting(
         None,
         ENGINE,
         "GIB",
-        "Host memory for KV, of all GPUs of a replica (default: none).",
-        ge=0,
-        le=1e6,
+        "Host memory for KV, of all GPUs of a replica (default: none); 50% of what is "
+        "free, which is 75 % of a node's. A plan finds the cheapest with auto.",
     )
+    tier_price: float | None = setting(
+        None,
+        ENGINE,
+        "USD",
+        "What a GiB of host memory costs a month, beyond what is free.",
+        ge=0,
+    )
+
+    def contradictions(self) -> Iterator[tuple[str, str]]:
+        """Yield a price of memory that nothing is put into."""
+        yield from super().contradictions()
+        if self.tier_price is not None and not (self.tier or self.kv_offloading_size):
+            yield "tier_price", "tier_price has no tier; give --kv-offloading-size"
 
 
 class ParallelSettings(Settings):

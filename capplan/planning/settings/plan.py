@@ -80,6 +80,7 @@ class PlanningSettings(
 
 
 class PlanSettings(
+    TierSettings,
     LayoutSettings,
     SpeculationSettings,
     MixSettings,
@@ -174,6 +175,7 @@ class SimulateSettings(
 
 
 class CapacitySettings(
+    TierSettings,
     LayoutSettings,
     SpeculationSettings,
     OutputSettings,

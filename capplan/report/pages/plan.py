@@ -72,7 +72,7 @@ _LAST = (
     *("risk", "mix", "n_plus_k", "replica_load", "beyond_peak", "last_replica"),
     "last_points",
     *("traffic", "lengths", "throughput", "purchase", "api"),
-    *("drafts_worth", "drafts_tried", "sessions", "collapse", "sticky"),
+    *("drafts_worth", "drafts_tried", "tiers_tried", "sessions", "collapse", "sticky"),
 )
 """Keys of plan.json in the order in which it has them, behind the others."""
 _AFTER_TEST = "After a load test, plan with what it measured (--profiles mine.yaml)"

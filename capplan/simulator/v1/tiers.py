@@ -138,9 +138,10 @@ def _move(state: State, r: int, slot: int, label):
     following = NONE
     before = int(state.replica_memory[r, REPLICA.newest]) - 1
     moved = int(state.request_memory[slot, REQUEST.moved]) - 1
-    if moved != NONE and moved != label:
-        if state.transfers[r, moved].rank == rank and state.blocks[r, moved].index < k:
-            following, before = moved, state.blocks[r, moved].previous
+    if moved != NONE and (
+        state.transfers[r, moved].rank == rank and state.blocks[r, moved].index < k
+    ):
+        following, before = moved, state.blocks[r, moved].previous
     state.request_memory[slot, REQUEST.moved] = label + 1
     while before != NONE:
         other = state.transfers[r, before].rank
