@@ -139,7 +139,7 @@ def _of_adapters(adapters: Any) -> Options:
 
 
 def _of_tier(tier: Any, block_bytes: int) -> Options:
-    """Return the flags of a tier: with those of its settings that have none, as JSON."""
+    """Return the flags of a tier; of settings that have none as JSON."""
     if tier is None:
         return {}
     if tier.blocks_per_chunk == 1 and not tier.answers:

@@ -296,13 +296,15 @@ def prices_told(price: Price | None) -> str:
     return f"price of {f'{day[0]} ' if day else ''}{told}"
 
 
-def rented(best: Candidate) -> Said:
+def rented(best: Candidate, also: str = "") -> Said:
     """Return what is bought: GPUs, replicas on them, nodes, and the hour's price."""
     run = best.run
-    return Said("nothing") if run is None else rented_fleet(run.deployment, best.cost)
+    if run is None:
+        return Said("nothing")
+    return rented_fleet(run.deployment, best.cost, also)
 
 
-def rented_fleet(fleet: Deployment, cost: Cost | None) -> Said:
+def rented_fleet(fleet: Deployment, cost: Cost | None, also: str = "") -> Said:
     """Return what is bought, of a fleet."""
     pools, bought = fleet.pools, gpus_bought(fleet, cost)
     gpus = " + ".join(f"{count:,.6g} × {gpu}" for gpu, count in bought.items())
@@ -317,7 +319,7 @@ def rented_fleet(fleet: Deployment, cost: Cost | None) -> Said:
         nodes_text(cost.nodes),
         f"{format_count(unused)} of {format_count(paid)} GPUs idle" if unused else "",
         f"{kind_text(paid_price(pools))} at {' and '.join(hourly)} a GPU-hour",
-        tier_text(fleet),
+        tier_text(fleet) or also,
     )
 
 
@@ -326,7 +328,8 @@ def tier_text(fleet: Deployment) -> str:
     engine = fleet.pool.configuration.engine
     if engine.tier is None:
         return ""
-    return f"{engine.tier.held_gib(engine.kv_block_bytes):,.0f} GiB of host memory for KV a replica"
+    gib = engine.tier.held_gib(engine.kv_block_bytes)
+    return f"{gib:,.0f} GiB of host memory a replica keeps KV"
 
 
 def month(best: Candidate) -> str:

@@ -106,7 +106,7 @@ def plan_answer(plan: Plan) -> Answer:
         return _without(plan)
     peak = _peak(plan, best.run)
     return Answer(
-        rented(best),
+        rented(best, "host memory for KV saves nothing" if plan.tiers_tried else ""),
         _cost(best),
         peak,
         sure(best),

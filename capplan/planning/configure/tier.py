@@ -15,10 +15,21 @@ from capplan.fleet.price import Price
 from capplan.planning.configure.excluded import Excluded
 from capplan.planning.money.cost import HOURS_PER_MONTH
 from capplan.planning.settings.asked import Asked
+from capplan.planning.settings.plan import PlanSettings
 
 FREE = 0.75
 """Share of the host memory of rented nodes that nothing else needs (assumed)."""
 _BY_REQUEST_SINCE = "0.33"
+
+
+def is_tier_searched(settings: PlanSettings) -> bool:
+    """Return whether a plan is to find the size of the tier."""
+    return settings.kv_offloading_size == AUTO
+
+
+def with_size(settings: PlanSettings, size: str) -> PlanSettings:
+    """Return the settings with a tier of a size."""
+    return settings.model_copy(update={"kv_offloading_size": size})
 
 
 def with_tier(

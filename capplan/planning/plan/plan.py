@@ -11,6 +11,7 @@ from capplan.input_file import named_sha256
 from capplan.planning.configure.excluded import Excluded
 from capplan.planning.configure.launch import launch
 from capplan.planning.configure.speculation import SEARCHED, is_searched, with_drafts
+from capplan.planning.configure.tier import is_tier_searched, with_size
 from capplan.planning.evaluate.candidate import Candidate
 from capplan.planning.evaluate.executors import executor
 from capplan.planning.evaluate.inputs import PlanInputs, Progress, plan_inputs, unseen
@@ -25,9 +26,7 @@ from capplan.planning.plan.tier_search import (
     TiersTried,
     TierTried,
     gib_of,
-    is_tier_searched,
     tried_size,
-    with_size,
 )
 from capplan.planning.plan.told import Told
 from capplan.planning.prove.proof import with_bounds_held
@@ -131,29 +130,24 @@ def _with_any_tier(
             "finds one of them; give GIB, or the number of drafted tokens"
         )
     rows: list[TierTried] = []
-    best: _Search | None = None
+    best, before = None, (math.inf, math.inf)
     for size in SIZES:
         of = "no tier" if size == SIZES[0] else f"{size} of the free host memory"
         progress(f"planning with {of} for KV")
         search = _priced(with_size(settings, size), progress, stopped)
         rows.append(tried_size(size, search.plan))
-        before = _price(best)
+        price = rows[-1].price
         # More memory is to save money, and less of it to cost none.
-        saves = _price(search) < before if len(rows) == 2 else _price(search) <= before
+        saves = price < before if len(rows) == 2 else price <= before
         if best is not None and not saves:
             break
-        best = search
+        best, before = search, price
         if search.plan.interrupted:
             break
     assert best is not None
     best = _completed(best, search.plan.interrupted, progress)
     tiers = TiersTried(tuple(rows), gib_of(best.plan))
     return best._replace(plan=replace(best.plan, tiers_tried=tiers))
-
-
-def _price(search: _Search | None) -> tuple[float, ...]:
-    best = None if search is None else search.plan.best
-    return (math.inf,) if best is None else price_of(best)
 
 
 def _priced(

@@ -20,6 +20,7 @@ from capplan.planning.configure.deployments import of_counts
 from capplan.planning.configure.excluded import Excluded
 from capplan.planning.configure.scheduling import widest_alone, widest_of_replica
 from capplan.planning.configure.speculation import Drafting, is_searched, with_drafts
+from capplan.planning.configure.tier import is_tier_searched, with_size
 from capplan.planning.evaluate.candidate import Candidate, PoolPlan
 from capplan.planning.evaluate.inputs import (
     PlanInputs,
@@ -341,7 +342,7 @@ def key_of(block: Mapping[str, Any]) -> tuple[str, str]:
 def settings_of(document: Mapping[str, Any]) -> PlanSettings:
     """Return the settings of a plan, with the drafted tokens that it chose."""
     settings = PlanSettings(**document["settings"])
-    return with_drafts_chosen(settings, document)
+    return with_tier_chosen(with_drafts_chosen(settings, document), document)
 
 
 def with_drafts_chosen(settings: Drafting, document: Mapping[str, Any]) -> Drafting:
@@ -350,6 +351,17 @@ def with_drafts_chosen(settings: Drafting, document: Mapping[str, Any]) -> Draft
         return settings
     worth = document.get("drafts_worth")
     return with_drafts(settings, 0 if worth is None else int(worth["drafts"]))
+
+
+def with_tier_chosen(
+    settings: PlanSettings, document: Mapping[str, Any]
+) -> PlanSettings:
+    """Return settings with the tier that a plan chose, where it searched."""
+    if not is_tier_searched(settings):
+        return settings
+    found = document["tiers_tried"]
+    rows = [row["size"] for row in found["rows"] if row["gib"] == found["chosen_gib"]]
+    return with_size(settings, rows[0])
 
 
 def reproduce(document: Mapping[str, Any]) -> Reproduction:
