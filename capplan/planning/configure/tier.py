@@ -104,7 +104,9 @@ def with_memory_paid(
             of = (
                 "your own nodes"
                 if settings.kind == "owned"
-                else (f"{FREE:.0%} of the host memory beside {row.gpus} {row.gpu}")
+                else (
+                    f"{100 * FREE:.0f} % of the host memory beside {row.gpus} {row.gpu}"
+                )
             )
             reason = (
                 f"a tier of {gib:,.0f} GiB is {beyond:,.0f} GiB more than is free of "

@@ -32,11 +32,11 @@ def tier_values(run: Run) -> dict[str, Any]:
     use = run.simulation.pools[0].tier
     if use is None:
         return {}
-    tier = use.tier
+    tier, drafts = use.tier, run.configuration.engine.speculation
     return {
         "tier": {
             "preset": f"{NATIVE}@{tier.version}",
-            "exact": not tier.is_assumed,
+            "exact": not tier.is_assumed and drafts is None,
             "gib": use.gib(tier.chunks * tier.blocks_per_chunk),
             "chunk_tokens": use.chunk_tokens,
             "chunks": tier.chunks,

@@ -58,7 +58,7 @@ def test_more_than_is_free_is_refused_without_a_price_and_paid_with_one():
     (paid,) = rows(kv_offloading_size="2000", tier_price=0.73)
 
     assert isinstance(without, Excluded)
-    assert "656 GiB more than is free of 75% of the host memory" in without.reason
+    assert "656 GiB more than is free of 75 % of the host memory" in without.reason
     # 656 GiB at $0.73 a month are $0.656 an hour, of eight GPUs.
     assert paid.price.usd_per_gpu_h == pytest.approx(5.082)
     assert "82 GiB of host memory a GPU" in paid.price.note
