@@ -101,13 +101,8 @@ def with_memory_paid(
         if not beyond or row.price is None:
             yield row
         elif settings.tier_price is None:
-            of = (
-                "your own nodes"
-                if settings.kind == "owned"
-                else (
-                    f"{100 * FREE:.0f} % of the host memory beside {row.gpus} {row.gpu}"
-                )
-            )
+            of = f"{100 * FREE:.0f} % of the host memory beside {row.gpus} {row.gpu}"
+            of = "your own nodes" if settings.kind == "owned" else of
             reason = (
                 f"a tier of {gib:,.0f} GiB is {beyond:,.0f} GiB more than is free of "
                 f"{of}; give --tier-price, or a smaller one"
