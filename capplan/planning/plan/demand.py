@@ -12,7 +12,7 @@ from capplan.placement.demand_law import OF_LAW, DemandLaw, fit_demand_law
 from capplan.planning.configure.speculation import is_searched, with_drafts
 from capplan.planning.evaluate.candidate import Candidate
 from capplan.planning.evaluate.inputs import Progress, part_of, unseen
-from capplan.planning.plan.plan import plan
+from capplan.planning.plan.plan import of_best, plan
 from capplan.planning.settings.plan import DemandSettings, PlanSettings
 from capplan.planning.shown import Shown
 
@@ -122,5 +122,4 @@ def _of_best(settings: PlanSettings, best: Candidate) -> PlanSettings:
     speculation = configuration.engine.speculation
     if is_searched(settings):
         settings = with_drafts(settings, speculation.drafts if speculation else 0)
-    only = settings.of(configuration.layout)
-    return settings.model_copy(update={"gpu": (best.gpu,), **only})
+    return of_best(settings, best)

@@ -122,7 +122,8 @@ def _with_any_tier(
 ) -> _Search:
     """Return the best with the smallest tier that pays, or without any.
 
-    All of the free memory is tried first; less of it while that costs no more.
+    All of the free memory is tried first; less of it while that costs no more, on the
+    GPU type and in the layout that are then the best.
     """
     if is_searched(settings):
         raise InputError(
@@ -130,24 +131,37 @@ def _with_any_tier(
             "finds one of them; give GIB, or the number of drafted tokens"
         )
     rows: list[TierTried] = []
-    best, before = None, (math.inf, math.inf)
+    best, before, asked = None, (math.inf, math.inf), settings
     for size in SIZES:
         of = "no tier" if size == SIZES[0] else f"{size} of the free host memory"
         progress(f"planning with {of} for KV")
-        search = _priced(with_size(settings, size), progress, stopped)
+        search = _priced(with_size(asked, size), progress, stopped)
         rows.append(tried_size(size, search.plan))
         price = rows[-1].price
         # More memory is to save money, and less of it to cost none.
         saves = price < before if len(rows) == 2 else price <= before
         if best is not None and not saves:
             break
-        best, before = search, price
+        best, before, kept = search, price, size
         if search.plan.interrupted:
             break
+        if len(rows) > 1 and search.plan.best is not None:
+            asked = of_best(settings, search.plan.best)
     assert best is not None
+    if asked is not settings and not search.plan.interrupted:  # all are told of
+        inputs, tried, texts = _inputs(with_size(settings, kept), progress, stopped)
+        inputs = replace(inputs, simulate_with=best.inputs.simulate_with)
+        best = best._replace(inputs=inputs, tried=tried, texts_of_inputs=texts)
     best = _completed(best, search.plan.interrupted, progress)
     tiers = TiersTried(tuple(rows), gib_of(best.plan))
     return best._replace(plan=replace(best.plan, tiers_tried=tiers))
+
+
+def of_best(settings: PlanSettings, best: Candidate) -> PlanSettings:
+    """Return the settings of a plan of one GPU type and layout."""
+    assert best.run is not None
+    only = settings.of(best.run.configuration.layout)
+    return settings.model_copy(update={"gpu": (best.gpu,), **only})
 
 
 def _priced(
