@@ -75,7 +75,7 @@ class PlanInputs:
     stopped: Stopped | None = None  # says when to answer with what is known
     best_only: bool = False  # of the others it is enough that they are not the best
     only_price: bool = False  # nothing is told but the price of the best
-    # $/h and GPUs of one pool that two are to cost less than, to be of use
+    # $/h and GPUs that others are to cost less than, to be of use
     to_beat: tuple[float, float] = (math.inf, math.inf)
     only_disaggregated: bool = False  # no replicas that do both are planned
     # to tune any scheduler by, descending; none: BUDGETS, and vLLM's alone [tokens]

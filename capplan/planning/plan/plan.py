@@ -42,6 +42,7 @@ from capplan.planning.size.prospects import (
     Prospect,
     cannot_win,
     feasible_of,
+    most_for_less,
     most_to_compete,
     most_to_win,
     price_of,
@@ -122,8 +123,8 @@ def _with_any_tier(
 ) -> _Search:
     """Return the best with the smallest tier that pays, or without any.
 
-    All of the free memory is tried first; less of it while that costs no more, on the
-    GPU type and in the layout that are then the best.
+    All of the free memory is tried first, of each candidate with the most replicas that
+    save money; less of it while that costs no more, on the best GPU type and layout.
     """
     if is_searched(settings):
         raise InputError(
@@ -131,24 +132,23 @@ def _with_any_tier(
             "finds one of them; give GIB, or the number of drafted tokens"
         )
     rows: list[TierTried] = []
-    best, before, asked = None, (math.inf, math.inf), settings
+    best, to_beat, asked = None, (math.inf, math.inf), settings
     for size in SIZES:
         of = "no tier" if size == SIZES[0] else f"{size} of the free host memory"
         progress(f"planning with {of} for KV")
-        search = _priced(with_size(asked, size), progress, stopped)
+        search = _priced(with_size(asked, size), progress, stopped, to_beat)
         rows.append(tried_size(size, search.plan))
         price = rows[-1].price
-        # More memory is to save money, and less of it to cost none.
-        saves = price < before if len(rows) == 2 else price <= before
-        if best is not None and not saves:
+        if best is not None and not price < to_beat:
             break
-        best, before, kept = search, price, size
+        # All of it is to save money, and less of it to cost no more.
+        best, to_beat, kept = search, (price[0], price[1] + 0.5 * bool(best)), size
         if search.plan.interrupted:
             break
         if len(rows) > 1 and search.plan.best is not None:
             asked = of_best(settings, search.plan.best)
     assert best is not None
-    if asked is not settings and not search.plan.interrupted:  # all are told of
+    if kept != SIZES[0] and not search.plan.interrupted:  # all are told of
         inputs, tried, texts = _inputs(with_size(settings, kept), progress, stopped)
         inputs = replace(inputs, simulate_with=best.inputs.simulate_with)
         best = best._replace(inputs=inputs, tried=tried, texts_of_inputs=texts)
@@ -165,11 +165,14 @@ def of_best(settings: PlanSettings, best: Candidate) -> PlanSettings:
 
 
 def _priced(
-    settings: PlanSettings, progress: Progress, stopped: Stopped | None
+    settings: PlanSettings,
+    progress: Progress,
+    stopped: Stopped | None,
+    to_beat: tuple[float, float] = (math.inf, math.inf),
 ) -> _Search:
-    """Return a search that tells no more than what the best costs."""
+    """Return a search that tells no more than what the best costs, if it is less."""
     given = _inputs(settings, progress, stopped)
-    inputs = replace(given[0], best_only=True, only_price=True)
+    inputs = replace(given[0], best_only=True, only_price=True, to_beat=to_beat)
     if settings.executor == "local":
         inputs = replace(inputs, simulate_with=KnownRuns(_KEPT_BYTES))
     return _searched(inputs, *given[1:], progress)
@@ -309,7 +312,11 @@ def _promising(
 ) -> tuple[list[Prospect], list[tuple[Prospect, str]]]:
     """Return the prospects that may win, and the others with the reason."""
     limit = most_to_win if inputs.best_only else most_to_compete
-    limited = [replace(each, max_replicas=limit(each, done)) for each in prospects]
+    most = [min(limit(each, done), most_for_less(inputs, each)) for each in prospects]
+    limited = [
+        replace(each, max_replicas=count)
+        for each, count in zip(prospects, most, strict=True)
+    ]
     told = [(each, cannot_win(each, before + done)) for each in limited]
     left = [each for each, reason in told if reason is None]
     return left, [(each, reason) for each, reason in told if reason is not None]

@@ -4,6 +4,8 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from capplan.planning.money.cost import HOURS_PER_MONTH
+from capplan.planning.size.prospects import CENTS
 from capplan.units import format_usd
 
 if TYPE_CHECKING:
@@ -24,19 +26,20 @@ class TierTried:
 
     @property
     def price(self) -> tuple[float, float]:
-        """What sizes are compared by: dollars, infinite where unknown, and GPUs."""
-        of = self.usd_per_month, self.gpu_count
-        usd, count = (math.inf if each is None else each for each in of)
-        return usd, count
+        """What sizes are compared by: $/h, infinite where unknown, and GPUs."""
+        usd = math.inf if self.usd_per_month is None else self.usd_per_month
+        count = math.inf if self.gpu_count is None else self.gpu_count
+        return round(usd / HOURS_PER_MONTH, CENTS), count
 
     def __str__(self) -> str:
-        """Return ``1,344 GiB 24 GPUs, $117,209 a month``."""
-        size = f"{self.gib:,.0f} GiB" if self.gib else "no tier"
+        """Return ``1,344 GiB: 24 GPUs, $117,209 a month``."""
         if self.gpu_count is None:
-            return f"{size} none is feasible"
+            of = f"with {self.size} of what is free"
+            return f"{'without' if self.size == SIZES[0] else of} none that costs less"
+        size = f"{self.gib:,.0f} GiB" if self.gib else "no tier"
         usd = self.usd_per_month
         cost = "" if usd is None else f", {format_usd(usd)} a month"
-        return f"{size} {self.gpu_count:,} GPUs{cost}"
+        return f"{size}: {self.gpu_count:,} GPUs{cost}"
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from capplan.bounds.lower_bound import Bound
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.pools import Pool
 from capplan.planning.evaluate.candidate import Candidate, Degrees, degrees
+from capplan.planning.evaluate.inputs import PlanInputs
 from capplan.planning.money.cost import usd_per_h
 
 CENTS = 6
@@ -94,6 +95,13 @@ def most_against(configuration: Configuration, rivals: list[Candidate]) -> int:
     cheapest, fewest = map(min, zip(*map(price_of, rivals), strict=True))
     by_usd = _most_below(configuration, lambda pool: price_of_pools(pool)[0], cheapest)
     return max(by_usd, min(MOST_REPLICAS, (fewest - 1) // configuration.gpus))
+
+
+def most_for_less(inputs: PlanInputs, prospect: Prospect) -> int:
+    """Return the most replicas that cost less than what a plan is to beat."""
+    if inputs.to_beat[0] == math.inf:
+        return MOST_REPLICAS
+    return _most_below(prospect.configuration, price_of_pools, inputs.to_beat)
 
 
 def _most_below(

@@ -118,14 +118,22 @@ def found_sizes(monkeypatch, usd):
     def priced(settings, *_):
         tried.append(settings.kv_offloading_size)
         of = SimpleNamespace(best=None, interrupted=False)
-        return SimpleNamespace(plan=of, size=tried[-1])
+        found = SimpleNamespace(plan=of, size=tried[-1])
+        found.inputs = SimpleNamespace(simulate_with=None)
+        found._replace = lambda **_: found
+        return found
 
     def told(size, _):
-        return TierTried(size, 0.0, 1, usd[size])
+        return TierTried(size, 0.0, usd[size] and 1, usd[size])
+
+    def begun(settings, *_):
+        return SimpleNamespace(), [], []
 
     def ended(best, *_):
         raise StopIteration(best.size)
 
+    monkeypatch.setattr(module, "_inputs", begun)
+    monkeypatch.setattr(module, "replace", lambda known, **_: known)
     monkeypatch.setattr(module, "_priced", priced)
     monkeypatch.setattr(module, "tried_size", told)
     monkeypatch.setattr(module, "_completed", ended)
