@@ -325,7 +325,7 @@ def rented_fleet(fleet: Deployment, cost: Cost | None, also: str = "") -> Said:
 
 def tier_text(fleet: Deployment) -> str:
     """Return the host memory for KV of each replica; empty without a tier."""
-    engine = fleet.pool.configuration.engine
+    engine = fleet.pools[0].configuration.engine
     if engine.tier is None:
         return ""
     gib = engine.tier.held_gib(engine.kv_block_bytes)

@@ -83,6 +83,6 @@ def first_difference(recording: Recording) -> str:
             if not abs(float(engine[name]) - found) <= TOLERANCE_S:
                 return f"request {ours.row}: {name} is {engine[name]}, not {found}"
         for name in REQUEST_COUNTS:
-            if int(engine[name]) != getattr(ours, name):
+            if int(engine.get(name, 0)) != getattr(ours, name, 0):
                 return f"request {ours.row}: {name} is {engine[name]}"
     return ""

@@ -84,6 +84,7 @@ def with_memory_paid(
     tried: Iterable[Configuration | Excluded], settings: Asked
 ) -> Iterator[Configuration | Excluded]:
     """Yield configurations; the memory of their tiers beyond what is free is paid."""
+    usd_per_month = settings.tier_price
     for row in tried:
         tier = row.engine.tier if isinstance(row, Configuration) else None
         if not isinstance(row, Configuration) or tier is None:
@@ -100,7 +101,7 @@ def with_memory_paid(
         beyond = max(0.0, gib - free)
         if not beyond or row.price is None:
             yield row
-        elif settings.tier_price is None:
+        elif usd_per_month is None:
             of = f"{100 * FREE:.0f} % of the host memory beside {row.gpus} {row.gpu}"
             of = "your own nodes" if settings.kind == "owned" else of
             reason = (
@@ -109,7 +110,7 @@ def with_memory_paid(
             )
             yield Excluded(row.gpu, row.tp, reason, row.layout)
         else:
-            usd_per_gpu_h = beyond * settings.tier_price / HOURS_PER_MONTH / row.gpus
+            usd_per_gpu_h = beyond * usd_per_month / HOURS_PER_MONTH / row.gpus
             note = f"with {beyond / row.gpus:,.0f} GiB of host memory a GPU"
             yield replace(row, price=_dearer(row.price, usd_per_gpu_h, note))
 

@@ -36,6 +36,7 @@ def simulation_of(
         paused_s=none,
         migrations=np.zeros(n, np.int64),
         handed_s=none,
+        tier_tokens=np.zeros(n, np.int64),
     )
     series = Series(*(np.zeros(1) for _ in range(6)))
     return Simulation(

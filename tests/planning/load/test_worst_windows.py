@@ -48,6 +48,7 @@ def table(arrival_s, ttft_s, classes=None):
             "cached_tokens",
             "migrations",
             "handed_s",
+            "tier_tokens",
         ),
         np.zeros(n, np.int64),
     )
