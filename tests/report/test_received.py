@@ -12,7 +12,8 @@ from capplan.cli.main import exit_code
 from capplan.errors import InputError
 from capplan.planning.autoscale.settings import AutoscaleSettings
 from capplan.planning.budget.settings import BudgetSettings
-from capplan.planning.plan.plan import NOT_IN_THE_RESULT, plan
+from capplan.planning.plan.plan import plan
+from capplan.planning.plan.result import NOT_IN_THE_RESULT
 from capplan.planning.settings.place import PlaceSettings
 from capplan.planning.settings.plan import PlanSettings
 from capplan.planning.what_if.settings import WhatIfSettings

@@ -18,7 +18,7 @@ from capplan.planning.configure.configuration import (
 from capplan.planning.configure.excluded import Excluded
 from capplan.planning.evaluate.candidate import Candidate
 from capplan.planning.evaluate.inputs import PlanInputs, Progress, plan_inputs, unseen
-from capplan.planning.plan.plan import planned
+from capplan.planning.plan.planned import planned
 from capplan.planning.plan.result import Plan
 from capplan.planning.settings.plan import PlanSettings
 from capplan.simulator.checks import refusal

@@ -48,6 +48,9 @@ from capplan.planning.risk.risk import risk_of
 from capplan.planning.shown import Shown
 from capplan.workload.slo import Slo
 
+NOT_IN_THE_RESULT = {"out", "xlsx", "executor", "ray_address"}
+"""Settings that the result does not depend on."""
+
 
 def _sustained(told: Told) -> ReplicaLoad | None:
     if not told.with_load and told.settings.api is None:

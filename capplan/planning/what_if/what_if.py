@@ -24,8 +24,9 @@ from capplan.planning.evaluate.inputs import (
 from capplan.planning.evaluate.known_runs import KnownRuns, digest
 from capplan.planning.load.traffic import read_requests
 from capplan.planning.plan.api_bill import api_bill
-from capplan.planning.plan.plan import NOT_IN_THE_RESULT, plan, planned
-from capplan.planning.plan.result import Plan
+from capplan.planning.plan.plan import plan
+from capplan.planning.plan.planned import planned
+from capplan.planning.plan.result import NOT_IN_THE_RESULT, Plan
 from capplan.planning.settings.plan import PlanSettings
 from capplan.planning.shown import Shown
 from capplan.planning.size.cautions import largest_of_alike

@@ -10,7 +10,7 @@ from capplan.input_file import named_sha256
 from capplan.planning.autoscale.result import Autoscaled, PolicyResult
 from capplan.planning.configure.scheduling import scheduling
 from capplan.planning.money.cost import paid_price
-from capplan.planning.plan.plan import NOT_IN_THE_RESULT
+from capplan.planning.plan.result import NOT_IN_THE_RESULT
 from capplan.report import sentences
 from capplan.report.autoscale_answer import (
     autoscale_answer,

@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Any
 
-from capplan.planning.plan.plan import NOT_IN_THE_RESULT
+from capplan.planning.plan.result import NOT_IN_THE_RESULT
 from capplan.planning.what_if.what_if import Cell, WhatIf
 from capplan.report.charts.what_if import figures, finding
 from capplan.report.columns import Column, record

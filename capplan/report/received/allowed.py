@@ -14,7 +14,7 @@ from pydantic import ConfigDict, PlainSerializer, TypeAdapter, ValidationError
 from capplan.errors import InputError
 from capplan.input_file import named_sha256
 from capplan.latency.measured_factor import is_factor
-from capplan.planning.plan.plan import NOT_IN_THE_RESULT
+from capplan.planning.plan.result import NOT_IN_THE_RESULT
 from capplan.setting_values import file_settings
 from capplan.settings import Settings, expected
 from capplan.simulator.schedulers.own_file import (

@@ -117,7 +117,7 @@ def found_sizes(monkeypatch, usd):
 
     def priced(settings, *_):
         tried.append(settings.kv_offloading_size)
-        of = SimpleNamespace(best=None, interrupted=False)
+        of = SimpleNamespace(best="best", interrupted=False)
         found = SimpleNamespace(plan=of, size=tried[-1])
         found.inputs = SimpleNamespace(simulate_with=None)
         found._replace = lambda **_: found
@@ -132,7 +132,9 @@ def found_sizes(monkeypatch, usd):
     def ended(best, *_):
         raise StopIteration(best.size)
 
-    monkeypatch.setattr(module, "_inputs", begun)
+    monkeypatch.setattr(module, "inputs_of", begun)
+    monkeypatch.setattr(module, "of_best", lambda asked, _: asked)
+    monkeypatch.setattr(module, "gib_of", lambda _: 0.0)
     monkeypatch.setattr(module, "replace", lambda known, **_: known)
     monkeypatch.setattr(module, "_priced", priced)
     monkeypatch.setattr(module, "tried_size", told)

@@ -11,7 +11,8 @@ import pytest
 from capplan.errors import CapplanWarning
 from capplan.latency.engine_time import between
 from capplan.planning.evaluate.inputs import plan_inputs, unseen
-from capplan.planning.plan.plan import plan, planned
+from capplan.planning.plan.plan import plan
+from capplan.planning.plan.planned import planned
 from capplan.planning.risk import drawn_plan as module
 from capplan.planning.risk.draws import draws_of
 from capplan.planning.risk.risk import FEW_DAYS, risk_of
