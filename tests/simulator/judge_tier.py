@@ -61,7 +61,9 @@ class OfTier:
 class TierPool(Pool):
     """Blocks, of which those are noted that were taken or found."""
 
-    allocated: set[Block] = set()  # noqa: RUF012 (set anew with each call)
+    def __init__(self, engine: EngineSettings) -> None:
+        super().__init__(engine)
+        self.allocated: set[Block] = set()  # in this call of the scheduler
 
     def take(self) -> Block:
         block = super().take()
