@@ -110,13 +110,9 @@ class _Scrapes:
         later = (times.output_tokens - 1).astype(np.float64)
         rate = later / np.maximum(last - first, 1e-12)
         at_s = self._at_s
-        begun = at_s * self._of(first, rate) - self._of(first, rate * first)
-        ended = at_s * self._of(last, rate) - self._of(last, rate * last)
+        begun = at_s * self.up_to(first, rate) - self.up_to(first, rate * first)
+        ended = at_s * self.up_to(last, rate) - self.up_to(last, rate * last)
         return np.maximum(begun - ended, 0.0)
-
-    def _of(self, moment_s: np.ndarray, weights: np.ndarray) -> np.ndarray:
-        seen = np.searchsorted(self._at_s, moment_s)
-        return np.cumsum(np.bincount(seen, weights, len(self._at_s) + 1)[:-1])
 
     def gaps(self, bounds: np.ndarray) -> Histogram:
         """Return the histogram of the gaps between tokens."""
@@ -131,9 +127,8 @@ class _Scrapes:
             axis=1,
         )
         first, last = times.first_token_s[several], times.finish_s[several]
-        ones = np.ones(len(first))
-        begun = self._at_s * self._of(first, ones) - self._of(first, first)
-        ended = self._at_s * self._of(last, ones) - self._of(last, last)
+        begun = self._at_s * self.up_to(first) - self.up_to(first, first)
+        ended = self._at_s * self.up_to(last) - self.up_to(last, last)
         return Histogram(bounds, np.cumsum(counts, axis=1), begun - ended)
 
     def kv_use(self, configuration: Configuration) -> np.ndarray:
