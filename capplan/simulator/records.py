@@ -326,7 +326,7 @@ class Segment:
 
 
 class Transfer:
-    """A copy between GPU and tier, where the first of its chunks is: v1/tiers.py."""
+    """A copy between GPU and tier, where its first chunk is: v1/transfers.py."""
 
     end_s: float  # infinite: it has not begun
     slot: int  # of its request; NONE: that has ended

@@ -126,7 +126,7 @@ class State(NamedTuple):
     segments: RecordsOfEach[Segment]
     tips: np.ndarray  # int32, (replicas, rows and texts or 0, 2): see Tip
     trees: np.ndarray  # float64, (2, nodes): see tournament.py; (2, 0) without
-    # TRANSFER, (replicas, chunks of the tier), else (replicas, 0): see v1/tiers.py
+    # TRANSFER, (replicas, chunks of the tier), else (replicas, 0): v1/transfers.py
     transfers: RecordsOfEach[Transfer]
 
     @property

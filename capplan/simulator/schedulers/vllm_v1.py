@@ -54,6 +54,7 @@ from capplan.simulator.v1 import (
     stages,
     states,
     tiers,
+    transfers,
 )
 
 ADAPTERS = CADENCE = COPIES = DRAFTS = IMAGES = PRIORITY = STAGES = STATES = False
@@ -121,7 +122,7 @@ def _preempt_one(state: State, r: int, slot: int):
     else:
         preempt(state, r, victim, taken)
     if TIERS:
-        tiers.flush_preempted(state, r, victim)
+        transfers.flush_preempted(state, r, victim)
     if PRIORITY:
         priority.place_waiting(state, r, victim, NONE)
     elif TIERS:
@@ -133,7 +134,7 @@ def _preempt_one(state: State, r: int, slot: int):
 def _take(state: State, r: int, blocks):
     """Take free blocks; the iteration waits for copies of what they held."""
     if TIERS:
-        tiers.note_taken(state, r, blocks)
+        transfers.note_taken(state, r, blocks)
     take_blocks(state, r, blocks)
 
 
@@ -515,7 +516,7 @@ def _admit(state: State, r: int, slot: int, budget):
     if TIERS and loaded:
         tiers.run_loaded(state, r, slot, room)
     elif TIERS:
-        tiers.note_found(state, r, slot, hits)
+        transfers.note_found(state, r, slot, hits)
     if engine.prefix_caching != 0 and not loaded:
         adopt_hits(state, r, slot, hits)
     if STATES:
