@@ -72,7 +72,7 @@ def _replicas(run: Run, every_s: float) -> dict[str, list[ReplicaMetrics]]:
     longest = int((times.prompt_tokens + times.output_tokens).max())
     bounds = vllm_bounds(min(engine.max_model_len, 2 * longest))
     found: dict[str, list[ReplicaMetrics]] = {}
-    for row, since_s, until_s in lives(deployment, np.inf):
+    for row, since_s, until_s in lives(deployment):
         there = (at_s >= since_s) & (at_s < until_s)
         served = (times.replica == row) & (times.finish_s <= until_s)
         served &= times.scheduled_s >= since_s

@@ -109,10 +109,13 @@ class _Scrapes:
         first, last = times.first_token_s, times.finish_s
         later = (times.output_tokens - 1).astype(np.float64)
         rate = later / np.maximum(last - first, 1e-12)
-        at_s = self._at_s
-        begun = at_s * self.up_to(first, rate) - self.up_to(first, rate * first)
-        ended = at_s * self.up_to(last, rate) - self.up_to(last, rate * last)
-        return np.maximum(begun - ended, 0.0)
+        return np.maximum(self._since(first, rate) - self._since(last, rate), 0.0)
+
+    def _since(self, moment_s: np.ndarray, rate: np.ndarray) -> np.ndarray:
+        """Return the sum of what grows at a rate from a moment on, (scrapes,)."""
+        return self._at_s * self.up_to(moment_s, rate) - self.up_to(
+            moment_s, rate * moment_s
+        )
 
     def gaps(self, bounds: np.ndarray) -> Histogram:
         """Return the histogram of the gaps between tokens."""
@@ -127,9 +130,9 @@ class _Scrapes:
             axis=1,
         )
         first, last = times.first_token_s[several], times.finish_s[several]
-        begun = self._at_s * self.up_to(first) - self.up_to(first, first)
-        ended = self._at_s * self.up_to(last) - self.up_to(last, last)
-        return Histogram(bounds, np.cumsum(counts, axis=1), begun - ended)
+        ones = np.ones(len(first))
+        sums = self._since(first, ones) - self._since(last, ones)
+        return Histogram(bounds, np.cumsum(counts, axis=1), sums)
 
     def kv_use(self, configuration: Configuration) -> np.ndarray:
         """Return the share of KV that contexts of running requests take."""
@@ -141,7 +144,7 @@ class _Scrapes:
         return np.clip(used / engine.kv_capacity_tokens, 0.0, 1.0)
 
 
-def lives(deployment: Deployment, end_s: float) -> list[tuple[int, float, float]]:
+def lives(deployment: Deployment) -> list[tuple[int, float, float]]:
     """Return row, begin and end of each replica's lives, of those that die and come.
 
     The newest die; others take their rows. [s]
@@ -156,5 +159,5 @@ def lives(deployment: Deployment, end_s: float) -> list[tuple[int, float, float]
             continue
         for row in [*begun][::-1][: change.count]:
             found.append((row, begun.pop(row), change.at_s))
-    found += [(row, since_s, end_s) for row, since_s in begun.items()]
+    found += [(row, since_s, np.inf) for row, since_s in begun.items()]
     return sorted(found)
