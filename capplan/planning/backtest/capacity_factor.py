@@ -19,22 +19,19 @@ def capacity_factor(
     ``pace_s`` returns the time between tokens under a factor, at times the measured
     load. None where no load makes a replica without the factor as slow, or as fast.
     """
-    wanted_s = pace_s(factor, 1.0)
-    up = factor > 1
     if abs(math.log(factor)) < 1e-6:
         return 1.0
-    low, high = (1.0, 1.0)
-    while True:
-        if up:
+    wanted_s = pace_s(factor, 1.0)
+    low, high, reached = 1.0, 1.0, False
+    while not reached:
+        if high > _MOST or low < 1 / _MOST:
+            return None
+        if factor > 1:
             low, high = high, high * 1.5
             reached = pace_s(1.0, high) >= wanted_s
         else:
             low, high = low / 1.5, low
             reached = pace_s(1.0, low) <= wanted_s
-        if reached:
-            break
-        if high > _MOST or low < 1 / _MOST:
-            return None
     while high / low > 1 + _PRECISION:
         middle = math.sqrt(low * high)
         slower = pace_s(1.0, middle) >= wanted_s
