@@ -1,7 +1,8 @@
 """Compare a fleet that runs with its simulation: by which factor it is slower."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from itertools import compress, starmap
 from pathlib import Path
 
@@ -21,7 +22,13 @@ from capplan.planning.backtest.by_requests import replayed_requests
 from capplan.planning.backtest.capacity_factor import capacity_factor
 from capplan.planning.backtest.compared import figures, ratios
 from capplan.planning.backtest.observed import Observed, Replayed
-from capplan.planning.backtest.phi import factors, of_one_window, pooled, widened
+from capplan.planning.backtest.phi import (
+    Phi,
+    factors,
+    of_one_window,
+    pooled,
+    widened,
+)
 from capplan.planning.backtest.result import Backtest, ComparedWindow, Fleet, Input
 from capplan.planning.backtest.settings import BacktestSettings
 from capplan.planning.configure.configuration import only_configuration
@@ -148,30 +155,12 @@ def _judged(
     observed: Observed,
     replica_count: int,
 ) -> Backtest:
-    measured = observed.windows
-    usable = ~observed.saturated
-    assumed = observed.simulated(1.0)
-    of_windows: list[float | None] = [None] * len(measured)
-    phi = None
-    if usable.any():
-        known = {1.0: assumed}
-
-        def paces_s(factor: float) -> np.ndarray:
-            if factor not in known:
-                known[factor] = observed.simulated(factor)
-            return observed.paces_s(known[factor])[usable]
-
-        found = factors(observed.paces_s(measured)[usable], paces_s)
-        for at, value in zip(np.flatnonzero(usable), found, strict=True):
-            of_windows[at] = float(value)
-        phi = pooled(found)
-        if phi.windows == 1:
-            error = observed.parts[0].log_error(phi.value)
-            phi = of_one_window(phi.value, error)
-        if settings.requests is None:
-            phi = widened(phi)
+    measured, under = observed.windows, cache(observed.simulated)
+    of_windows, phi = _phi(observed, under)
+    if phi is not None and settings.requests is None:
+        phi = widened(phi)
     value = 1.0 if phi is None else phi.value
-    simulated = assumed if value == 1.0 else observed.simulated(value)
+    assumed, simulated = under(1.0), under(value)
     rows = zip(measured, assumed, of_windows, observed.saturated, strict=True)
     compared = tuple(starmap(_compared, rows))
     first = observed.parts[0]
@@ -199,6 +188,27 @@ def _judged(
         unexplained=tuple(_unexplained(observed, simulated)),
         fleet=fleet,
     )
+
+
+def _phi(
+    observed: Observed, under: Callable[[float], list[Window]]
+) -> tuple[list[float | None], Phi | None]:
+    """Return the factor of each window, and of all; None of saturated ones.
+
+    ``under`` returns the windows under a factor.
+    """
+    usable = ~observed.saturated
+    of_windows: list[float | None] = [None] * len(usable)
+    if not usable.any():
+        return of_windows, None
+    measured_s = observed.paces_s(observed.windows)[usable]
+    found = factors(measured_s, lambda factor: observed.paces_s(under(factor))[usable])
+    for at, value in zip(np.flatnonzero(usable), found, strict=True):
+        of_windows[at] = float(value)
+    phi = pooled(found)
+    if phi.windows == 1:
+        phi = of_one_window(phi.value, observed.parts[0].log_error(phi.value))
+    return of_windows, phi
 
 
 def _of(
