@@ -77,10 +77,15 @@ class ReplayedReplica:
         found = sum(contexts) / max(sum(running), 1e-9)
         return identified(*self._lengths(window)[:2], found)
 
+    @property
+    def _room_tokens(self) -> int:
+        """Tokens that a request has at most. [tokens]"""
+        engine = self.configuration.engine
+        return min(engine.max_model_len, engine.kv_capacity_tokens - 2)
+
     def _lengths(self, window: Window) -> tuple[Lengths, Lengths, Lengths | None]:
         """Return prompts, answers, and what was computed of prompts."""
-        engine = self.configuration.engine
-        most = min(engine.max_model_len, engine.kv_capacity_tokens - 2)
+        most = self._room_tokens
         of = [
             window.observed(name)
             for name in ("prompt_tokens", "output_tokens", "computed_tokens")
@@ -157,8 +162,7 @@ class ReplayedReplica:
         """Return prompts, answers and cached tokens of as many requests. [tokens]"""
         prompt, output, computed = self._lengths(window)
         p, o, rank = drawn(prompt, output, count, self.correlation[0], seed)
-        engine = self.configuration.engine
-        room = min(engine.kv_capacity_tokens - 2, engine.max_model_len)
+        room = self._room_tokens
         p = np.minimum(p, room - np.minimum(o, room // 2))
         o = np.minimum(o, room // 2)
         cached = np.zeros(count, np.int64)

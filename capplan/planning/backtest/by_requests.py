@@ -41,7 +41,7 @@ class ReplayedRequests:
 
     def simulated(self, factor: float) -> list[Window]:
         """Return the windows, simulated with a factor on iteration times."""
-        shown = shown_by(self.table(factor), self.deployment, self._at_s)
+        shown = shown_by(self.table(factor), self.deployment, self.windows[0].of.at_s)
         return [Window(shown, each.span) for each in self.windows]
 
     def table(self, factor: float, times: float = 1.0) -> RequestTimes:
@@ -76,10 +76,6 @@ class ReplayedRequests:
             simulated[rows].sum(axis=1), 1e-12
         )
         return float(np.log(ratios).std(ddof=1))
-
-    @property
-    def _at_s(self) -> np.ndarray:
-        return self.windows[0].of.at_s
 
 
 def replayed_requests(
