@@ -43,7 +43,6 @@ class ReplicaMetrics:
     histograms: Mapping[str, Histogram]
     configuration: Mapping[str, str]  # labels of its KV cache; empty: not known
     is_summary: bool = False  # one window that another tool made, gauges its means
-    llm: str = ""  # as it says
 
     @property
     def kv_tokens(self) -> int | None:
@@ -88,8 +87,7 @@ def replica_metrics(
             f"{source}: no series of vLLM or SGLang{known}; expected names as "
             "vllm:generation_tokens_total or sglang:generation_tokens_total"
         )
-    llm = next(iter(models), "")
-    return [_of(place, by_place[place], llm, summary) for place in sorted(by_place)]
+    return [_of(place, by_place[place], summary) for place in sorted(by_place)]
 
 
 def _base(name: str) -> str:
@@ -98,9 +96,7 @@ def _base(name: str) -> str:
     return name.removesuffix(part)
 
 
-def _of(
-    place: str, series: Sequence[Series], llm: str, is_summary: bool
-) -> ReplicaMetrics:
+def _of(place: str, series: Sequence[Series], is_summary: bool) -> ReplicaMetrics:
     at_s = np.unique(np.concatenate([each.at_s for each in series]))
     configuration: dict[str, str] = {}
     parts: dict[str, dict[str, list[np.ndarray]]] = {}
@@ -126,7 +122,7 @@ def _of(
         elif "_sum" in of and any(key not in _PARTS for key in of):
             histograms[what] = _histogram(of, place, what)
     return ReplicaMetrics(
-        place, at_s, gauges, counters, histograms, configuration, is_summary, llm
+        place, at_s, gauges, counters, histograms, configuration, is_summary
     )
 
 
