@@ -69,6 +69,12 @@ def opened(path: str | Path) -> Iterator[BufferedReader]:
         raise InputError(f"{path}: cannot be read ({reason})") from None
 
 
+def files_of(path: str | Path) -> list[Path]:
+    """Return a file alone, of a folder all files below it in order."""
+    path = Path(path)
+    return sorted(filter(Path.is_file, path.rglob("*"))) if path.is_dir() else [path]
+
+
 def content_sha256(path: str | Path) -> str:
     """Return the SHA-256 of a file's bytes, decompressed."""
     digest = hashlib.sha256()

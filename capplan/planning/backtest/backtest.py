@@ -4,14 +4,13 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import compress, starmap
-from pathlib import Path
 
 import numpy as np
 
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.pools import Deployment
 from capplan.errors import InputError, collected_warnings, warn
-from capplan.input_file import content_sha256
+from capplan.input_file import content_sha256, files_of
 from capplan.llm.catalog import llm as find_llm
 from capplan.planning.backtest.by_metrics import (
     ReplayedReplica,
@@ -241,10 +240,7 @@ def _inputs(settings: BacktestSettings) -> Iterator[Input]:
     for kind in ("metrics", "requests"):
         path = getattr(settings, kind)
         if path is not None:
-            of = Path(path)
-            files = (
-                sorted(x for x in of.rglob("*") if x.is_file()) if of.is_dir() else [of]
-            )
+            files = files_of(path)
             yield from (Input(str(x), content_sha256(x), kind) for x in files)
 
 

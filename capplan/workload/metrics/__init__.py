@@ -8,7 +8,7 @@ from types import ModuleType
 import numpy as np
 
 from capplan.errors import InputError
-from capplan.input_file import opened
+from capplan.input_file import files_of, opened
 from capplan.workload.metrics import aiperf, exposition, query_range, server_log
 from capplan.workload.metrics.replica_metrics import (
     ReplicaMetrics,
@@ -26,9 +26,7 @@ def read_metrics(
 ) -> list[ReplicaMetrics]:
     """Return the metrics of each replica of a file, or of all files of a folder."""
     path = Path(path)
-    files = (
-        sorted(x for x in path.rglob("*") if x.is_file()) if path.is_dir() else [path]
-    )
+    files = files_of(path)
     if not files:
         raise InputError(f"{path}: is empty; expected files of metrics")
     read: list[Series] = []
