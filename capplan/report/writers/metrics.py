@@ -13,6 +13,7 @@ from capplan.simulator.results.scraped import lives, scraped
 from capplan.units import check_duration, parse_duration_s
 from capplan.workload.metrics.names import CONFIGURATION, vllm_bounds, vllm_names
 from capplan.workload.metrics.replica_metrics import ReplicaMetrics
+from capplan.workload.readers.columns import EPOCH_S
 
 EVERY_S = 15.0
 BEGIN_S = 1_767_225_600
@@ -130,4 +131,4 @@ def _llm(run: Run) -> str:
 
 
 def _offset_s(run: Run) -> float:
-    return 0.0 if run.simulation.table.arrival_s[0] > 1e8 else BEGIN_S
+    return 0.0 if run.simulation.table.arrival_s[0] > EPOCH_S else BEGIN_S

@@ -15,6 +15,7 @@ import numpy as np
 from capplan.csv_file import read_rows
 from capplan.errors import InputError
 from capplan.records import form, records
+from capplan.workload.readers.columns import EPOCH_S
 from capplan.workload.readers.ordering import Notes
 from capplan.workload.readers.recorded import Recording
 from capplan.workload.running import replayed
@@ -77,7 +78,7 @@ def read_served_requests(path: str | Path) -> ServedRequests:
     start_s, first_s, end_s, prompt, output, agent = np.array(
         [row[:6] for row in rows], np.float64
     ).T
-    origin_s = 0.0 if start_s[0] < 1e8 else start_s[0]
+    origin_s = 0.0 if start_s[0] < EPOCH_S else start_s[0]
     start_s, first_s, end_s = (x - origin_s for x in (start_s, first_s, end_s))
     columns = {
         "prompt_tokens": prompt.astype(np.int64),
@@ -169,7 +170,7 @@ def _seconds(name: str, cell: Any, names: Mapping[str, str]) -> float:
     try:
         return float(cell) / per_s
     except (TypeError, ValueError):
-        moment = datetime.fromisoformat(str(cell).replace("Z", "+00:00"))
+        moment = datetime.fromisoformat(str(cell))
         return moment.replace(tzinfo=moment.tzinfo or UTC).timestamp()
 
 
