@@ -360,24 +360,10 @@ def end_call(state: State, r: int, horizon):
         _launch_later(state, r, launch_s)
     if horizon == 0:
         transfers.begin_waiting(state, r, 1, launch_s)
-    next_s = math.inf
-    found = False
-    label = int(memory[REPLICA.first]) - 1
-    while label != NONE:
-        transfer = state.transfers[r, label]
-        if transfer.known == 0 and transfer.end_s <= launch_s:
-            transfer.known = int(memory[REPLICA.calls]) + state.engine[0].depth
-        if transfer.known > 0 and rests:
-            transfer.known = int(memory[REPLICA.calls])
-            found = True
-        label = transfer.next
+    found = transfers.note_ended(state, r, launch_s, rests)
     if rests:
         transfers.begin_waiting(state, r, 0, replica.now_s)
-        label = int(memory[REPLICA.first]) - 1
-        while label != NONE:
-            next_s = min(next_s, state.transfers[r, label].end_s)
-            label = state.transfers[r, label].next
-        _rest_until(state, r, found, next_s)
+        _rest_until_told(state, r, found)
     return min(horizon, 1)
 
 
@@ -395,7 +381,7 @@ def _launch_later(state: State, r: int, launch_s):
 
 
 @inlined()
-def _rest_until(state: State, r: int, found, next_s):
+def _rest_until_told(state: State, r: int, found):
     """Let a replica with nothing to run look again when a copy ends.
 
     At once where one has: it is told of that.
@@ -405,4 +391,4 @@ def _rest_until(state: State, r: int, found, next_s):
         transfers.tell_ended(state, r, -math.inf)
         replica.preempted = max(replica.preempted, 1)
     elif replica.preempted == 0:
-        replica.idle_until_s = next_s
+        replica.idle_until_s = transfers.next_end_s(state, r)

@@ -109,6 +109,37 @@ def tell_ended(state: State, r: int, until_s):
 
 
 @compiled()
+def note_ended(state: State, r: int, launch_s, rests):
+    """Note of which copies the workers tell: those ended when an iteration starts.
+
+    They tell at once where the replica ``rests``; return whether they then do.
+    """
+    calls = int(state.replica_memory[r, REPLICA.calls])
+    found = False
+    label = int(state.replica_memory[r, REPLICA.first]) - 1
+    while label != NONE:
+        transfer = state.transfers[r, label]
+        if transfer.known == 0 and transfer.end_s <= launch_s:
+            transfer.known = calls + state.engine[0].depth
+        if transfer.known > 0 and rests:
+            transfer.known = calls
+            found = True
+        label = transfer.next
+    return found
+
+
+@compiled()
+def next_end_s(state: State, r: int):
+    """Return when the next copy ends that has begun. [s]"""
+    end_s = math.inf
+    label = int(state.replica_memory[r, REPLICA.first]) - 1
+    while label != NONE:
+        end_s = min(end_s, state.transfers[r, label].end_s)
+        label = state.transfers[r, label].next
+    return end_s
+
+
+@compiled()
 def _flush(state: State, r: int, label):
     """Let the iteration wait for a copy."""
     memory = state.replica_memory[r]
