@@ -88,6 +88,14 @@ def _leave_segment(state: State, r: int, label):
 
 
 @inlined()
+def owner_of(state: State, node, index):
+    """Return whose own a block of a path is, of that of a row or text."""
+    while index < state.lineage[node, Lineage.FIRST]:
+        node = state.lineage[node, Lineage.PARENT]
+    return node
+
+
+@inlined()
 def _has_own(state: State, r: int, node, most):
     """Return whether one of its own blocks is among the first ``most`` and cached."""
     first = state.lineage[node, Lineage.FIRST]
@@ -148,9 +156,7 @@ def _split(state: State, r: int, label, at):
     upper = state.segments[r, label]
     lower = _new_segment(state, r, upper.start, at, upper.parent)
     segment = state.segments[r, lower]
-    node = upper.row
-    while lineage[node, Lineage.FIRST] >= at:
-        node = lineage[node, Lineage.PARENT]
+    node = owner_of(state, upper.row, at - 1)
     segment.row = node
     segment.references = upper.references
     segment.children = 1
@@ -283,9 +289,8 @@ def _hold_twin(state: State, r: int, slot: int, index):
 def _note_tips(state: State, r: int, label, row, first):
     """Let the blocks of a segment from ``first`` on be found; they are a row's."""
     segment = state.segments[r, label]
-    end, node = segment.end, row
-    while state.lineage[node, Lineage.FIRST] >= end:
-        node = state.lineage[node, Lineage.PARENT]
+    end = segment.end
+    node = owner_of(state, row, end - 1)
     segment.row = node
     while True:
         state.tips[r, node, Tip.END] = end

@@ -15,7 +15,8 @@ from capplan.simulator.columns import REPLICA_COLUMNS, REQUEST_COLUMNS, places
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kv.block_table import add_hash, find, remove_hash
 from capplan.simulator.kv.linked_list import linked, unlinked
-from capplan.simulator.state import BITS, NONE, Lineage, State
+from capplan.simulator.kv.paths import owner_of
+from capplan.simulator.state import BITS, NONE, State
 from capplan.simulator.v1 import adapters
 
 SETTINGS = {
@@ -30,14 +31,6 @@ SETTINGS = {
 SETTING = indices(SETTINGS)
 REQUEST = places(REQUEST_COLUMNS, "tiers")
 REPLICA = places(REPLICA_COLUMNS, "tiers")
-
-
-@inlined()
-def owner_of(state: State, node, index):
-    """Return whose own a block of a path is, of that of a row or text."""
-    while index < state.lineage[node, Lineage.FIRST]:
-        node = state.lineage[node, Lineage.PARENT]
-    return node
 
 
 @inlined()

@@ -14,8 +14,9 @@ import math
 
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kv.linked_list import linked, unlinked
+from capplan.simulator.kv.paths import owner_of
 from capplan.simulator.state import NONE, State
-from capplan.simulator.v1.chunks import REPLICA, REQUEST, SETTING, owner_of
+from capplan.simulator.v1.chunks import REPLICA, REQUEST, SETTING
 
 LOADS, ENDED, FOUND = 1.0, 2.0, 3.0
 """Of ``REQUEST.load``."""
