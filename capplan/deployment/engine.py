@@ -100,6 +100,11 @@ class EngineSettings:
         """Whether host memory keeps KV of prompts: one of no chunks is none."""
         return self.tier is not None and self.tier.chunks > 0
 
+    @property
+    def tier_gib(self) -> float:
+        """Host memory that keeps KV of a replica; 0 without a tier. [GiB]"""
+        return 0.0 if self.tier is None else self.tier.held_gib(self.kv_block_bytes)
+
     def with_sized_tier(self, copies: int) -> "EngineSettings":
         """Return it with the chunks of its tier; so many GPUs hold different KV."""
         if self.tier is None:

@@ -119,7 +119,7 @@ def _options(start: Start) -> Options:
         **_of_images(images),
         "--speculative-config": start.drafting or None,
         "--kv-transfer-config": _NIXL if start.hand_off else None,
-        **_of_tier(engine.tier, engine.kv_block_bytes),
+        **_of_tier(engine.tier, engine.tier_gib),
     }
 
 
@@ -138,15 +138,15 @@ def _of_adapters(adapters: Any) -> Options:
     }
 
 
-def _of_tier(tier: Any, block_bytes: int) -> Options:
+def _of_tier(tier: Any, gib: float) -> Options:
     """Return the flags of a tier; of settings that have none as JSON."""
     if tier is None:
         return {}
     if tier.blocks_per_chunk == 1 and not tier.answers:
-        size = f"{tier.held_gib(block_bytes):.10g}"
+        size = f"{gib:.10g}"
         return {"--kv-offloading-size": size, "--kv-offloading-backend": "native"}
     extra = {
-        "cpu_bytes_to_use": int(tier.held_gib(block_bytes) * _GIB),
+        "cpu_bytes_to_use": int(gib * _GIB),
         "blocks_per_chunk": tier.blocks_per_chunk,
         "offload_prompt_only": not tier.answers,
     }

@@ -325,11 +325,8 @@ def rented_fleet(fleet: Deployment, cost: Cost | None, also: str = "") -> Said:
 
 def tier_text(fleet: Deployment) -> str:
     """Return the host memory for KV of each replica; empty without a tier."""
-    engine = fleet.pools[0].configuration.engine
-    if engine.tier is None:
-        return ""
-    gib = engine.tier.held_gib(engine.kv_block_bytes)
-    return f"{gib:,.0f} GiB of host memory a replica keeps KV"
+    gib = fleet.pools[0].configuration.engine.tier_gib
+    return f"{gib:,.0f} GiB of host memory a replica keeps KV" if gib else ""
 
 
 def month(best: Candidate) -> str:

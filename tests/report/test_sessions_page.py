@@ -136,7 +136,7 @@ def test_each_agent_has_a_lane_of_its_own(found):
     agent = session.turns.agent.copy()
     agent[1:3] = 2, -1
     turns = replace(session.turns, agent=agent)
-    run = replace(found.best.run, one_session=session._replace(turns=turns))
+    run = replace(found.best.run, kept_session=session._replace(turns=turns))
 
     svg = swimlane_figure(run).svg
 

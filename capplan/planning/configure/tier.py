@@ -86,11 +86,10 @@ def with_memory_paid(
     """Yield configurations; the memory of their tiers beyond what is free is paid."""
     usd_per_month = settings.tier_price
     for row in tried:
-        tier = row.engine.tier if isinstance(row, Configuration) else None
-        if not isinstance(row, Configuration) or tier is None:
+        gib = row.engine.tier_gib if isinstance(row, Configuration) else 0.0
+        if not isinstance(row, Configuration) or not gib:
             yield row
             continue
-        gib = tier.held_gib(row.engine.kv_block_bytes)
         free = 0.0 if settings.kind == "owned" else free_gib(row.gpu, row.gpus)
         if free is None:
             warn(

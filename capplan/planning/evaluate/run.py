@@ -72,7 +72,8 @@ class Run(Shown):
     prefill_launch: Launch | None = None  # for prompts alone, where there are such
     work: Work | None = None  # whose; None while its table of requests is there
     sessions: SessionsServed | None = None  # of conversations
-    one_session: OneSession | None = None  # some of its turns
+    # some of its turns; None while its table of requests is there
+    kept_session: OneSession | None = None
 
     @property
     def configuration(self) -> Configuration:
@@ -174,8 +175,18 @@ class Run(Shown):
     def without_requests(self) -> "Run":
         """Return the run without its table of requests, but with whose work it did."""
         work = self.work or work_of(self.simulation, self.deployment)
-        alone = replace(self.simulation, times=None)
-        return replace(self, simulation=alone, work=work)
+        alone, kept = replace(self.simulation, times=None), self.one_session
+        return replace(self, simulation=alone, work=work, kept_session=kept)
+
+    @property
+    def one_session(self) -> OneSession | None:
+        """Turns of a session that stands for others; None where there are none."""
+        simulation = self.simulation
+        if simulation.times is None or simulation.turns is None:
+            return self.kept_session
+        if not len(simulation.table):
+            return None
+        return one_session(simulation.table, simulation.turns, self.judgement.warmup_s)
 
 
 def judged_run(
@@ -224,10 +235,7 @@ def judged_run(
         totals = replace(first.totals, answers=judgement.answers)
         first = replace(first, totals=totals)
     given = deployment, load.base.source, load.base.notes, slo, first, judgement
-    shown = None
-    if first.turns is not None and len(first.table):
-        shown = one_session(first.table, first.turns, judgement.warmup_s)
-    return Run(*given, sessions=of_sessions, one_session=shown)
+    return Run(*given, sessions=of_sessions)
 
 
 def _of_requests(

@@ -59,8 +59,7 @@ def gib_of(plan: "Plan") -> float:
     """Return the tier of each replica of the best; 0 without one. [GiB]"""
     if plan.best is None or plan.best.run is None:
         return 0.0
-    engine = plan.best.run.configuration.engine
-    return 0.0 if engine.tier is None else engine.tier.held_gib(engine.kv_block_bytes)
+    return plan.best.run.configuration.engine.tier_gib
 
 
 def tried_size(size: str, plan: "Plan") -> TierTried:

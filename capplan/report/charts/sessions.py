@@ -53,9 +53,10 @@ def cliff_figure(plan: Plan) -> Figure | None:
 
 def swimlane_figure(run: Run) -> Figure | None:
     """Return when turns of a session wait, are computed and are answered, by agent."""
-    if run.one_session is None:
+    shown = run.one_session
+    if shown is None:
         return None
-    times, agent = run.one_session.times, run.one_session.turns.agent.tolist()
+    times, agent = shown.times, shown.turns.agent.tolist()
     agents = sorted({*agent}, key=lambda each: (each < 0, abs(each)))
     lane = np.array([len(agents) - agents.index(each) for each in agent])
     from_s = times.arrival_s.min()
