@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from capplan.planning.plan.demand import Demand
     from capplan.planning.plan.result import Plan
     from capplan.planning.shared_fleet.result import SharedFleet
-    from capplan.planning.size.capacity import Capacity
     from capplan.planning.size.search import Search
+    from capplan.planning.size.served import Capacity
     from capplan.planning.what_if.what_if import WhatIf
 
 __all__ = [

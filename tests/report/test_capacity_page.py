@@ -8,7 +8,8 @@ import pytest
 from capplan.deployment.pools import Deployment
 from capplan.planning.configure.excluded import Excluded
 from capplan.planning.money.cost import cost
-from capplan.planning.size.capacity import Capacity, Missed, Served, _rank
+from capplan.planning.size.capacity import _rank
+from capplan.planning.size.served import Capacity, Missed, Served
 from capplan.report.page import LABELS
 from capplan.report.pages.capacity import capacity_page, capacity_values
 from tests.report.answered import configuration, screen, told_within

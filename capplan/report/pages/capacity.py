@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from capplan.planning.money.cost import paid_price
-from capplan.planning.size.capacity import Capacity, Served
+from capplan.planning.size.served import Capacity, Served
 from capplan.report import sentences
 from capplan.report.charts.svg_bars import Bar, bars
 from capplan.report.columns import (
