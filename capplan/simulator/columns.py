@@ -70,8 +70,8 @@ REQUEST_COLUMNS: dict[str, tuple[str, ...]] = {
         "load_s",  # when the last began to wait [s]
         "rank",  # when it first used a chunk
         "moved",  # chunk of it that was moved last in the order of use, from 1
-        "touched",  # of one that ended: first of its blocks taken since, from 1
-        "touched_end",  # and the last
+        "found",  # of one that ended: its blocks before which others found since
+        "taken",  # the first of its blocks taken since, from 1
     ),
 }
 REPLICA_COLUMNS: dict[str, tuple[str, ...]] = {

@@ -317,7 +317,7 @@ class Segment:
     previous: int
     start: int  # blocks of a path from here
     end: int  # to before here
-    row: int  # or text whose own the last one is; NONE: it is a twin
+    row: int  # or text whose own the last one is; of a twin -2 - who computed it
     parent: int  # segment before it on its path, of a twin the one that it is like
     children: int  # segments behind it
     references: int
@@ -329,7 +329,7 @@ class Transfer:
     """A copy between GPU and tier, where its first chunk is: v1/transfers.py."""
 
     end_s: float  # infinite: it has not begun
-    slot: int  # of its request; NONE: that has ended
+    slot: int  # of its request; -2 - its row: that has ended
     blocks: int
     loads: int  # 1: to the GPU
     rank: int  # of a chunk, when it was last used

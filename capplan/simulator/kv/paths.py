@@ -242,7 +242,7 @@ def _take_last(state: State, r: int, label, count):
         _forget(state, r, label, end)
         return
     _unlink(state, r, label)
-    if segment.row == NONE:
+    if segment.row < 0:
         _drop_twin(state, r, label)
     elif segment.twin != NONE:
         _find_twin(state, r, label)
@@ -276,6 +276,7 @@ def _hold_twin(state: State, r: int, slot: int, index):
     if state.segments[r, label].end > index + 1:
         label = _split(state, r, label, index + 1)
     twin = _new_segment(state, r, index, index + 1, label)
+    state.segments[r, twin].row = -2 - request.row
     state.segments[r, twin].references = 1
     state.segments[r, twin].holder = slot
     last = label
@@ -383,12 +384,34 @@ def share_path(state: State, r: int, slot: int, tokens):
 
 
 @inlined()
-def _held(state: State, r: int, slot: int, label):
+def held_of(state: State, r: int, slot: int, label):
     """Return what a request holds of a segment on its path: its own twin, or itself."""
     twin = state.segments[r, label].twin
     while twin != NONE and state.segments[r, twin].holder != slot:
         twin = state.segments[r, twin].twin
     return label if twin == NONE else twin
+
+
+@compiled()
+def is_of(state: State, r: int, label, row):
+    """Return whether a request that has the path of a segment computed no twin of it.
+
+    Of a twin, whether it is the request's.
+    """
+    if state.segments[r, label].row < 0:
+        return state.segments[r, label].row == -2 - row
+    twin = state.segments[r, label].twin
+    while twin != NONE and state.segments[r, twin].row != -2 - row:
+        twin = state.segments[r, twin].twin
+    return twin == NONE
+
+
+@inlined()
+def path_of(state: State, r: int, label):
+    """Return a row or text whose path has the blocks of a segment."""
+    if state.segments[r, label].row < 0:
+        label = state.segments[r, label].parent
+    return state.segments[r, label].row
 
 
 @compiled()
@@ -398,7 +421,7 @@ def blocks_held_too(state: State, r: int, slot: int):
     request = state.requests[slot]
     label = request.leaf if request.shared_blocks > 0 else NONE
     while label != NONE:
-        segment = state.segments[r, _held(state, r, slot, label)]
+        segment = state.segments[r, held_of(state, r, slot, label)]
         if segment.references > 1:
             count += segment.end - segment.start
         label = state.segments[r, label].parent
@@ -412,7 +435,7 @@ def release_path(state: State, r: int, slot: int, full):
     request = state.requests[slot]
     label = request.leaf if request.shared_blocks > 0 else NONE
     while label != NONE:
-        held = _held(state, r, slot, label)
+        held = held_of(state, r, slot, label)
         segment = state.segments[r, held]
         segment.holder = NONE
         segment.references -= 1

@@ -157,9 +157,7 @@ def store_ended(state: State, r: int):
         if end > own[REQUEST.stored]:
             label = _store(state, r, slot, end)
             if label >= 0:
-                transfers.fence(
-                    state, r, label, own[REQUEST.touched], own[REQUEST.touched_end]
-                )
+                transfers.fence(state, r, label, slot)
         slot = request.next_in_list
     slot = int(memory[REPLICA.ended]) - 1
     while slot != NONE:

@@ -14,7 +14,7 @@ import math
 
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kv.linked_list import linked, unlinked
-from capplan.simulator.kv.paths import owner_of
+from capplan.simulator.kv.paths import held_of, is_of, owner_of, path_of
 from capplan.simulator.state import NONE, State
 from capplan.simulator.v1.chunks import REPLICA, REQUEST, SETTING
 
@@ -80,7 +80,7 @@ def _end_transfer(state: State, r: int, label):
     memory = state.replica_memory[r]
     transfer = state.transfers[r, label]
     slot = transfer.slot
-    if slot == NONE:
+    if slot < 0:
         memory[REPLICA.fenced] -= 1.0
     else:
         state.request_memory[slot, REQUEST.transfers] -= 1.0
@@ -165,54 +165,58 @@ def flush_preempted(state: State, r: int, slot: int):
 
 
 @compiled()
-def _flush_of(state: State, r: int, node, start, end):
+def _flush_of(state: State, r: int, label, start, end):
     """Wait for copies of ended requests that have blocks of a path.
 
-    From ``start`` to before ``end``: they are taken or found.
+    From ``start`` to before ``end``, of a segment or before it; they are taken or
+    found.
     """
+    node = path_of(state, r, label)
     size = state.engine[0].blocks_per_chunk
-    label = int(state.replica_memory[r, REPLICA.first]) - 1
-    while label != NONE:
-        if state.transfers[r, label].slot == NONE:
-            part = label
-            while part != NONE:
-                block = state.blocks[r, part]
-                first = max(start, block.index * size)
-                if first < min(end, (block.index + 1) * size) and (
-                    owner_of(state, node, first) == owner_of(state, block.owner, first)
-                ):
-                    _flush(state, r, label)
-                    break
-                part = block.count
-        label = state.transfers[r, label].next
-    _touch(state, r, node, start, end)
+    copy = int(state.replica_memory[r, REPLICA.first]) - 1
+    while copy != NONE:
+        row = -2 - state.transfers[r, copy].slot
+        part = copy if row >= 0 and is_of(state, r, label, row) else NONE
+        while part != NONE:
+            block = state.blocks[r, part]
+            first = max(start, block.index * size)
+            if first < min(end, (block.index + 1) * size) and (
+                owner_of(state, node, first) == owner_of(state, block.owner, first)
+            ):
+                _flush(state, r, copy)
+                break
+            part = block.count
+        copy = state.transfers[r, copy].next
 
 
-@inlined()
-def _touch(state: State, r: int, node, start, end):
-    """Note that blocks of requests are taken or found that have just ended."""
+@compiled()
+def _note_of_ended(state: State, r: int, label, start, end, found):
+    """Note which blocks are ``found``, or else taken, of requests that just ended.
+
+    Those of a path are found up to some block, and taken from one on.
+    """
+    node = path_of(state, r, label)
+    engine = state.engine[0]
     slot = int(state.replica_memory[r, REPLICA.ended]) - 1
     while slot != NONE:
-        memory = state.request_memory[slot]
-        row = state.requests[slot].row
-        own = state.requests[slot].prompt_tokens + state.requests[slot].output_tokens
-        last = min(end, own // state.engine[0].block_size)
-        size = state.engine[0].blocks_per_chunk
-        first = max(start, int(memory[REQUEST.stored]) * size)
+        request, memory = state.requests[slot], state.request_memory[slot]
+        tokens = request.prompt_tokens + request.output_tokens
+        first = max(start, int(memory[REQUEST.stored]) * engine.blocks_per_chunk)
+        last = min(end, tokens // engine.block_size)
         while last > first and owner_of(state, node, last - 1) != owner_of(
-            state, row, last - 1
+            state, request.row, last - 1
         ):
             last -= 1
-        if last > first:
-            if memory[REQUEST.touched] == 0.0:
-                memory[REQUEST.touched] = first + 1
-            memory[REQUEST.touched] = min(memory[REQUEST.touched], first + 1)
-            memory[REQUEST.touched_end] = max(memory[REQUEST.touched_end], last)
-        slot = state.requests[slot].next_in_list
+        if last > first and is_of(state, r, label, request.row):
+            if found:
+                memory[REQUEST.found] = max(memory[REQUEST.found], last)
+            elif memory[REQUEST.taken] == 0.0 or memory[REQUEST.taken] > first:
+                memory[REQUEST.taken] = first + 1
+        slot = request.next_in_list
 
 
 @inlined()
-def _may_flush(state: State, r: int):
+def may_flush(state: State, r: int):
     """Return whether an iteration may wait for copies of requests that have ended."""
     memory = state.replica_memory[r]
     return memory[REPLICA.fenced] + memory[REPLICA.ended] > 0.0
@@ -221,38 +225,55 @@ def _may_flush(state: State, r: int):
 @compiled()
 def note_taken(state: State, r: int, n):
     """Wait for copies of the next n blocks that are taken."""
-    if not _may_flush(state, r):
+    if not may_flush(state, r):
         return
     left = n - state.replicas[r].unhashed_blocks
     label = state.replicas[r].queue_head
     while left > 0 and label != NONE:
         segment = state.segments[r, label]
         count = min(left, segment.end - segment.start)
-        row = segment.row
-        if row == NONE:
-            row = state.segments[r, segment.parent].row
-        _flush_of(state, r, row, segment.end - count, segment.end)
+        _flush_of(state, r, label, segment.end - count, segment.end)
+        _note_of_ended(state, r, label, segment.end - count, segment.end, False)
         left -= count
         label = segment.next
 
 
 @compiled()
 def note_found(state: State, r: int, slot: int, blocks):
-    """Wait for copies of the first blocks of a request, which it finds."""
-    if _may_flush(state, r):
-        _flush_of(state, r, state.requests[slot].row, 0, blocks)
+    """Wait for copies of the first blocks of a request, which it finds or holds.
+
+    Neighbours of which no twin is known are looked at together.
+    """
+    if not may_flush(state, r):
+        return
+    label = state.requests[slot].leaf if blocks > 0 else NONE
+    last = NONE
+    while label != NONE:
+        segment = state.segments[r, label]
+        if segment.start < blocks:
+            last = label if last == NONE else last
+            end = min(blocks, state.segments[r, last].end)
+            before = segment.parent
+            if before == NONE or segment.twin != state.segments[r, before].twin:
+                held = held_of(state, r, slot, last)
+                _flush_of(state, r, held, segment.start, end)
+                _note_of_ended(state, r, held, segment.start, end, True)
+                last = NONE
+        label = segment.parent
 
 
 @inlined()
-def fence(state: State, r: int, label, touched, touched_end):
+def fence(state: State, r: int, label, slot: int):
     """Let a copy be one of a request that has ended; wait where blocks were taken."""
-    state.transfers[r, label].slot = NONE
+    state.transfers[r, label].slot = -2 - state.requests[slot].row
     state.replica_memory[r, REPLICA.fenced] += 1.0
+    memory = state.request_memory[slot]
     size = state.engine[0].blocks_per_chunk
     part = label
-    while part != NONE and touched > 0.0:
+    while part != NONE:
         first = state.blocks[r, part].index * size
-        if first < touched_end and first + size >= touched:
+        taken = first + size >= memory[REQUEST.taken] > 0.0
+        if taken or first < memory[REQUEST.found]:
             _flush(state, r, label)
             break
         part = state.blocks[r, part].count
@@ -260,14 +281,14 @@ def fence(state: State, r: int, label, touched, touched_end):
 
 @compiled()
 def fence_ended(state: State, r: int):
-    """Let the copies of requests that have ended be known by their chunks alone."""
+    """Let the copies of requests that have ended be known by their rows."""
     memory = state.replica_memory[r]
     slot = int(memory[REPLICA.ended]) - 1
     while slot != NONE:
         label = int(memory[REPLICA.first]) - 1
         while label != NONE:
             if state.transfers[r, label].slot == slot:
-                state.transfers[r, label].slot = NONE
+                state.transfers[r, label].slot = -2 - state.requests[slot].row
                 memory[REPLICA.fenced] += 1.0
             label = state.transfers[r, label].next
         slot = state.requests[slot].next_in_list
