@@ -353,6 +353,8 @@ def _run_unseen(state: State, r: int):
     if STATES:
         return states.nothing_due(state, r)
     if DRAFTS:
+        if TIERS and transfers.may_flush(state, r):
+            return False
         return drafts.verify_unseen(state, r)
     rows, m = _decoding(state, r)
     left = state.engine[0].max_num_batched_tokens - rows.replicas[m].decode_count
