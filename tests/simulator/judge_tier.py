@@ -379,7 +379,6 @@ class TierReplica(Replica):
         """Whether a request counts as an unfinished prompt until the call has ended."""
         return (
             request in self.holding
-            or request.in_prompt
             or request in self.were_open
             or any(p.request is request and self.cuts(p) for p in self.parts)
         )

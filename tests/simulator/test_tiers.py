@@ -215,9 +215,33 @@ def test_conversations_are_served_as_the_judge_serves_them(names, seed):
     assert_judged(random_tier(seed, names))
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("names", SETS, ids="-".join)
+@pytest.mark.parametrize("seed", range(100, 180))
+def test_many_more_conversations_are_served_as_the_judge_serves_them(names, seed):
+    assert_judged(random_tier(seed, names))
+
+
 @in_python
 def test_chunks_of_a_request_that_sits_an_iteration_out_are_offered_again():
     assert_judged(random_tier(16, ("priority",)))
+
+
+@in_python
+@pytest.mark.parametrize(("seed", "names"), [(75, ()), (83, ("drafts",))])
+def test_of_two_equal_blocks_one_is_copied(seed, names):
+    """Taking the other, or finding it, waits for no copy."""
+    assert_judged(random_tier(seed, names))
+
+
+@in_python
+def test_decodes_that_verify_drafts_wait_for_copies_of_the_blocks_that_they_take():
+    assert_judged(random_tier(74, ("drafts", "priority")))
+
+
+@in_python
+def test_a_prompt_that_is_preempted_reserves_no_blocks():
+    assert_judged(random_tier(174, ("drafts", "priority")))
 
 
 def assert_judged(case: Case) -> None:
