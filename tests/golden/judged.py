@@ -1,6 +1,7 @@
 """What the step-by-step judge does with the requests of a recording."""
 
 import numpy as np
+from judge_tier import TierReplica
 from judge_v1 import Replica, serve, shortest_queue
 from recorded import (
     ITERATION_TIMES,
@@ -57,9 +58,28 @@ class Noting(Replica):
         return end_s
 
 
+class NotingOfTier(Noting, TierReplica):
+    """One with a tier, where iterations may wait before they are launched."""
+
+    def choose(self, throttled: bool = False):
+        self.called_s = self.now_s
+        return super().choose(throttled)
+
+    def run(self, parts):
+        end_s = super().run(parts)
+        waiting = len(self.waiting) + len(self.holding)
+        self.notes[-1] |= {"sched_s": self.called_s, "waiting": waiting}
+        return end_s
+
+    def load(self, request, tokens):
+        loads = super().load(request, tokens)
+        request.external_tokens = self.of[request].tier_tokens
+        return loads
+
+
 def first_difference(recording: Recording) -> str:
     """Return where the judge first departs from the engine; "" when nowhere."""
-    replica = Noting(recording)
+    replica = (NotingOfTier if recording.engine.has_tier else Noting)(recording)
     # Turns at the moments at which they came: the judge does not wait for answers.
     arrival_s = np.array([float(row["arrival_s"]) for row in recording.requests])
     after = np.full(len(arrival_s), -1)

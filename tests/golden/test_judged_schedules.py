@@ -13,3 +13,9 @@ TAGS = tags(OWN)
 @pytest.mark.parametrize("tag", TAGS)
 def test_the_schedule_is_that_of_the_engine(tag):
     assert first_difference(read(OWN, tag)) == ""
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("tag", tags(OWN / "tiers"))
+def test_a_tier_is_that_of_the_engine(tag):
+    assert first_difference(read(OWN / "tiers", tag)) == ""
