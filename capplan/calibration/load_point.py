@@ -16,6 +16,8 @@ _BY_USERS = {"concurrent", "concurrency", "concurrency_burst", "throughput"}
 _SHAPES = {"": None, "poisson": 1.0, "gamma": None, "constant": math.inf}
 """Gamma shapes of the gaps between requests; None: as the test states, else 1."""
 
+SATURATED = ": saturated"
+"""End of why a test is left out that its engine could not keep up with."""
 _SATURATED = 0.9
 """Completed over asked rate below which a backlog grew."""
 _LITTLE = (0.7, 1.25)
@@ -199,7 +201,7 @@ class PointReader:
             self.remarks = [f"held back by its cap, so {point.concurrency} users"]
             return point._replace(rate_per_s=None, burstiness=1.0), ""
         seen = f"{done_per_s:.3g} of {rate_per_s:.4g} requests/s answered"
-        return point, f"{seen}: saturated"
+        return point, f"{seen}{SATURATED}"
 
 
 def failures(row: dict[str, Any]) -> str:

@@ -97,34 +97,55 @@ class LoadTest(NamedTuple):
 
 
 def load_test(
-    tables: LatencyTables, engine: EngineSettings, point: SweepPoint, seed: int = 0
+    tables: LatencyTables,
+    engine: EngineSettings,
+    point: SweepPoint,
+    seed: int = 0,
+    requests: Trace | None = None,
 ) -> LoadTest:
-    """Simulate a load test on an engine, with a seat for each user but no more seats.
+    """Simulate a load test on an engine; see :func:`replica_tested`."""
+    return replica_tested(Configuration(engine, tables), point, seed, requests)
+
+
+def replica_tested(
+    replica: Configuration,
+    point: SweepPoint,
+    seed: int = 0,
+    requests: Trace | None = None,
+    drawn: int = _DRAWN,
+) -> LoadTest:
+    """Simulate a load test of a replica, with a seat for each user but no more seats.
 
     Times are means, or medians where the point's are. Where arrivals are drawn, a short
-    test is run several times, so that its mean depends little on the draw.
+    test is run several times, until so many are ``drawn`` that its mean depends little
+    on them. ``requests`` are sent in any order; by default their lengths are drawn too.
     """
     if point.rate_per_s is None or np.isinf(point.burstiness):
-        return _run(tables, engine, point, seed)
-    runs = max(1, _DRAWN // _count(point))
-    seen = [_run(tables, engine, point, seed + number) for number in range(runs)]
+        return _run(replica, point, seed, requests)
+    runs = max(1, drawn // _count(point))
+    seen = [_run(replica, point, seed + number, requests) for number in range(runs)]
     return LoadTest(*np.mean(seen, axis=0).tolist())
 
 
 def _run(
-    tables: LatencyTables, engine: EngineSettings, point: SweepPoint, seed: int
+    replica: Configuration, point: SweepPoint, seed: int, requests: Trace | None
 ) -> LoadTest:
     users, draw = point.concurrency, np.random.default_rng(seed)
-    count = _count(point)
-    prompt, output = (
-        draw.integers(max(1, int(longest * point.least_share)), longest + 1, count)
-        for longest in (point.isl, point.osl)
-    )
+    count, tables, engine = _count(point), replica.tables, replica.engine
+    if requests is None:
+        prompt, output = (
+            draw.integers(max(1, int(longest * point.least_share)), longest + 1, count)
+            for longest in (point.isl, point.osl)
+        )
+        trace = Trace(prompt, output, source="load test")
+    else:
+        trace = requests.rows_of(np.resize(draw.permutation(len(requests)), count))
     arrival_s = _arrivals_s(point, count, draw)
+    trace = trace.changed(arrival_s=arrival_s)
+    prompt, output = trace.prompt_tokens, trace.output_tokens
     engine = replace(
         engine, max_num_seqs=min(users or engine.max_num_seqs, engine.max_num_seqs)
     )
-    trace = Trace(prompt, output, arrival_s, source="load test")
     if oversized(trace, engine).any():
         raise InputError(
             f"{point.isl:,} + {point.osl:,} tokens do not fit the KV cache of "
@@ -132,7 +153,8 @@ def _run(
         )
     # A user waits in front of the engine, a seat does not.
     loop = tables._replace(request_s=0.0, prompt_token_s=0.0)
-    times = simulate(trace, Deployment.of(Configuration(engine, loop), 1)).table
+    alone = replace(replica, engine=engine, tables=loop)
+    times = simulate(trace, Deployment.of(alone, 1)).table
     freed_s = np.sort(times.finish_s)
     free = count if users is None else min(users, count)
     asked_s = np.maximum(

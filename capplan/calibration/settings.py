@@ -8,10 +8,12 @@ from pydantic import BeforeValidator
 
 from capplan.errors import InputError
 from capplan.fleet.gpu_file import GpuFileSettings
+from capplan.setting_values import PathText
 from capplan.settings import setting
 
 MEASURED = "What was measured"
 FILE = "What the file does not say"
+PLANNED = "The plan that a load test is of"
 SERVED = "The engine that served the requests, for served runs"
 
 
@@ -45,6 +47,19 @@ class FitSettings(GpuFileSettings):
         "GPU/LLM/tpN",
         "Profile to calibrate with load tests that state means.",
     )
+    plan: Path | None = setting(
+        None,
+        PLANNED,
+        "PLAN.json",
+        "Plan whose load test this is: says passed or failed, the new count and bill.",
+    )
+    trace: PathText | None = setting(
+        None, PLANNED, "FILE", "Its trace, where that does not lie beside it."
+    )
+    profiles: PathText | None = setting(
+        None, PLANNED, "FOLDER", "Its profiles, where they do not lie beside it."
+    )
+    prices: PathText | None = setting(None, PLANNED, "FILE", "Its file of prices.")
     force: bool = setting(
         False,
         "",

@@ -14,7 +14,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from capplan.calibration.load_formats import Format, format_of, known_other, unknown
-from capplan.calibration.load_point import PointReader, contradiction, failures
+from capplan.calibration.load_point import (
+    SATURATED,
+    PointReader,
+    contradiction,
+    failures,
+)
 from capplan.calibration.load_records import read_tests
 from capplan.calibration.load_test import SweepPoint
 from capplan.calibration.target import Target
@@ -117,7 +122,8 @@ def read_sweep(
         else:
             groups.append(runs)
             points.append(point)
-    if len({point.load for point in points}) < 2:
+    least = 1 if target is not None and target.is_planned else 2
+    if len({point.load for point in points}) < least:
         raise _too_few(path, len(points), told, where)
     stated: dict[str, tuple[str, str]] = {}
     for aspect, (name, _) in (pair for test in tests for pair in test.stated.items()):
@@ -233,7 +239,7 @@ def _tests(
         told.wrong.extend((place, reason) for reason in reader.problems.values())
         if point is None:
             continue
-        if why:
+        if why and not (target and target.is_planned and why.endswith(SATURATED)):
             told.left_out.append((place, why))
             continue
         told.remarks.extend((place, remark) for remark in reader.remarks)

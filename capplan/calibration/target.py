@@ -28,7 +28,10 @@ _NO_MODEL = r"\(.*?\)|\bgpus?\b|\binstinct\b|^\d+\s*[x×]\s*"
 
 
 class Target(NamedTuple):
-    """The profile that load tests calibrate; ``is_forced`` takes any of them."""
+    """The profile that load tests calibrate; ``is_forced`` takes any of them.
+
+    A test that ``is_planned`` is simulated as it was sent: also alone, and saturated.
+    """
 
     name: str  # as it was given: GPU/LLM/tpN
     llm: Architecture
@@ -36,6 +39,7 @@ class Target(NamedTuple):
     tp: int
     engine: str = ""  # as it was given
     is_forced: bool = False
+    is_planned: bool = False
 
     def compare(self, place: str, stated: Stated) -> None:
         """Refuse what states another system; warn where its LLM is not known."""

@@ -1,13 +1,20 @@
 """``capplan export``: the plan as a deployment."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from capplan.cli.answer import show
+from capplan.cli.options import with_settings
 from capplan.cli.outputs import say
 from capplan.cli.parameters import flag, operand
+from capplan.planning.settings.plan import PlanSettings
+from capplan.setting_values import file_settings
+
+FILES = {*file_settings(PlanSettings)} - {"out", "scheduler"}
+"""Settings whose files the user may name in place of those that a plan names."""
 
 
+@with_settings(PlanSettings, only=FILES)
 def export_command(
     plan: Annotated[
         Path, operand("plan.json", "Plan that `capplan plan` wrote, or its folder.")
@@ -16,7 +23,8 @@ def export_command(
         str,
         flag(
             "NAME",
-            "Target: vllm, compose, k8s, lws, kserve, llm-d, dynamo, skypilot or ray.",
+            "Target: vllm, compose, k8s, lws, kserve, llm-d, dynamo, skypilot or ray; "
+            "loadtest: the test of one replica, before there are more.",
         ),
     ],
     out: Annotated[
@@ -35,9 +43,11 @@ def export_command(
             "which is assumed).",
         ),
     ] = None,
+    **flags: Any,
 ) -> int:
-    """Write the best candidate of a plan as files of a deployment.
+    """Write the best candidate of a plan as files of a deployment, or of its load test.
 
+    The load test takes the files that the plan names from beside it, or by flags.
     Exit code 0: written; 2: wrong input, or what the target cannot express at all;
     3: the plan is infeasible.
     """
@@ -51,8 +61,14 @@ def export_command(
     if out is not None:
         check_folder(out)
     cold_start_s = None if cold_start is None else parse_cold_start_s(cold_start)
+    given = {name: value for name, value in flags.items() if value is not None}
     found = exported(
-        plan, to, image=image, checkpoint=checkpoint, cold_start_s=cold_start_s
+        plan,
+        to,
+        image=image,
+        checkpoint=checkpoint,
+        cold_start_s=cold_start_s,
+        given=given,
     )
     page = exported_page(plan, to, found)
     if isinstance(found, str):
@@ -70,5 +86,6 @@ def export_command(
         show(page, told=lambda: [manifest])
         return 0
     written = write_texts(texts, out)
-    show(page, written, told=lambda: [f"written: {', '.join(map(str, written))}"])
+    files = f"written: {', '.join(map(str, written))}"
+    show(page, written, told=lambda: [*export.told, files])
     return 0

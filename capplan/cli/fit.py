@@ -7,6 +7,9 @@ from capplan.cli.answer import show
 from capplan.cli.options import with_settings
 from capplan.cli.scenario import settings_from
 
+FAILED = 1
+"""Exit code where a load test does not bear its plan out."""
+
 
 @with_settings(FitSettings)
 def fit_command(**flags: Any) -> int:
@@ -20,11 +23,13 @@ def fit_command(**flags: Any) -> int:
     means per number of users or rate: a CSV of isl, osl, concurrency or rate_per_s, and
     any of tpot_ms, ttft_ms, output_tokens_per_s; or what vllm bench serve and its
     sweeps, SGLang, GuideLLM, AIPerf, GenAI-Perf, inference-perf, llmperf, trtllm-bench
-    or InferenceX wrote, a file or a tree of folders.
+    or InferenceX wrote, a file or a tree of folders. With --plan, those of the test
+    that `capplan export --to loadtest` writes. Exit code 0: written, and passed; 1:
+    failed, so that the plan is to be another; 2: wrong input.
     """
     settings = settings_from(FitSettings, None, flags)
     from capplan.report.writers.fit import fit
 
     page, written = fit(settings)
     show(page, written)
-    return 0
+    return FAILED if page.is_failure else 0

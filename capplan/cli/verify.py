@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from capplan.cli.answer import show
+from capplan.cli.export import FILES
 from capplan.cli.notices import announce_compilation
 from capplan.cli.options import with_settings
 from capplan.cli.outputs import say
@@ -12,17 +13,14 @@ from capplan.cli.parameters import flag, operand
 from capplan.planning.settings.plan import PlanSettings
 from capplan.report.provenance import VERIFIED
 from capplan.report.questions import named
-from capplan.setting_values import file_settings
 
 REFUSED = 1
 
 
 _NAMES = tuple(f"{name}.json" for name in VERIFIED)
-_FILES = {*file_settings(PlanSettings)} - {"out", "scheduler"}
-"""Settings whose files the user may name in place of those that a plan names."""
 
 
-@with_settings(PlanSettings, only=_FILES)
+@with_settings(PlanSettings, only=FILES)
 def verify_command(
     plan: Annotated[
         Path,

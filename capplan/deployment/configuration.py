@@ -222,14 +222,23 @@ class Configuration:
     @property
     def cautious_slowdown(self) -> float | None:
         """Times of nine of ten engines at most, over those planned; None: is sure."""
+        ends = None if self.cautious_share is None else self.slowdown_range
+        return None if ends is None else ends[1]
+
+    @property
+    def slowdown_range(self) -> tuple[float, float] | None:
+        """Times of 80 % of such engines over those planned; None: not known."""
+        if (found := self.backtested) is not None:
+            return found.low / found.value, found.high / found.value
         time = None if self.profile is None else self.profile.engine_time
-        if self.cautious_share is None or time is None or time.served is None:
+        if time is None or time.served is None:
             return None
         planned = time.served.slowdown(self.quantile or 0.5)
         if self._left_out == "family":  # planned with the fit in place of the median
             planned /= time.served.slowdown(0.5)
         served = self.layout_error() or time.served
-        return max(1.0, served.slowdown(0.9) / planned)
+        low, high = (served.slowdown(share) / planned for share in (0.1, 0.9))
+        return min(1.0, low), max(1.0, high)
 
     def slowed(self, factor: float) -> "Configuration":
         """Return it with a factor on the time of every iteration."""

@@ -7,7 +7,7 @@ to sweeps of real engines (``examples/studies/served_accuracy.py``).
 
 from collections.abc import Sequence
 from statistics import NormalDist
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import numpy as np
 from pydantic import AfterValidator, Field, model_validator
@@ -91,6 +91,16 @@ BEYOND_TOKENS = 64
 is on these, ``prefill_factor`` on what the tokens beyond add."""
 
 
+OF_ITERATIONS = (
+    "decode_factor",
+    "prefill_factor",
+    "iteration_s",
+    "per_request_s",
+    "prefill_iteration_s",
+)
+"""Fields of ``EngineTime`` that change the time of iterations."""
+
+
 class EngineTime(Strict):
     """Time that an engine adds to its kernels, and two factors on these."""
 
@@ -132,6 +142,11 @@ class EngineTime(Strict):
             prompt_token_s=kernels.prompt_token_s + self.prompt_token_s,
             api_request_s=max(kernels.api_request_s, self.api_request_s),
         )
+
+    def slowed(self, factor: float) -> Self:
+        """Return it with a factor on the time of every iteration, kernels included."""
+        times = self.model_dump(include=set(OF_ITERATIONS))
+        return self.model_copy(update={name: factor * x for name, x in times.items()})
 
     def of_kernels(self, times_s: np.ndarray, ranks: int = 1) -> np.ndarray:
         """Return the time of kernels by the tokens of an iteration with prompts. [s]

@@ -211,19 +211,32 @@ def test_one(best: Candidate) -> Said:
 
 def test_replica(configuration: Configuration, checkpoint: str) -> Said:
     """Return the load test of a replica, its price and its command."""
-    gpus, gpu, price = configuration.gpus, configuration.gpu, configuration.price
+    gpus, gpu = configuration.gpus, configuration.gpu
     many = f"one {gpu}" if gpus == 1 else f"{gpus} {gpu}"
-    cost = ""
-    if price is not None:
-        hours = [
-            ask.usd_per_node_h * max(1, -(-gpus // (ask.gpus_per_node or 1)))
-            for ask in price.asks
-        ]
-        cost = f", about {dollars(min(hours))}"
+    _, usd = hour_of(configuration)
+    cost = "" if usd is None else f", about {dollars(usd)}"
     command = ""
     if checkpoint and is_plain(configuration.layout):
         command = f"capplan profile {checkpoint} --tp {configuration.tp}"
     return Said(f"test {many} for an hour{cost}", command)
+
+
+def hour_of(configuration: Configuration) -> tuple[str, float | None]:
+    """Return what holds a replica for the least money, and an hour of it. [$]"""
+    gpus, price = configuration.gpus, configuration.price
+    if price is None:
+        return f"node of {gpus} {configuration.gpu}", None
+
+    def usd(ask: Price) -> float:
+        return ask.usd_per_node_h * nodes(ask)
+
+    def nodes(ask: Price) -> int:
+        return max(1, -(-gpus // (ask.gpus_per_node or 1)))
+
+    least = min(price.asks, key=usd)
+    many = f"{nodes(least)} × " * (nodes(least) > 1)
+    name = f"{least.provider} {many}{least.unit}".strip()
+    return f"{name} ({gpus} {configuration.gpu})", usd(least)
 
 
 def is_plain(layout: Layout | None) -> bool:

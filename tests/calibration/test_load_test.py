@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 import capplan.calibration.load_test
-from capplan.calibration.load_test import SweepPoint, load_test
+from capplan.calibration.load_test import SweepPoint, load_test, replica_tested
+from capplan.deployment.configuration import Configuration
 from capplan.deployment.engine import EngineSettings
 from capplan.errors import InputError
 from capplan.latency.contract import linear_tables
@@ -145,7 +146,7 @@ def test_a_cap_holds_requests_back_until_one_is_answered(cap):
         freed_s = np.concatenate([np.zeros(cap), np.sort(judged.finish_s)])[:60]
         asked_s = np.maximum(arrival_s, freed_s)
 
-    seen = capplan.calibration.load_test._run(tables_of(), AT_A_RATE, point, 0)
+    seen = replica_tested(Configuration(AT_A_RATE, tables_of()), point, drawn=60)
 
     assert seen.ttft_s == pytest.approx(judged.ttft_s.mean())
     assert seen.tpot_s == pytest.approx(judged.tpot_s.mean())

@@ -364,6 +364,17 @@ def with_tier_chosen(
     return with_size(settings, rows[0])
 
 
+def replica_of(document: Mapping[str, Any]) -> tuple[PlanInputs, Configuration]:
+    """Return a plan's inputs, and the replica of its only pool as it was proven."""
+    (pool,) = pools_of(document["certificate"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", CapplanWarning)
+        inputs, tried = plan_inputs(settings_of(document))
+    configuration = configuration_of(tried, key_of(pool))
+    engine = _as_proven(configuration.engine, pool["engine"], tuned=True)
+    return inputs, replace(configuration, engine=engine)
+
+
 def reproduce(document: Mapping[str, Any]) -> Reproduction:
     """Return the inputs of a plan's bounds, and its counts simulated again."""
     block = document["certificate"]

@@ -4,6 +4,7 @@ A target is a ``TARGET`` in its own file. All take the commands of the plan's la
 lines; none computes a figure of its own.
 """
 
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,8 +26,10 @@ TARGETS = {
     "ray": "ray_serve",
 }
 """Module of each target."""
+LOAD_TEST = "loadtest"
+"""Target that is no deployment: one replica, before there is one."""
 
-__all__ = ["TARGETS", "exported"]
+__all__ = ["LOAD_TEST", "TARGETS", "exported"]
 
 
 def exported(
@@ -36,15 +39,17 @@ def exported(
     image: str | None = None,
     checkpoint: str | None = None,
     cold_start_s: float | None = None,
+    given: Mapping[str, str] | None = None,
 ) -> "tuple[dict[str, str], Export] | str":
     """Return the files of a plan's deployment; where it has none, why.
 
     ``image``, ``checkpoint`` and ``cold_start_s`` are the user's, in place of the
-    target's and the plan's. [s]
+    target's and the plan's; ``given`` files that a plan names, for its load test. [s]
     """
-    if target not in TARGETS:
+    known = (*TARGETS, LOAD_TEST)
+    if target not in known:
         raise InputError(
-            f"--to {target}: expected {', '.join(TARGETS)}{nearest(target, TARGETS)}"
+            f"--to {target}: expected {', '.join(known)}{nearest(target, known)}"
         )
     # Imported here: `capplan list` needs the names alone.
     from capplan.report.exports.export import text_of
@@ -53,6 +58,16 @@ def exported(
     planned = read_planned(path, checkpoint, cold_start_s)
     if isinstance(planned, str):
         return planned
+    if target == LOAD_TEST:
+        from capplan.report.exports.load_test import load_test_export
+
+        if image is not None:
+            raise InputError(f"--image has no effect on --to {target}")
+        export = load_test_export(planned, given)
+        return text_of(export, planned, target), export
+    for name in given or ():
+        flag = f"--{name.replace('_', '-')}"
+        raise InputError(f"{flag} has no effect on --to {target}")
     row: Target = import_module(f"{__name__}.{TARGETS[target]}").TARGET
     export = row.write(row.given(planned, target, image))
     return text_of(export, planned, target), export

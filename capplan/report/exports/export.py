@@ -33,6 +33,7 @@ class Export:
     lacks: tuple[str, ...] = ()  # what of the plan the target cannot express
     needs: tuple[str, ...] = ()  # before it runs
     unverified: tuple[str, ...] = ()  # names and tags that nobody looked up
+    told: tuple[str, ...] = ()  # on the terminal, beside the names of files
 
 
 class Given(NamedTuple):
@@ -142,6 +143,10 @@ def nodes_needed(planned: Planned) -> tuple[str, ...]:
     return tuple(map(node_needs, planned.pools))
 
 
+KINDS = {"loadtest": "load test of one replica"}
+"""What a file is, of targets that are no deployment."""
+
+
 class _Dumper(yaml.SafeDumper):
     """YAML without anchors."""
 
@@ -153,8 +158,8 @@ class _Dumper(yaml.SafeDumper):
 def text_of(export: Export, planned: Planned, target: str) -> dict[str, str]:
     """Return the text of each file, which begins with what it rests on."""
     lines = [
-        f"A deployment of {planned.checkpoint} ({target}), by capplan "
-        f"{own_version()} from a plan with SHA-256 {planned.sha256}.",
+        f"A {KINDS.get(target, 'deployment')} of {planned.checkpoint} ({target}), by "
+        f"capplan {own_version()} from a plan with SHA-256 {planned.sha256}.",
         *(f"assumed: {line}" for line in planned.assumed),
         *(f"not in this file: {line}" for line in export.lacks),
         *(f"needs: {line}" for line in export.needs),
@@ -165,7 +170,8 @@ def text_of(export: Export, planned: Planned, target: str) -> dict[str, str]:
     for name, content in export.files.items():
         if isinstance(content, str):
             start, _, rest = content.partition("\n")
-            texts[name] = f"{start}\n{header}{rest}"
+            is_script = start.startswith("#!")
+            texts[name] = f"{start}\n{header}{rest}" if is_script else content
         else:
             texts[name] = header + yaml.dump_all(
                 content,

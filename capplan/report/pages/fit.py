@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from capplan.calibration.load_test import SweepPoint
     from capplan.calibration.served_fit import ServedFit
     from capplan.calibration.sweep_profile import SweepProfile
+    from capplan.report.received.acceptance import Acceptance
 
 SCHEMA = "capplan.fit/1"
 
@@ -41,8 +42,11 @@ _TIMES = {
 }
 
 
-def fit_page(fitted: Fitted) -> Page:
-    """Return the tables of a fit, and the curves of its profile."""
+def fit_page(fitted: Fitted, acceptance: "Acceptance | None" = None) -> Page:
+    """Return the tables of a fit, and the curves of its profile.
+
+    Of a plan's load test also what it makes of the plan.
+    """
     points = None
     if isinstance(fitted, PointsFit):
         points, notes = fitted.points, list[str]()
@@ -51,6 +55,11 @@ def fit_page(fitted: Fitted) -> Page:
         tables, notes = _of_sweep(cast("SweepProfile", fitted))
     else:
         tables, notes = _of_served(cast("ServedFit", fitted))
+    csv = {"fit.csv": tables[0], "errors.csv": tables[-1]}
+    if acceptance is not None:
+        title = "load test against the plan"
+        compared = Table(fields("fit_plan"), acceptance.rows, title=title)
+        tables, csv = [compared, *tables], {"acceptance.csv": compared, **csv}
     figures = partial(profile_figures, fitted.profile, points)
     return Page(
         "fit",
@@ -61,7 +70,9 @@ def fit_page(fitted: Fitted) -> Page:
             Section("Curves", figures=figures),
         ],
         values=partial(_values, fitted.profile.document(), tables),
-        csv={"fit.csv": tables[0], "errors.csv": tables[-1]},
+        csv=csv,
+        lead="" if acceptance is None else str(acceptance),
+        is_failure=acceptance is not None and not acceptance.passed,
     )
 
 

@@ -1,6 +1,7 @@
 """Fit a latency profile; write it, its plot and its report."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING, cast
 
 from capplan.calibration.fit_profile import PointsFit, fit_profile
 from capplan.calibration.settings import FitSettings
@@ -11,7 +12,11 @@ from capplan.latency.rank_fit import RanksFit
 from capplan.report.page import Page
 from capplan.report.pages.fit import fit_page, rank_fit_page
 from capplan.report.pages.profiles import check_plot, write_plot
+from capplan.report.received.acceptance import accepted, load_test_named
 from capplan.report.writers.page_files import Written, write_page
+
+if TYPE_CHECKING:
+    from capplan.calibration.sweep_profile import SweepProfile
 
 
 def fit(settings: FitSettings) -> tuple[Page, Written]:
@@ -19,18 +24,22 @@ def fit(settings: FitSettings) -> tuple[Page, Written]:
     check_plot(settings.plot)
     if settings.report is not None:
         check_folder(settings.report)
-    fitted = fit_profile(settings)
-    if isinstance(fitted, RanksFit):
-        if settings.plot is not None:
-            raise InputError(
-                f"--plot is {settings.plot}; curves are drawn of profiles of TP alone, "
-                "so leave it out"
-            )
-        page = rank_fit_page(fitted)
-    else:
-        page = fit_page(fitted)
+    tested = load_test_named(settings)
+    fitted = fit_profile(settings, None if tested is None else tested.test)
+    if isinstance(fitted, RanksFit) and settings.plot is not None:
+        raise InputError(
+            f"--plot is {settings.plot}; curves are drawn of profiles of TP alone, "
+            "so leave it out"
+        )
     written = [Path(settings.out)]
     save_profile(fitted.profile, settings.out)
+    if isinstance(fitted, RanksFit):
+        page = rank_fit_page(fitted)
+    else:
+        with_plan = None
+        if tested is not None:
+            with_plan = accepted(tested, cast("SweepProfile", fitted), settings.out)
+        page = fit_page(fitted, with_plan)
     if settings.plot is not None and not isinstance(fitted, RanksFit):
         points = fitted.points if isinstance(fitted, PointsFit) else None
         write_plot(fitted.profile, settings.plot, points)
