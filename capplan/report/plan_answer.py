@@ -339,7 +339,9 @@ def next_steps(plan: Plan) -> Iterator[Said]:
             how = f"they hold {more.attained} in time for the same bill"
         yield Said(step, how)
     if is_unsure(best):
-        yield test_one(best)
+        test = test_one(best)
+        can_export = uncertain.has_load_test(plan)
+        yield test._replace(more=uncertain.EXPORTED) if can_export else test
     one = _of_count(plan, 1)
     if one is not None and _of_count(plan, 0) is not None:
         change = one.usd_against_planned

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from capplan.deployment.configuration import UNMEASURED, Configuration
+from capplan.engines.catalog import VLLM
 from capplan.latency.capacity import LEVELS
 from capplan.planning.evaluate.candidate import Candidate
 from capplan.planning.plan.result import Plan
@@ -11,6 +12,8 @@ from capplan.report.page import Said
 from capplan.units import format_usd
 
 LOAD_TEST = ": load-test before you buy"
+EXPORTED = "capplan export plan.json --to loadtest"
+"""The command that writes a plan's load test."""
 
 
 def engines(candidate: Candidate) -> str:
@@ -100,15 +103,31 @@ def cautious(candidate: Candidate) -> str:
     return count if usd is None else f"{count}, {format_usd(usd)} a month"
 
 
+def has_load_test(plan: Plan) -> bool:
+    """Return whether a load test of the best candidate can be exported."""
+    best = plan.best
+    if best is None or best.configuration is None or best.launch is None:
+        return False
+    is_mixed = bool(best.pools) or (plan.mix is not None and plan.mix.offered)
+    drafts = best.configuration.engine.speculation
+    has_times = best.configuration.profile is not None
+    is_vllm = best.launch.engine in (None, VLLM) and bool(best.launch.words)
+    return is_vllm and has_times and not (is_mixed or drafts or plan.sessions)
+
+
 def settled_by(plan: Plan, candidate: Candidate) -> str:
     """Return the command that turns a load test into a profile of a candidate.
 
+    Of the best also whether the plan stands.
     Empty for layouts of ranks or whole experts, onto which ``fit`` fits nothing.
     """
     layout = f"tp{candidate.tp}"
     if candidate.layout_name not in (None, layout):
         return ""
     which = f"{candidate.gpu}/{plan.llm}/{layout}"
+    if candidate is plan.best and has_load_test(plan):
+        found = f"capplan fit --from results --onto {which} --plan plan.json"
+        return f"{found} --out mine.yaml"
     return f"capplan fit --from sweep.csv --onto {which} --out mine.yaml"
 
 

@@ -98,7 +98,10 @@ def test_an_answer_in_doubt_says_so_itself(doubted):
     assert said.short.startswith("estimated: up to ")
     assert "no benchmark of this LLM backs it" in said.more
     [command] = [s for s in plan_page(alone).sections if "load test" in s.heading]
-    assert command.command.startswith("capplan fit --from sweep.csv --onto MI300X/")
+    assert command.command == (
+        "capplan fit --from results --onto MI300X/Llama-3.1-8B/tp1 --plan plan.json "
+        "--out mine.yaml"
+    )
 
 
 @pytest.mark.parametrize(

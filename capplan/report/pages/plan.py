@@ -75,7 +75,7 @@ _LAST = (
     *("drafts_worth", "drafts_tried", "tiers_tried", "sessions", "collapse", "sticky"),
 )
 """Keys of plan.json in the order in which it has them, behind the others."""
-_AFTER_TEST = "After a load test, plan with what it measured (--profiles mine.yaml)"
+_AFTER_TEST = "After a load test, whether the plan stands, or what to rent instead"
 _COARSE = "works, costs more (replicas ± 10 %)"
 _STATUS = {"pruned": "not simulated: ", "feasible": ""}
 

@@ -280,8 +280,8 @@ def test_an_llm_without_a_benchmark_has_the_medians_count_and_a_cautious_one():
     text = " ".join(shown(found).split())
     assert "real engines needed" not in text
     assert (
-        "capplan fit --from sweep.csv --onto H100-NVL/Qwen2.5-14B/tp1 --out mine.yaml"
-        in text
+        "capplan fit --from results --onto H100-NVL/Qwen2.5-14B/tp1 --plan plan.json "
+        "--out mine.yaml" in text
     )
     document = json.loads(plan_json(found))["best"]
     assert document["cautious_replica_count"] == estimate.cautious_replica_count
