@@ -8,6 +8,7 @@ from capplan.errors import InputError, collected_warnings
 from capplan.planning.configure.speculation import SEARCHED, is_searched, with_drafts
 from capplan.planning.configure.tier import is_tier_searched, with_size
 from capplan.planning.evaluate.candidate import Candidate
+from capplan.planning.evaluate.executors import Interrupted
 from capplan.planning.evaluate.inputs import Progress, unseen
 from capplan.planning.evaluate.known_runs import KnownRuns
 from capplan.planning.plan.planned import Search, cost_order, inputs_of, searched
@@ -16,8 +17,10 @@ from capplan.planning.plan.speculation_worth import best_of_drafts
 from capplan.planning.plan.tier_search import (
     SIZES,
     TiersTried,
+    TierTried,
     gib_of,
     tried_size,
+    with_less,
 )
 from capplan.planning.plan.told import Told
 from capplan.planning.settings.plan import PlanSettings
@@ -25,6 +28,8 @@ from capplan.simulator.fleet.fleet import Stopped
 
 _KEPT_BYTES = 2**28
 """Memory of simulations kept of the search for a number of drafted tokens. [bytes]"""
+_ANY = math.inf, math.inf
+"""$/h and GPUs that all candidates cost less than."""
 
 
 def plan(
@@ -82,37 +87,70 @@ def _with_any_tier(
     """Return the best with the smallest tier that pays, or without any.
 
     All of the free memory is tried first, of each candidate with the most replicas that
-    save money; less of it while that costs no more, on the best GPU type and layout.
+    save money; less of it while the best's replicas hold with that.
     """
     if is_searched(settings):
         raise InputError(
             "kv_offloading_size auto and drafts without num_speculative_tokens: a plan "
             "finds one of them; give GIB, or the number of drafted tokens"
         )
+    none, most = SIZES[:2]
     progress("planning with no tier")
-    none, *parts = SIZES
-    found = best = _priced(with_size(settings, none), progress, stopped)
-    rows = [tried_size(none, found.plan)]
-    kept, asked, to_beat = none, settings, rows[0].price
-    for size in parts:
-        if found.plan.interrupted:
+    without = _priced(with_size(settings, none), progress, stopped)
+    rows = [tried_size(none, without.plan)]
+    if without.plan.interrupted:
+        return _with_tiers(without, rows)
+    progress(f"planning with a tier of {most} of the free host memory")
+    asked, to_beat = with_size(settings, most), rows[0].price
+    found = _priced(asked, progress, stopped, to_beat, _key_of(without))
+    rows.append(tried_size(most, found.plan))
+    best = found.plan.best
+    if best is None or not rows[-1].price < to_beat:
+        interrupted = found.plan.interrupted
+        return _with_tiers(_completed(without, interrupted, progress), rows)
+    return _with_less_memory(settings, found, rows, progress, stopped)
+
+
+def _with_less_memory(
+    settings: PlanSettings,
+    found: Search,
+    rows: list[TierTried],
+    progress: Progress,
+    stopped: Stopped | None,
+) -> Search:
+    """Return the best with the smallest tier with which its replicas hold."""
+    assert found.plan.best is not None
+    of = of_best(settings, found.plan.best)
+    try:
+        for size in SIZES[2:]:
+            progress(f"trying a tier of {size} of the free host memory")
+            inputs, tried, _ = inputs_of(with_size(of, size), progress, stopped)
+            rows.append(with_less(size, found.plan.best, inputs, tried))
+            if rows[-1].gpu_count is None:
+                break
+    except Interrupted:
+        return _with_tiers(_completed(found, True, progress), rows)
+    held = [row for row in rows[1:] if row.gpu_count is not None]
+    for row in reversed(held):  # with it the best may take more, searched in full
+        inputs, tried, texts = inputs_of(
+            with_size(settings, row.size), progress, stopped
+        )
+        chosen = Search(inputs, tried, found.plan, [], texts)
+        chosen = _completed(chosen, False, progress, best_only=True)
+        if tried_size(row.size, chosen.plan).price <= row.price:
             break
-        progress(f"planning with a tier of {size} of the free host memory")
-        found = _priced(with_size(asked, size), progress, stopped, to_beat)
-        rows.append(tried_size(size, found.plan))
-        usd_per_h, gpu_count = rows[-1].price
-        if not (usd_per_h, gpu_count) < to_beat:
-            break
-        assert found.plan.best is not None
-        best, kept, asked = found, size, of_best(settings, found.plan.best)
-        to_beat = usd_per_h, gpu_count + 0.5  # less memory is to cost no more
-    if kept != none and not found.plan.interrupted:  # all candidates are told of
-        inputs, tried, texts = inputs_of(with_size(settings, kept), progress, stopped)
-        inputs = replace(inputs, simulate_with=best.inputs.simulate_with)
-        best = best._replace(inputs=inputs, tried=tried, texts_of_inputs=texts)
-    best = _completed(best, found.plan.interrupted, progress)
-    tiers = TiersTried(tuple(rows), gib_of(best.plan))
-    return best._replace(plan=replace(best.plan, tiers_tried=tiers))
+    return _with_tiers(chosen, rows)
+
+
+def _with_tiers(search: Search, rows: list[TierTried]) -> Search:
+    """Return a search with what each size of the tier took."""
+    tiers = TiersTried(tuple(rows), gib_of(search.plan))
+    return search._replace(plan=replace(search.plan, tiers_tried=tiers))
+
+
+def _key_of(search: Search) -> tuple[str, str] | None:
+    """Return the GPU type and layout of the best; None without one."""
+    return None if search.plan.best is None else search.plan.best.key
 
 
 def of_best(settings: PlanSettings, best: Candidate) -> PlanSettings:
@@ -126,20 +164,28 @@ def _priced(
     settings: PlanSettings,
     progress: Progress,
     stopped: Stopped | None,
-    to_beat: tuple[float, float] = (math.inf, math.inf),
+    to_beat: tuple[float, float] = _ANY,
+    likely: tuple[str, str] | None = None,
 ) -> Search:
     """Return a search that tells no more than what the best costs, if it is less."""
     given = inputs_of(settings, progress, stopped)
-    inputs = replace(given[0], best_only=True, only_price=True, to_beat=to_beat)
+    inputs = replace(given[0], best_only=True, only_price=True)
+    inputs = replace(inputs, to_beat=to_beat, likely=likely)
     if settings.executor == "local":
         inputs = replace(inputs, simulate_with=KnownRuns(_KEPT_BYTES))
     return searched(inputs, *given[1:], progress)
 
 
-def _completed(best: Search, interrupted: bool, progress: Progress) -> Search:
-    """Return the best of several searches with all its candidates."""
+def _completed(
+    best: Search, interrupted: bool, progress: Progress, best_only: bool = False
+) -> Search:
+    """Return the best of several searches with all its candidates.
+
+    With ``best_only`` of the others only that they are not the best.
+    """
     if not interrupted:
-        inputs = replace(best.inputs, best_only=False, only_price=False)
+        inputs = replace(best.inputs, best_only=best_only, only_price=False)
+        inputs = replace(inputs, likely=_key_of(best))
         search = searched(inputs, best.tried, best.texts_of_inputs, progress)
         interrupted = search.plan.interrupted
         best = best if interrupted else search

@@ -127,7 +127,7 @@ def _simulated(
     settings = inputs.settings
     done: list[Candidate] = []
     simulated: list[Prospect] = []
-    left_out: list[tuple[Prospect, str]] = []  # and why
+    prospects, left_out = _promising(inputs, prospects, before, done)
     texts: dict[str, tuple[str, ...]] = {}
     with executor(settings.executor, settings.ray_address) as workers:
         while prospects:

@@ -1,11 +1,20 @@
 """How large a tier pays: what plans take with parts of the free host memory."""
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from capplan.deployment.configuration import Configuration
+from capplan.planning.configure.configuration import with_budget
+from capplan.planning.configure.excluded import Excluded
+from capplan.planning.evaluate.candidate import Candidate
+from capplan.planning.evaluate.inputs import PlanInputs
 from capplan.planning.money.cost import HOURS_PER_MONTH
-from capplan.planning.size.prospects import CENTS
+from capplan.planning.size.candidates import described
+from capplan.planning.size.counts import Fewest
+from capplan.planning.size.prospects import CENTS, Prospect, price_of
+from capplan.planning.size.shape import Shape
 from capplan.units import format_usd
 
 if TYPE_CHECKING:
@@ -20,7 +29,7 @@ class TierTried:
     """A size of the tier that a plan tried."""
 
     size: str  # as of kv_offloading_size
-    gib: float  # of each replica of the best; 0: no tier, or none is feasible [GiB]
+    gib: float  # of each replica; 0: no tier, or none is feasible [GiB]
     gpu_count: int | None  # of the best with it; None where none is feasible
     usd_per_month: float | None  # None without a price too [$]
 
@@ -33,10 +42,12 @@ class TierTried:
 
     def __str__(self) -> str:
         """Return ``1,344 GiB: 24 GPUs, $117,209 a month``."""
+        size = f"{self.gib:,.0f} GiB" if self.gib else "no tier"
+        if self.gpu_count is None and self.gib:
+            return f"{size}: more GPUs"
         if self.gpu_count is None:
             of = f"with {self.size} of what is free"
             return f"{'without' if self.size == SIZES[0] else of} none that costs less"
-        size = f"{self.gib:,.0f} GiB" if self.gib else "no tier"
         usd = self.usd_per_month
         cost = "" if usd is None else f", {format_usd(usd)} a month"
         return f"{size}: {self.gpu_count:,} GPUs{cost}"
@@ -68,3 +79,28 @@ def tried_size(size: str, plan: "Plan") -> TierTried:
     usd = None if best is None or best.cost is None else best.cost.usd_per_month
     count = None if best is None else best.gpu_count
     return TierTried(size, gib_of(plan), count, usd)
+
+
+def with_less(
+    size: str,
+    best: Candidate,
+    inputs: PlanInputs,
+    tried: Iterable[Configuration | Excluded],
+) -> TierTried:
+    """Return what the best takes with less memory: its replicas, if they hold."""
+    assert best.run is not None
+    assert best.bound is not None
+    of, counts = best.run.deployment, best.run.deployment.counts
+    engine = best.run.configuration.engine
+    (less,) = (row for row in tried if isinstance(row, Configuration))
+    less = with_budget(less, engine.max_num_batched_tokens)
+    shape = Shape((Prospect(less, best.bound),), inputs.settings, of.router)
+    run = shape.run(inputs, counts, thorough=True)
+    gib = less.engine.tier_gib
+    if run.judgement.meets is not True:
+        return TierTried(size, gib, None, None)
+    found, _ = described(inputs, shape, Fewest(run, (run,), decided=True))
+    usd = None if found.cost is None else found.cost.usd_per_month
+    if price_of(found) > price_of(best):
+        return TierTried(size, gib, None, None)
+    return TierTried(size, gib, found.gpu_count, usd)

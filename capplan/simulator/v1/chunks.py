@@ -14,6 +14,7 @@ from capplan.deployment.policy import Knob, indices
 from capplan.simulator.columns import REPLICA_COLUMNS, REQUEST_COLUMNS, places
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kv.block_table import add_hash, find, remove_hash
+from capplan.simulator.kv.kvcache import ceil_div
 from capplan.simulator.kv.linked_list import linked, unlinked
 from capplan.simulator.kv.paths import owner_of
 from capplan.simulator.state import BITS, NONE, State
@@ -55,14 +56,24 @@ def note_path(state: State, r: int, row, start, end):
     """Note which chunks of a row from ``start`` to before ``end`` the tier has.
 
     ``spare`` has the chunk of each place, or -2 - the row or text whose own it would
-    be.
+    be. Return how many are missing, and how many others are being stored.
     """
     size = state.engine[0].blocks_per_chunk
-    node = row
+    blocks, spare = state.blocks[r], state.spare[r]
+    node, label = row, NONE
+    missing = stored = 0
     for k in range(end - 1, start - 1, -1):
         node = owner_of(state, node, (k + 1) * size - 1)
-        label = find(state, r, node, k)
-        state.spare[r, k] = -2 - node if label == NONE else label
+        label -= 1  # chunks stored at once mostly stand side by side
+        if label < 0 or blocks[label].owner != node or blocks[label].index != k:
+            label = find(state, r, node, k)
+        if label == NONE:
+            spare[k] = -2 - node
+            missing += 1
+        else:
+            spare[k] = label
+            stored += int(blocks[label].references < 0)
+    return missing, stored
 
 
 @inlined()
@@ -100,17 +111,25 @@ def _move(state: State, r: int, slot: int, label):
     _put_before(state, r, label, following)
 
 
-@inlined()
-def use(state: State, r: int, slot: int, k, label):
-    """Note that a request uses a chunk at a place of its path; NONE: a new one."""
-    word, bit = k // BITS, 1 << (k % BITS)
-    if state.holdings[slot, word] & bit == 0:
-        state.holdings[slot, word] |= bit
+@compiled()
+def use(state: State, r: int, slot: int, start, end):
+    """Note that a request uses the chunks of its path that were noted."""
+    for word in range(start // BITS, ceil_div(end, BITS)):
+        low, high = max(start - word * BITS, 0), min(end - word * BITS, BITS)
+        bits = ((1 << high) - 1) ^ ((1 << low) - 1)
         if state.settings[SETTING.by_request] != 0.0:
+            _use_by_rank(state, r, slot, word, bits & ~state.holdings[slot, word])
+        state.holdings[slot, word] |= bits
+
+
+@inlined()
+def _use_by_rank(state: State, r: int, slot: int, word, bits):
+    for k in range(word * BITS, (word + 1) * BITS):
+        if (bits >> (k - word * BITS)) & 1 == 1:
             if state.request_memory[slot, REQUEST.rank] == 0.0:
                 state.request_memory[slot, REQUEST.rank] = _next_rank(state, r)
-            if label >= 0:
-                _move(state, r, slot, label)
+            if state.spare[r, k] >= 0:
+                _move(state, r, slot, state.spare[r, k])
 
 
 @compiled()

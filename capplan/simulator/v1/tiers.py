@@ -68,13 +68,14 @@ def _store(state: State, r: int, slot: int, end):
     memory = state.replica_memory[r]
     row = state.requests[slot].row
     start = int(state.request_memory[slot, REQUEST.stored])
-    chunks.note_path(state, r, row, start, end)
-    new = 0
-    for k in range(start, end):
+    new, stored = chunks.note_path(state, r, row, start, end)
+    at = start  # behind the last that is being stored: that is not used
+    for k in range(start, end if stored > 0 else start):
         label = state.spare[r, k]
-        new += int(label < 0)
-        if label < 0 or state.blocks[r, label].references >= 0:
-            chunks.use(state, r, slot, k, label)
+        if label >= 0 and state.blocks[r, label].references < 0:
+            chunks.use(state, r, slot, at, k)
+            at = k + 1
+    chunks.use(state, r, slot, at, end)
     if new > 0 and not chunks.evict(
         state, r, new - int(memory[REPLICA.free]), start, end
     ):
@@ -82,7 +83,7 @@ def _store(state: State, r: int, slot: int, end):
         return -2
     state.request_memory[slot, REQUEST.stored] = end
     first = last = NONE
-    for k in range(start, end):
+    for k in range(start, end if new > 0 else start):
         owner = -2 - state.spare[r, k]
         if owner < 0:
             continue
@@ -268,7 +269,7 @@ def begin_load(state: State, r: int, slot: int, hits, hits_free, tokens, reserve
         label = state.spare[r, k]
         state.blocks[r, label].references = 1
         state.blocks[r, label].count = state.spare[r, k + 1] if k + 1 < end else NONE
-        chunks.use(state, r, slot, k, label)
+    chunks.use(state, r, slot, start, end)
     state.replica_memory[r, REPLICA.idle] -= end - start
     transfers.begin_transfer(state, r, slot, state.spare[r, start], blocks, 1)
     memory = state.request_memory[slot]

@@ -13,6 +13,7 @@ from capplan.planning.configure.excluded import Excluded
 from capplan.planning.configure.launch import launch
 from capplan.planning.plan import plan as module
 from capplan.planning.plan.plan import plan
+from capplan.planning.plan.planned import Search
 from capplan.planning.plan.tier_search import TierTried
 from capplan.planning.settings.plan import PlanSettings, SimulateSettings
 from capplan.report.pages.plan import plan_values
@@ -111,54 +112,72 @@ def test_the_launch_line_has_the_tier(settings, flags):
     assert {k: v for k, v in found.items() if "kv-off" in k or "transfer" in k} == flags
 
 
-def found_sizes(monkeypatch, usd):
-    """Return the sizes tried and the one taken, of plans that cost so much by size."""
-    tried = []
+def found_sizes(monkeypatch, usd, in_full):
+    """Return the sizes tried and the one taken, of plans that cost so much by size.
 
-    def priced(settings, *_):
-        tried.append(settings.kv_offloading_size)
-        of = SimpleNamespace(best="best", interrupted=False)
-        found = SimpleNamespace(plan=of, size=tried[-1])
-        found.inputs = SimpleNamespace(simulate_with=None)
-        found._replace = lambda **_: found
-        return found
+    ``in_full`` has what a size costs where all candidates are searched with it.
+    """
+    best = SimpleNamespace(key=("GPU", "TP 1"))
 
-    def told(size, _):
-        return TierTried(size, 0.0, usd[size] and 1, usd[size])
+    def searched(settings, *_):
+        size = settings.kv_offloading_size
+        of = SimpleNamespace(best=best, interrupted=False, usd=usd[size])
+        return Search(SimpleNamespace(size=size), [], of, [], [])
 
     def begun(settings, *_):
-        return SimpleNamespace(), [], []
+        return SimpleNamespace(size=settings.kv_offloading_size), [], []
 
-    def ended(best, *_):
-        raise StopIteration(best.size)
+    def less(size, *_):
+        return TierTried(size, 1.0, 1 if usd[size] == usd["100%"] else None, usd[size])
 
-    monkeypatch.setattr(module, "inputs_of", begun)
-    monkeypatch.setattr(module, "of_best", lambda asked, _: asked)
-    monkeypatch.setattr(module, "gib_of", lambda _: 0.0)
-    monkeypatch.setattr(module, "replace", lambda known, **_: known)
-    monkeypatch.setattr(module, "_priced", priced)
-    monkeypatch.setattr(module, "tried_size", told)
-    monkeypatch.setattr(module, "_completed", ended)
+    def completed(search, *_, **__):
+        size = search.inputs.size
+        of = SimpleNamespace(usd=in_full.get(size, usd[size]), interrupted=False)
+        return search._replace(plan=of)
+
+    def ended(search, rows):
+        raise StopIteration([row.size for row in rows], search.inputs.size)
+
+    for name, stub in {
+        "_priced": searched,
+        "inputs_of": begun,
+        "of_best": lambda asked, _: asked,
+        "with_less": less,
+        "tried_size": lambda size, of: TierTried(size, 0.0, of.usd and 1, of.usd),
+        "_completed": completed,
+        "_with_tiers": ended,
+    }.items():
+        monkeypatch.setattr(module, name, stub)
     with pytest.raises(StopIteration) as taken:
         plan(PlanSettings(**KIMI, kv_offloading_size="auto"))
-    return tried, taken.value.args[0]
+    return taken.value.args
 
 
 @pytest.mark.parametrize(
-    ("usd", "tried", "taken"),
+    ("usd", "in_full", "tried", "taken"),
     [
-        ({"0": 8, "100%": 8}, ["0", "100%"], "0"),
-        ({"0": 8, "100%": 6, "50%": 7}, ["0", "100%", "50%"], "100%"),
+        ({"0": 8, "100%": 8}, {}, ["0", "100%"], "0"),
+        ({"0": 8, "100%": None}, {}, ["0", "100%"], "0"),
+        ({"0": 8, "100%": 6, "50%": 7}, {}, ["0", "100%", "50%"], "100%"),
         (
-            {"0": 8, "100%": 6, "50%": 6, "25%": 5, "12.5%": 8},
+            {"0": 8, "100%": 6, "50%": 6, "25%": 6, "12.5%": 8},
+            {},
             ["0", "100%", "50%", "25%", "12.5%"],
             "25%",
         ),
-        ({"0": None, "100%": 6, "50%": 7}, ["0", "100%", "50%"], "100%"),
+        (
+            {"0": 8, "100%": 6, "50%": 6, "25%": 7},
+            {"50%": 7},
+            ["0", "100%", "50%", "25%"],
+            "100%",
+        ),
+        ({"0": None, "100%": 6, "50%": 7}, {}, ["0", "100%", "50%"], "100%"),
     ],
 )
-def test_the_smallest_size_is_taken_that_costs_no_more(monkeypatch, usd, tried, taken):
-    assert found_sizes(monkeypatch, usd) == (tried, taken)
+def test_the_smallest_size_is_taken_with_which_the_best_holds(
+    monkeypatch, usd, in_full, tried, taken
+):
+    assert found_sizes(monkeypatch, usd, in_full) == (tried, taken)
 
 
 @pytest.mark.slow
