@@ -107,7 +107,7 @@ class Paths:
         while label != NONE:
             segment = self.state.segments[0, label]
             of = segment
-            if segment.row == NONE:
+            if segment.row < 0:
                 of = self.state.segments[0, segment.parent]
             for index in range(segment.end - 1, segment.start - 1, -1):
                 node = of.row
