@@ -134,6 +134,8 @@ REPLICA_COLUMNS: dict[str, tuple[str, ...]] = {
         "first",  # copy that is not known to have ended, from 1
         "last",
         "calls",  # of the scheduler so far
+        "admitted",  # requests before this one
+        "step",  # the newest iteration before it
         "rests",  # 1: the last one had nothing to run, and nothing was in flight
         "launch_s",  # of the last one [s]
         "flush_s",  # until when this one waits for copies; -1: for none [s]

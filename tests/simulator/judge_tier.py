@@ -144,6 +144,7 @@ class TierReplica(Replica):
         self.to_begin = []
         self.pool.allocated, self.flushed = set(), set()
         self.loads: list[Copy] = []
+        new = {each for each in self.unfinished if each.scheduled_s is None}
         parts, _ = self.choose()
         for copy in self.copies:
             if copy.request.done and self.pool.allocated & {*copy.blocks}:
@@ -159,7 +160,7 @@ class TierReplica(Replica):
         launch_s, now_s, end_s = max([self.now_s, *waited]), self.now_s, self.now_s
         if parts:
             for part in parts:
-                if part.request.scheduled_s == now_s:
+                if part.request in new:
                     part.request.scheduled_s = launch_s
             parts = self.started(parts)
             self.now_s = launch_s

@@ -240,6 +240,18 @@ def test_decodes_that_verify_drafts_wait_for_copies_of_the_blocks_that_they_take
 
 
 @in_python
+def test_all_tokens_are_known_of_one_that_sat_the_iteration_before_out():
+    assert_judged(random_tier(2190, ()))
+
+
+@in_python
+@pytest.mark.parametrize("seed", [785, 910])
+def test_requests_end_in_a_jump_before_others_come(seed):
+    """Where they have chunks left to be stored, each iteration is looked at."""
+    assert_judged(random_tier(seed, ()))
+
+
+@in_python
 def test_a_prompt_that_is_preempted_reserves_no_blocks():
     assert_judged(random_tier(174, ("drafts", "priority")))
 

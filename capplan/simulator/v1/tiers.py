@@ -21,6 +21,7 @@ import math
 from capplan.deployment.engine import EngineSettings
 from capplan.simulator.capable import Capability
 from capplan.simulator.engine.decoding import computed_tokens
+from capplan.simulator.engine.gaps import is_resuming
 from capplan.simulator.engine.queues import (
     give_slot,
     insert_waiting_before,
@@ -109,6 +110,25 @@ def _full_chunks(state: State, slot: int, tokens):
 
 
 @inlined()
+def _chunks_at_end(state: State, slot: int):
+    """Return how many chunks of a request are to be stored when it has ended."""
+    request = state.requests[slot]
+    tokens = request.prompt_tokens + max(0, request.output_tokens - 1)
+    return _full_chunks(state, slot, tokens)
+
+
+@inlined()
+def _leaves_chunks(state: State, r: int):
+    """Return whether a request that has its last token in flight has more to store."""
+    slot = state.replicas[r].oldest_finishing
+    while slot != NONE:
+        if _chunks_at_end(state, slot) > state.request_memory[slot, REQUEST.stored]:
+            return True
+        slot = state.requests[slot].next_in_list
+    return False
+
+
+@inlined()
 def offers(state: State, r: int):
     """Return whether the requests of the iteration may have chunks to be stored."""
     replica = state.replicas[r]
@@ -135,7 +155,8 @@ def offer(state: State, r: int, slot: int):
         tokens = request.prompt_tokens
     else:
         tokens = computed_tokens(state, slot, state.replicas[r].step + 1) + 1
-        tokens -= int(is_flying(state.replicas[r]))
+        flying = is_flying(state.replicas[r]) and not is_resuming(state, r, slot)
+        tokens -= int(flying)
     end = _full_chunks(state, slot, tokens)
     if end > state.request_memory[slot, REQUEST.stored] and (
         _store(state, r, slot, end) == -2
@@ -149,17 +170,12 @@ def store_ended(state: State, r: int):
     memory = state.replica_memory[r]
     slot = int(memory[REPLICA.ended]) - 1
     while slot != NONE:
-        request = state.requests[slot]
-        own = state.request_memory[slot]
-        tokens = max(
-            request.prompt_tokens, request.prompt_tokens + request.output_tokens - 1
-        )
-        end = _full_chunks(state, slot, tokens)
-        if end > own[REQUEST.stored]:
+        end = _chunks_at_end(state, slot)
+        if end > state.request_memory[slot, REQUEST.stored]:
             label = _store(state, r, slot, end)
             if label >= 0:
                 transfers.fence(state, r, label, slot)
-        slot = request.next_in_list
+        slot = state.requests[slot].next_in_list
     slot = int(memory[REPLICA.ended]) - 1
     while slot != NONE:
         following = state.requests[slot].next_in_list
@@ -313,13 +329,17 @@ def run_loaded(state: State, r: int, slot: int, room_tokens):
 def begin_call(state: State, r: int):
     """Begin a call of the scheduler: copies have begun and ended since the last one.
 
-    An engine without requests has looked in between.
+    An engine without requests has looked in between, and one that jumped: those whose
+    last token was in flight have ended before others come.
     """
     memory = state.replica_memory[r]
     replica = state.replicas[r]
     if memory[REPLICA.calls] == 0.0:
         memory[REPLICA.free] = state.settings[SETTING.chunks]
     memory[REPLICA.calls] += 1.0
+    memory[REPLICA.admitted] = replica.admissions
+    jumped = replica.step - memory[REPLICA.step] > 1.0 and state.engine[0].depth > 1
+    memory[REPLICA.step] = replica.step
     memory[REPLICA.flush_s] = -1.0
     replica.idle_until_s = 0.0
     rested = replica.in_flight == 0 and replica.now_s > replica.gpu_s
@@ -330,7 +350,7 @@ def begin_call(state: State, r: int):
     transfers.begin_waiting(state, r, 1, memory[REPLICA.launch_s])
     transfers.begin_waiting(state, r, 0, at_s)
     transfers.fence_ended(state, r)
-    if rested and memory[REPLICA.ended] > 0.0:
+    if (rested or jumped) and memory[REPLICA.ended] > 0.0:
         store_ended(state, r)
         transfers.begin_waiting(state, r, 0, at_s)
     if rested or (memory[REPLICA.rests] != 0.0 and replica.in_flight == 0):
@@ -352,7 +372,8 @@ def end_call(state: State, r: int, horizon):
     rests = horizon == 0 and replica.in_flight == 0
     memory[REPLICA.rests] = 1.0 if rests else 0.0
     if memory[REPLICA.first] == 0.0:
-        return horizon if state.settings[SETTING.answers] == 0.0 else min(horizon, 1)
+        by_one = state.settings[SETTING.answers] != 0.0 or _leaves_chunks(state, r)
+        return min(horizon, 1) if by_one else horizon
     if memory[REPLICA.flush_s] >= 0.0:
         memory[REPLICA.flushed] += 1.0
     if launch_s > replica.now_s:
@@ -372,11 +393,13 @@ def _launch_later(state: State, r: int, launch_s):
     replica = state.replicas[r]
     starts_s = max(replica.now_s, replica.gpu_s)
     replica.wait_s += max(launch_s, starts_s) - starts_s
+    admitted = state.replica_memory[r, REPLICA.admitted]
     slot = replica.running_head
     while slot != NONE:
-        if state.requests[slot].scheduled_s == replica.now_s:
-            state.requests[slot].scheduled_s = launch_s
-        slot = state.requests[slot].next
+        request = state.requests[slot]
+        if request.scheduled_s == replica.now_s and request.admission >= admitted:
+            request.scheduled_s = launch_s
+        slot = request.next
 
 
 @inlined()
