@@ -72,6 +72,7 @@ REQUEST_COLUMNS: dict[str, tuple[str, ...]] = {
         "moved",  # chunk of it that was moved last in the order of use, from 1
         "found",  # of one that ended: its blocks before which others found since
         "taken",  # the first of its blocks taken since, from 1
+        "holds",  # 1: it has its blocks yet; 2: and has all stored
     ),
 }
 REPLICA_COLUMNS: dict[str, tuple[str, ...]] = {
@@ -141,6 +142,7 @@ REPLICA_COLUMNS: dict[str, tuple[str, ...]] = {
         "flush_s",  # until when this one waits for copies; -1: for none [s]
         "fenced",  # copies of requests that have ended
         "offered",  # 1: chunks had no room, and are offered again
+        "holding",  # ended requests that have their blocks yet, from 1
         "ended",  # requests that have ended since the last call, from 1
         "ended_last",
         "loads",  # copies that have begun

@@ -181,8 +181,11 @@ def test_a_tier_of_no_chunks_is_none():
 SETS = [(), ("lora",), ("priority",), ("drafts",), ("drafts", "priority")]
 
 
-def random_tier(seed: int, names: tuple[str, ...]) -> Case:
-    """Return conversations beside a tier, mostly a small one behind slow links."""
+def random_tier(seed: int, names: tuple[str, ...], flies: bool = False) -> Case:
+    """Return conversations beside a tier, mostly a small one behind slow links.
+
+    Requests with drafts have two iterations in flight only where one ``flies``.
+    """
     case = random_case(seed, (*names, "cached"))
     drafts = "drafts" in names
     rng = np.random.default_rng(seed + 1)
@@ -197,7 +200,7 @@ def random_tier(seed: int, names: tuple[str, ...]) -> Case:
         store_block_s=float(rng.choice([0.09e-3, 1.1e-3, 6e-3])),
     )
     engine = replace(case.engine, tier=tier, prefix_caching=True)
-    if drafts:  # with two iterations in flight see docs/simulator.md
+    if drafts and not flies:
         engine = replace(engine, async_scheduling=False)
     trace = conversations(case.trace, seed, float(drafts))
     case = case._replace(trace=trace, engine=engine)
@@ -237,6 +240,12 @@ def test_of_two_equal_blocks_one_is_copied(seed, names):
 @in_python
 def test_decodes_that_verify_drafts_wait_for_copies_of_the_blocks_that_they_take():
     assert_judged(random_tier(74, ("drafts", "priority")))
+
+
+@in_python
+@pytest.mark.parametrize("seed", [1, 9, 14, 16, 259, 336])
+def test_blocks_of_requests_that_are_computed_once_more_are_held_until_then(seed):
+    assert_judged(random_tier(seed, ("drafts",), flies=True))
 
 
 @in_python

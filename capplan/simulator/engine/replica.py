@@ -54,13 +54,34 @@ from capplan.simulator.kv.kvcache import (
     return_blocks,
     take_blocks,
 )
+from capplan.simulator.kv.paths import extend_path
 from capplan.simulator.kv.states import return_states
 from capplan.simulator.memory.active_blocks import discharge
 from capplan.simulator.records import Replica
 from capplan.simulator.state import NONE, Count, Phase, State
 
 TIER = places(REPLICA_COLUMNS, "tiers")
-TIER_TOKENS = places(REQUEST_COLUMNS, "tiers").tier_tokens
+OF_TIER = places(REQUEST_COLUMNS, "tiers")
+DISCARDED = places(REQUEST_COLUMNS, "drafts").discarded
+
+
+@inlined()
+def _return_discarded(state: State, r: int):
+    """Return the blocks, beside a tier, of requests that were computed once more."""
+    if state.engine[0].blocks_per_chunk == 0 or state.engine[0].verifies == 0:
+        return
+    memory = state.replica_memory[r]
+    slot = int(memory[TIER.holding]) - 1
+    memory[TIER.holding] = 0.0
+    while slot != NONE:
+        request = state.requests[slot]
+        following = request.next
+        held = request.prompt_tokens + request.output_tokens - 1
+        return_blocks(state, r, slot, held, held - request.unhashed_tokens, False)
+        if state.request_memory[slot, OF_TIER.holds] == 2.0:
+            give_slot(state, slot)
+        state.request_memory[slot, OF_TIER.holds] = 0.0
+        slot = following
 
 
 @inlined()
@@ -87,6 +108,7 @@ def end_idling(state: State, r: int, now_s):
         else:
             replica.now_s = max(replica.now_s, replica.gpu_s)
             replica.in_flight = 0
+            _return_discarded(state, r)
     replica.now_s = max(replica.now_s, now_s)
 
 
@@ -125,6 +147,30 @@ def _keep_ended(state: State, r: int, slot: int):
     memory[TIER.ended_last] = slot + 1
 
 
+@compiled()
+def _return_kv(state: State, r: int, slot: int):
+    """Return the blocks of a request that has ended.
+
+    Beside a tier later, where the iteration in flight computes it once more: a load
+    could overwrite what that writes. Its slot is then kept.
+    """
+    request = state.requests[slot]
+    held = request.prompt_tokens + request.output_tokens - 1
+    hashed = held - request.unhashed_tokens
+    engine = state.engine[0]
+    if engine.state_groups > 0:
+        return_states(state, r, slot, hashed)
+    if engine.blocks_per_chunk > 0 and engine.verifies != 0:
+        memory = state.request_memory[slot]
+        if memory[DISCARDED] != 0.0 and state.replicas[r].in_flight == 2:
+            extend_path(state, r, slot, hashed // engine.block_size)
+            request.next = int(state.replica_memory[r, TIER.holding]) - 1
+            state.replica_memory[r, TIER.holding] = slot + 1
+            memory[OF_TIER.holds] = 1.0
+            return
+    return_blocks(state, r, slot, held, hashed, False)
+
+
 @inlined()
 def complete(state: State, r: int, slot: int, now_s):
     """Write the result of a finished request and free its slot."""
@@ -142,10 +188,7 @@ def complete(state: State, r: int, slot: int, now_s):
         if request.partner != NONE:
             _hand_over(state, r, slot, now_s)
             return
-        held = request.prompt_tokens + request.output_tokens - 1
-        if state.engine[0].state_groups > 0:
-            return_states(state, r, slot, held - request.unhashed_tokens)
-        return_blocks(state, r, slot, held, held - request.unhashed_tokens, False)
+        _return_kv(state, r, slot)
     result = state.results[state.counts[Count.RESULTS]]
     state.counts[Count.RESULTS] += 1
     result.row = request.row
@@ -172,7 +215,7 @@ def complete(state: State, r: int, slot: int, now_s):
     result.tier_tokens = 0
     request.phase = Phase.FREE
     if state.engine[0].blocks_per_chunk > 0:
-        result.tier_tokens = int(state.request_memory[slot, TIER_TOKENS])
+        result.tier_tokens = int(state.request_memory[slot, OF_TIER.tier_tokens])
         _keep_ended(state, r, slot)
         return
     give_slot(state, slot)
@@ -183,6 +226,7 @@ def collect_oldest(state: State, r: int):
     """Collect the result of the oldest iteration in flight."""
     replica = state.replicas[r]
     replica.now_s = max(replica.now_s, replica.oldest_end_s)
+    _return_discarded(state, r)
     slot = replica.oldest_finishing
     while slot != NONE:
         following = state.requests[slot].next_in_list

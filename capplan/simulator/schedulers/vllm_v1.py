@@ -664,7 +664,10 @@ def _offer_chunks(state: State, r: int):
         return
     slot = state.replicas[r].running_head
     while slot != NONE:
-        if _has_tokens(state, r, slot):
+        waits = False
+        if DRAFTS:
+            waits = copies.is_waiting_behind(state, r, slot)
+        if not waits and _has_tokens(state, r, slot):
             tiers.offer(state, r, slot)
         else:
             tiers.offer_later(state, r)
@@ -742,6 +745,8 @@ def _horizon(state: State, r: int):
     changes = changes or replica.preempted > 0 or may_find_more(state, r)
     if COPIES or TIERS:
         changes = changes or copies.copies_change(state, r)
+    if TIERS:
+        changes = changes or tiers.blocks_return(state, r)
     if IMAGES:
         changes = changes or images.images_change(state, r)
     if DRAFTS:

@@ -259,6 +259,14 @@ def waiting_behind(state: State, r: int):
 
 
 @inlined()
+def is_waiting_behind(state: State, r: int, slot: int):
+    """Return whether a request that decodes stands behind it."""
+    request = state.requests[slot]
+    decodes = request.phase == Phase.DECODING
+    return decodes and request.admission > waiting_behind(state, r)
+
+
+@inlined()
 def _first_blocks(state: State, tokens):
     """Return the blocks of a request that knows so many tokens and verifies drafts."""
     tokens += verified_tokens(state) + int(
@@ -329,7 +337,8 @@ def run_withholding(state: State, r: int, horizon):
     memory = state.replica_memory[r]
     withheld = 0
     if horizon > 0:
-        withheld = _blocks_of_discarded(state, r)
+        if state.engine[0].blocks_per_chunk == 0:
+            withheld = _blocks_of_discarded(state, r)
         if state.engine[0].ranks == 0:
             run_iterations(state, r, horizon)
             horizon = -1

@@ -180,7 +180,10 @@ def store_ended(state: State, r: int):
     while slot != NONE:
         following = state.requests[slot].next_in_list
         chunks.make_newest(state, r, slot)
-        give_slot(state, slot)
+        if state.request_memory[slot, REQUEST.holds] != 0.0:
+            state.request_memory[slot, REQUEST.holds] = 2.0
+        else:
+            give_slot(state, slot)
         slot = following
     memory[REPLICA.ended] = 0.0
 
@@ -323,6 +326,12 @@ def run_loaded(state: State, r: int, slot: int, room_tokens):
 
 
 # A call of the scheduler.
+
+
+@inlined()
+def blocks_return(state: State, r: int):
+    """Return whether requests give blocks back with the iteration in flight."""
+    return state.replica_memory[r, REPLICA.holding] != 0.0
 
 
 @compiled()
