@@ -317,8 +317,8 @@ def _candidate_row(best: Candidate, row: Candidate) -> Way | None:
         paid = sum(node.gpus_paid for node in nodes or ())
         limit = format_fine_usd(best.cost.usd_per_h / paid)
         told = f"pays only below {limit} a GPU-hour"
-        if usd < best.cost.usd_per_month:  # only of one in doubt
-            told = "estimated, not simulated"
+        if usd < best.cost.usd_per_month:  # only of one in doubt: it says nothing
+            return None
     return Way(layout, gpus, usd, told, is_least=True)
 
 

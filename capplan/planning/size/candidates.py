@@ -78,8 +78,10 @@ def evaluate(
         if better.run is not None:
             best, chosen = better, shape
     if best.run is None and inputs.best_only and not best.interrupted:
-        reason = f"needs more than {prospect.max_replicas} replicas"
-        return replace(pruned(prospect, reason), close=best.close), ()
+        most = prospect.max_replicas
+        known = prospect if best.close else replace(prospect, held=most + 1)
+        reason = f"needs more than {most} replicas"
+        return replace(pruned(known, reason), close=best.close), ()
     return described(inputs, chosen, best)
 
 

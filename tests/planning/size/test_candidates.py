@@ -192,6 +192,16 @@ def test_the_fewest_replicas_are_found_with_their_cost():
     assert warnings == ()
 
 
+def test_of_one_that_cannot_be_the_best_its_least_is_what_missed_and_one_more():
+    needed = evaluate(inputs(), prospect(1))[0].replica_count
+    limited = replace(prospect(1), max_replicas=needed - 1)
+
+    candidate, _ = evaluate(replace(inputs(), best_only=True), limited)
+
+    assert candidate.pruned_reason == f"needs more than {needed - 1} replicas"
+    assert [pool.replica_count for pool in candidate.least] == [needed]
+
+
 def test_a_candidate_without_a_price_has_no_cost():
     candidate, _ = evaluate(inputs(), prospect(1, usd=None))
 
