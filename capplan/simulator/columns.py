@@ -138,6 +138,7 @@ REPLICA_COLUMNS: dict[str, tuple[str, ...]] = {
         "admitted",  # requests before this one
         "step",  # the newest iteration before it
         "rests",  # 1: the last one had nothing to run, and nothing was in flight
+        "rested_s",  # when it had nobody, of one that computed in vain since; 0: no [s]
         "launch_s",  # of the last one [s]
         "flush_s",  # until when this one waits for copies; -1: for none [s]
         "fenced",  # copies of requests that have ended

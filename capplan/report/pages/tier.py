@@ -32,11 +32,13 @@ def tier_values(run: Run) -> dict[str, Any]:
     use = run.simulation.pools[0].tier
     if use is None:
         return {}
-    tier, drafts = use.tier, run.configuration.engine.speculation
+    tier, engine = use.tier, run.configuration.engine
+    by_priority = engine.scheduler.name == "vllm-v1-priority"
+    is_near = engine.speculation and engine.async_scheduling and by_priority
     return {
         "tier": {
             "preset": f"{NATIVE}@{tier.version}",
-            "exact": not tier.is_assumed and drafts is None,
+            "exact": not tier.is_assumed and not is_near,
             "gib": use.gib(tier.chunks * tier.blocks_per_chunk),
             "chunk_tokens": use.chunk_tokens,
             "chunks": tier.chunks,

@@ -106,6 +106,8 @@ def end_idling(state: State, r: int, now_s):
         if state.engine[0].depth > 2:
             end_vain(state, r, now_s)
         else:
+            if state.engine[0].blocks_per_chunk > 0:
+                state.replica_memory[r, TIER.rested_s] = replica.now_s
             replica.now_s = max(replica.now_s, replica.gpu_s)
             replica.in_flight = 0
             _return_discarded(state, r)
@@ -164,8 +166,14 @@ def _return_kv(state: State, r: int, slot: int):
         memory = state.request_memory[slot]
         if memory[DISCARDED] != 0.0 and state.replicas[r].in_flight == 2:
             extend_path(state, r, slot, hashed // engine.block_size)
-            request.next = int(state.replica_memory[r, TIER.holding]) - 1
-            state.replica_memory[r, TIER.holding] = slot + 1
+            request.next = NONE
+            last = int(state.replica_memory[r, TIER.holding]) - 1
+            if last == NONE:
+                state.replica_memory[r, TIER.holding] = slot + 1
+            else:
+                while state.requests[last].next != NONE:
+                    last = state.requests[last].next
+                state.requests[last].next = slot
             memory[OF_TIER.holds] = 1.0
             return
     return_blocks(state, r, slot, held, hashed, False)

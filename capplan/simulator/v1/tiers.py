@@ -351,7 +351,12 @@ def begin_call(state: State, r: int):
     memory[REPLICA.step] = replica.step
     memory[REPLICA.flush_s] = -1.0
     replica.idle_until_s = 0.0
+    until_s = replica.now_s
     rested = replica.in_flight == 0 and replica.now_s > replica.gpu_s
+    if not rested and memory[REPLICA.rested_s] > 0.0:
+        rested = True
+        until_s = memory[REPLICA.rested_s]
+    memory[REPLICA.rested_s] = 0.0
     at_s = replica.gpu_s if rested else replica.now_s
     if memory[REPLICA.first] + memory[REPLICA.ended] == 0.0:
         return
@@ -363,7 +368,7 @@ def begin_call(state: State, r: int):
         store_ended(state, r)
         transfers.begin_waiting(state, r, 0, at_s)
     if rested or (memory[REPLICA.rests] != 0.0 and replica.in_flight == 0):
-        transfers.tell_ended(state, r, replica.now_s)
+        transfers.tell_ended(state, r, until_s)
 
 
 @compiled()
