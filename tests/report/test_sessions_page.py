@@ -9,6 +9,7 @@ from capplan.planning.evaluate.run import simulate_deployment
 from capplan.planning.plan.last_replica import LastPoints
 from capplan.planning.plan.plan import plan
 from capplan.planning.plan.sticky import StickyWorth
+from capplan.planning.plan.tier_search import TiersTried, TierTried
 from capplan.planning.settings.plan import (
     CapacitySettings,
     PlanSettings,
@@ -17,7 +18,7 @@ from capplan.planning.settings.plan import (
 from capplan.planning.size.capacity import capacity
 from capplan.planning.what_if.what_if import Cell, WhatIf
 from capplan.report import sentences
-from capplan.report.charts.sessions import swimlane_figure
+from capplan.report.charts.sessions import swimlane_figure, tier_figure
 from capplan.report.pages.capacity import capacity_page
 from capplan.report.pages.plan import plan_page
 from capplan.report.pages.run import run_page
@@ -109,6 +110,21 @@ def test_of_one_count_no_cliff_is_drawn(found):
     best = replace(found.best, probes=found.best.probes[:1])
 
     assert len(figures_of(plan_page(replace(found, best=best)))) == 1
+
+
+def test_the_gpus_with_each_tier_are_drawn(found):
+    row = TierTried("0", 0.0, 6, 60.0)
+    less = TierTried("50%", 80.0, None, None)
+    rows = row, TierTried("100%", 160.0, found.best.gpu_count, 10.0), less
+    tiers = TiersTried(rows, 160.0)
+
+    figure = tier_figure(replace(found, tiers_tried=tiers))
+
+    assert figure.title.endswith("GPUs with 160 GiB of host memory a replica")
+    assert figure.svg.count("<circle") == 2  # that of less memory does not hold
+    assert "80 GiB: more GPUs" in figure.caption
+    assert tier_figure(replace(found, tiers_tried=TiersTried((row,), 0.0))) is None
+    assert tier_figure(found) is None
 
 
 def test_the_turns_of_a_session_are_drawn_in_their_phases(found):

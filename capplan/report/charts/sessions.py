@@ -15,8 +15,9 @@ _HALF, _THIN = 0.32, 0.06
 
 
 def session_figures(run: Run, plan: Plan | None = None) -> list[Figure]:
-    """Return where hits collapse among the counts of a plan, and turns of a session."""
-    found = (None if plan is None else cliff_figure(plan)), swimlane_figure(run)
+    """Return where hits collapse among a plan's counts, its tiers, and one session."""
+    of_plan = () if plan is None else (cliff_figure(plan), tier_figure(plan))
+    found = (*of_plan, swimlane_figure(run))
     return [each for each in found if each is not None]
 
 
@@ -48,6 +49,27 @@ def cliff_figure(plan: Plan) -> Figure | None:
         ],
         [Rule(f"contexts take {format_share(PRESSURE)} of the KV", x=full)],
         caption=f"{best}. Each point is a number of replicas; the plan's is filled.",
+    )
+
+
+def tier_figure(plan: Plan) -> Figure | None:
+    """Return the GPUs with each size of the tier; None of fewer than two that hold."""
+    if plan.tiers_tried is None or plan.best is None:
+        return None
+    chosen_gib = plan.tiers_tried.chosen_gib
+    rows = [row for row in plan.tiers_tried.rows if row.gpu_count is not None]
+    rows.sort(key=lambda row: row.gib)
+    if len({row.gib for row in rows}) < 2:
+        return None
+    gib = np.array([row.gib for row in rows])
+    gpus = np.array([float(row.gpu_count or 0) for row in rows])
+    title = f"{plan.best.gpu_count:,} GPUs with {format_count(chosen_gib)} GiB of host"
+    return figure(
+        f"{title} memory a replica",
+        Axis("host memory a replica, GiB", format_count, 0, 1.1 * gib[-1]),
+        Axis("GPUs", format_count, 0, 1.15 * gpus.max()),
+        [Line("GPUs", gib, gpus, markers=True, filled=[*(gib == chosen_gib)])],
+        caption=str(plan.tiers_tried),
     )
 
 
