@@ -46,7 +46,6 @@ from capplan.llm.layout import Layout, check_mtp
 from capplan.profiling.backend import expert_rate
 
 if TYPE_CHECKING:
-    from capplan.calibration.planned_test import PlannedTest
     from capplan.calibration.served_fit import ServedFit
     from capplan.calibration.sweep_profile import SweepProfile
 
@@ -64,20 +63,17 @@ class PointsFit(NamedTuple):
     points: Points
 
 
-def fit_profile(
-    settings: FitSettings, planned: "PlannedTest | None" = None
-) -> "Fitted | RanksFit":
+def fit_profile(settings: FitSettings) -> "Fitted | RanksFit":
     """Return the profile that fits the measurements best, with its errors.
 
-    Of kernels in a layout other than TP alone it is that of ranks. Load tests may be
-    those that were ``planned``, of the replica of a plan.
+    Of kernels in a layout other than TP alone it is that of ranks.
     """
     if settings.measurements.startswith(PREFIX):
         _refuse_engine_settings(settings)
         return _fit_kernels(settings)
     path = Path(settings.measurements)
     if settings.onto is not None:
-        return _fit_sweep(path, settings, settings.onto, planned)
+        return _fit_sweep(path, settings, settings.onto)
     _offer_onto(path, settings)
     lengths = (settings.input_len, settings.output_len)
     options = ImportOptions(
@@ -162,35 +158,27 @@ _SEATS = {"max_num_seqs", "max_num_batched_tokens", "block_size"}
 """Settings of the engine that load tests may state."""
 
 
-def _fit_sweep(
-    path: Path, settings: FitSettings, onto: str, planned: "PlannedTest | None"
-) -> "SweepProfile":
+def _fit_sweep(path: Path, settings: FitSettings, onto: str) -> "SweepProfile":
     """Calibrate a profile, or an estimate where there is none, with load tests."""
     # The simulator takes a second to import; other fits do not need it.
     from capplan.calibration.served_engine import served_engine
     from capplan.calibration.sweep_file import read_sweep
     from capplan.calibration.sweep_profile import fit_sweep
 
-    refused = _OF_ONTO if planned is None else _OF_ONTO - {"llm"}
-    for name in sorted(refused & settings.model_fields_set):
+    for name in sorted(_OF_ONTO & settings.model_fields_set):
         raise InputError(
             f"--{name.replace('_', '-')} is of another fit; --onto {onto} names what "
             "is calibrated, so leave it out"
         )
     gpu, llm, tp = parse_which(onto)
     at, model = find_gpu(gpu), find_llm(llm)
-    if planned is None:
-        base = known_profile(model, at, tp) or estimated_profile(model, at, tp)
-    else:
-        base = planned.profile
+    base = known_profile(model, at, tp) or estimated_profile(model, at, tp)
     asked = engine_in(settings.engine or "") or settings.engine or ""
     target = Target(onto, model, at.name, tp, asked, settings.force)
-    target = target._replace(is_planned=planned is not None)
     sweep = read_sweep(path, tp, settings.where, target)
     stated = {aspect: value for aspect, (_, value) in sweep.stated.items()}
     is_given = "kv_dtype" in settings.model_fields_set
-    own_kv = base.kv_dtype if planned is None else planned.replica.kv_dtype
-    kv = settings.kv_dtype if is_given else own_kv or base.kv_dtype
+    kv = settings.kv_dtype if is_given else base.kv_dtype
     kv_said = stated.get("kv_cache_dtype", "auto").replace("auto", kv)
     if KV_BYTES[check_kv_dtype(kv_said)] != KV_BYTES[check_kv_dtype(kv)]:
         of = "--kv-dtype" if is_given else f"the kernels of {onto}"
@@ -226,10 +214,7 @@ def _fit_sweep(
         warnings.simplefilter("ignore", CapplanWarning)
         own = {n: int(v) for n, v in stated.items() if n in _SEATS and v.isdecimal()}
         given = own | settings.engine_settings() | {"prefix_caching": False}
-        if planned is None:
-            engine, _ = served_engine(identity, given)
-        else:
-            engine = planned.replica.engine
+        engine, _ = served_engine(identity, given)
     times = KV_BYTES[check_kv_dtype(kv)] / KV_BYTES[base.kv_element]
     fitted = fit_sweep(
         sweep.points,
@@ -238,7 +223,6 @@ def _fit_sweep(
         model.experts > 0,
         source=identity.source,
         kv_times=times,
-        planned=planned,
     )
     fastest_s = min((p.tpot_s for p in sweep.points if p.tpot_s), default=math.inf)
     # The table of input embeddings is not read whole.

@@ -97,14 +97,10 @@ class LoadTest(NamedTuple):
 
 
 def load_test(
-    tables: LatencyTables,
-    engine: EngineSettings,
-    point: SweepPoint,
-    seed: int = 0,
-    requests: Trace | None = None,
+    tables: LatencyTables, engine: EngineSettings, point: SweepPoint, seed: int = 0
 ) -> LoadTest:
     """Simulate a load test on an engine; see :func:`replica_tested`."""
-    return replica_tested(Configuration(engine, tables), point, seed, requests)
+    return replica_tested(Configuration(engine, tables), point, seed)
 
 
 def replica_tested(

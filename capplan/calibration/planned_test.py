@@ -11,7 +11,9 @@ from scipy import optimize
 from capplan.calibration.load_test import LoadTest, SweepPoint, replica_tested
 from capplan.deployment.configuration import Configuration
 from capplan.errors import InputError
-from capplan.latency.profile import Profile
+from capplan.latency.engine_time import EngineTime
+from capplan.latency.profile import LOAD_TESTS, Profile
+from capplan.latency.with_engine import calibrated
 from capplan.workload.trace import Trace
 
 _SAME_RATE = 0.02
@@ -21,6 +23,7 @@ _OTHER_LENGTHS = 0.1, 64
 _FACTORS = 0.1, 10.0
 """Between which an engine's times are sought, over those planned."""
 _PRECISION = 1e-3
+_OTHER_TTFT = 0.2  # difference of logarithms
 _DRAWN = 60_000  # requests, of which an expected mean is
 
 
@@ -105,13 +108,36 @@ class PlannedTest:
             )
         return math.exp(optimize.brentq(later, low, high, xtol=_PRECISION))
 
+    def measured(self, points: Sequence[SweepPoint], source: str) -> Profile:
+        """Return its profile with times as measured, of tests in order of their rates.
+
+        Iterations have the median factor of the loads; where TTFT is another at the
+        lowest, requests wait before their first iteration.
+        """
+        first, load = points[0], self.tested(points[:1])
+        slower = self.slower(points)
+        time = self.profile.engine_time or EngineTime(source=source)
+        time = time.slowed(self._quantile_factor * float(np.median(slower)))
+        (shown,) = self.expected(float(slower[0]), load)
+        if first.ttft_s is not None and is_other_ttft(first.ttft_s, shown.ttft_s):
+            late_s = time.request_s + first.ttft_s - shown.ttft_s
+            time = time.model_copy(update={"request_s": max(0.0, late_s)})
+        time = time.model_copy(update={"source": source, "served": None})
+        meta = {**self.profile.meta, LOAD_TESTS: len(points)}
+        return calibrated(self.profile, time).model_copy(update={"meta": meta})
+
     @property
-    def quantile_factor(self) -> float:
+    def _quantile_factor(self) -> float:
         """Times that it is planned with over those of its profile."""
         time = self.profile.engine_time
         time = time and time.model_copy(update={"served": None})
         middle = self.profile.model_copy(update={"engine_time": time})
         return float(self.replica.tables.decode_s[1] / middle.tables(1, 1).decode_s[1])
+
+
+def is_other_ttft(measured_s: float, expected_s: float) -> bool:
+    """Return whether a mean TTFT is another than expected, and not by chance."""
+    return abs(math.log(measured_s / expected_s)) > _OTHER_TTFT
 
 
 def _load(point: SweepPoint) -> str:

@@ -14,25 +14,29 @@ from scipy import optimize
 from capplan.calibration.load_test import LoadTest, SweepPoint, load_test
 from capplan.deployment.engine import EngineSettings
 from capplan.latency.contract import LatencyTables
-from capplan.latency.engine_time import OF_ITERATIONS, EngineTime
-from capplan.workload.trace import Trace
+from capplan.latency.engine_time import EngineTime
 
-NAMES = (*OF_ITERATIONS, "request_s", "prompt_token_s")
+NAMES = (
+    "decode_factor",
+    "prefill_factor",
+    "iteration_s",
+    "per_request_s",
+    "prefill_iteration_s",
+    "request_s",
+    "prompt_token_s",
+)
 _UNITS = np.array([1.0, 1.0, 1e-3, 1e-5, 1e-2, 1e-2, 1e-5])
 """One step of each changes a TPOT or TTFT by percents."""
 PRIOR_SPREAD = (0.15, 0.5, 0.5e-3, 3e-5, 1e-2, 1.5e-2, 1e-5)
 UNTOLD = ("prefill_iteration_s",)
 """What one sweep does not tell from the factor of prefill."""
 _LEAST_FACTOR, _MOST_FACTOR = 0.3, 6.0
-_IN_LOOP = len(
-    OF_ITERATIONS
-)  # the first values change the simulation, the others its TTFT alone
+_IN_LOOP = 5  # the first values change the simulation, the others its TTFT alone
 
 _TPOT_NOISE = 0.03  # relative error within which two load tests of an engine repeat
 _RATE_NOISE = 0.05
 _TTFT_NOISE = 0.1
 _BURST_TPOT_NOISE = 0.3  # where all ask at once, TPOT is that of the order of prompts
-_EXPLAINED = 2.0  # times the noise, up to which nothing is to be fitted
 _STEP = 0.03
 _TAKEN = 2
 _SEARCH = {"xtol": 3e-3, "ftol": 1e-3, "max_nfev": 10}
@@ -47,16 +51,10 @@ class Served(NamedTuple):
     point: SweepPoint
     tables: LatencyTables
     engine: EngineSettings
-    requests: Trace | None = None  # that were sent; None: of the point's lengths
 
     def simulated(self, time: EngineTime, seed: int = 0) -> LoadTest:
         """Return the test as an engine with this time of its own would serve it."""
-        tables = time.applied(self.tables)
-        return load_test(tables, self.engine, self.point, seed, self.requests)
-
-    def is_explained(self, time: EngineTime) -> bool:
-        """Return whether it is as such an engine would serve it, but for noise."""
-        return max(map(abs, self.errors(self.simulated(time)))) <= _EXPLAINED
+        return load_test(time.applied(self.tables), self.engine, self.point, seed)
 
     def errors(self, loop: LoadTest) -> list[float]:
         """Return log(simulated ÷ measured) of what the test states, over its noise."""
@@ -188,13 +186,6 @@ def fit_engine_time(
     pairs = zip(loops(time), served, strict=True)
     ratio = np.array([loop.slower(test.point) for loop, test in pairs])
     return SweepFit(time, errors, determined, ratio)
-
-
-def unfitted(served: Sequence[Served], time: EngineTime) -> SweepFit:
-    """Return a time as it was found otherwise, with what it makes of load tests."""
-    ratio = [test.simulated(time).slower(test.point) for test in served]
-    none = np.zeros(len(NAMES))
-    return SweepFit(time, none, none.astype(bool), np.array(ratio))
 
 
 def _certainty(

@@ -7,13 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from capplan.calibration.load_test import SweepPoint
-from capplan.calibration.planned_test import PlannedTest
-from capplan.calibration.sweep_fit import (
-    Served,
-    SweepFit,
-    fit_engine_time,
-    unfitted,
-)
+from capplan.calibration.sweep_fit import Served, SweepFit, fit_engine_time
 from capplan.calibration.sweep_score import score, served_error
 from capplan.deployment.engine import EngineSettings
 from capplan.errors import InputError, warn
@@ -53,41 +47,24 @@ def fit_sweep(
     *,
     source: str,
     kv_times: float = 1.0,
-    planned: PlannedTest | None = None,
 ) -> SweepProfile:
     """Return the profile on which the simulated users wait as long as the real ones.
 
     A factor on the base's kernels, the time of an iteration and that of a running
     request are fitted; each load is also predicted from the others. ``kv_times``
     is the KV that attention reads over the base's. [bytes/byte]
-    Of a ``planned`` test one factor on all iterations is found first; nothing more is
-    fitted where it explains the tests.
     """
     most = max(point.concurrency or engine.max_num_seqs for point in points)
     tokens, front_s = engine.max_num_batched_tokens, base.request_s
     kernels = tables(base.decode, base.fused, most, tokens, request_s=front_s)
     kernels = kernels.reading(kv_times)
-    if planned is None:
-        engine = replace(engine, prefix_caching=False)
-        served = [Served(point, kernels, engine) for point in points]
-        prior = with_engine_time(base, experts).engine_time or EngineTime(source="none")
-    else:
-        served = [
-            Served(point, kernels, engine, load.requests)
-            for point, load in zip(points, planned.tested(points), strict=True)
-        ]
-        prior = base.engine_time or EngineTime(source="none")
-        slower = float(np.exp(np.log(planned.slower(points)).mean()))
-        prior = prior.slowed(planned.quantile_factor * slower)
+    engine = replace(engine, prefix_caching=False)
+    served = [Served(point, kernels, engine) for point in points]
+    prior = with_engine_time(base, experts).engine_time or EngineTime(source="none")
     _check_units(served, prior, base, source)
-    simplest = None if planned is None else _simplest(served, prior)
     try:
-        if simplest is not None:
-            fit = unfitted(served, simplest)
-            held_out = fit.ratio
-        else:
-            fit = fit_engine_time(served, prior)
-            held_out = _left_out(served, prior, fit.time)
+        fit = fit_engine_time(served, prior)
+        held_out = _left_out(served, prior, fit.time)
         off = float(np.median(np.abs(fit.ratio - 1)))
     except np.linalg.LinAlgError:
         off = np.inf
@@ -105,22 +82,6 @@ def fit_sweep(
     found = calibrated(base, time)
     meta = {**base.meta, LOAD_TESTS: len(points)}
     return SweepProfile(found.model_copy(update={"meta": meta}), points, fit, held_out)
-
-
-def _simplest(served: Sequence[Served], time: EngineTime) -> EngineTime | None:
-    """Return a time that explains load tests but for noise; None where more is to fit.
-
-    As it is, or with another time before the first token, as at the lowest rate.
-    """
-    if all(test.is_explained(time) for test in served):
-        return time
-    first = min(served, key=lambda test: test.point.rate_per_s or 0.0)
-    if first.point.ttft_s is not None:
-        late_s = first.point.ttft_s - first.simulated(time).ttft_s
-        request_s = max(0.0, time.request_s + late_s)
-        time = time.model_copy(update={"request_s": request_s})
-    explained = all(test.is_explained(time) for test in served)
-    return time if explained or len(served) < 2 else None
 
 
 def _warn_of_misfit(

@@ -84,7 +84,8 @@ class Target(NamedTuple):
         name, dtype = said.get("llm", ""), self.llm.weight_dtype
         found = named_llm(name) if name else self.llm
         # A bare name that no catalog knows is the server's own for any LLM.
-        unknown = found is None and re.match(r"[^./~][^/]*/", name)
+        is_own = self.is_planned and named_llm(self.llm.name) is None
+        unknown = found is None and not is_own and re.match(r"[^./~][^/]*/", name)
         if unknown or not (found is None or same_shapes(found, self.llm)):
             yield "llm", self.llm.name
         elif "precision" in said:

@@ -91,13 +91,8 @@ BEYOND_TOKENS = 64
 is on these, ``prefill_factor`` on what the tokens beyond add."""
 
 
-OF_ITERATIONS = (
-    "decode_factor",
-    "prefill_factor",
-    "iteration_s",
-    "per_request_s",
-    "prefill_iteration_s",
-)
+_OF_ITERATIONS = {"decode_factor", "prefill_factor", "iteration_s"}
+_OF_ITERATIONS |= {"per_request_s", "prefill_iteration_s"}
 """Fields of ``EngineTime`` that change the time of iterations."""
 
 
@@ -145,7 +140,7 @@ class EngineTime(Strict):
 
     def slowed(self, factor: float) -> Self:
         """Return it with a factor on the time of every iteration, kernels included."""
-        times = self.model_dump(include=set(OF_ITERATIONS))
+        times = self.model_dump(include=_OF_ITERATIONS)
         return self.model_copy(update={name: factor * x for name, x in times.items()})
 
     def of_kernels(self, times_s: np.ndarray, ranks: int = 1) -> np.ndarray:

@@ -1,6 +1,7 @@
 """Sentences about how sure a count is: what real engines needed, and doubts."""
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 
 from capplan.deployment.configuration import UNMEASURED, Configuration
 from capplan.engines.catalog import VLLM
@@ -115,6 +116,17 @@ def has_load_test(plan: Plan) -> bool:
     return is_vllm and has_times and not (is_mixed or drafts or plan.sessions)
 
 
+def fit_command(which: str, plan: str, files: Mapping[str, str] | None = None) -> str:
+    """Return the command that holds a load test's results against its plan.
+
+    ``files`` are those that the user names in place of the plan's.
+    """
+    words = ["capplan", "fit", "--from", "results", "--onto", which, "--plan", plan]
+    for name, value in (files or {}).items():
+        words += [f"--{name.replace('_', '-')}", value]
+    return shlex.join([*words, "--out", "mine.yaml"])
+
+
 def settled_by(plan: Plan, candidate: Candidate) -> str:
     """Return the command that turns a load test into a profile of a candidate.
 
@@ -126,8 +138,7 @@ def settled_by(plan: Plan, candidate: Candidate) -> str:
         return ""
     which = f"{candidate.gpu}/{plan.llm}/{layout}"
     if candidate is plan.best and has_load_test(plan):
-        found = f"capplan fit --from results --onto {which} --plan plan.json"
-        return f"{found} --out mine.yaml"
+        return fit_command(which, "plan.json")
     return f"capplan fit --from sweep.csv --onto {which} --out mine.yaml"
 
 

@@ -13,7 +13,7 @@ from capplan.fleet.offer import KINDS as WAYS
 from capplan.fleet.prices import catalog_offers
 from capplan.llm.catalog import listed_names, llm
 from capplan.planning.compare.systems import SYSTEMS
-from capplan.report.exports import TARGETS
+from capplan.report.exports import MODULES
 from capplan.report.kind_rows import KIND_ROWS
 from capplan.report.pages.kinds import KINDS, kind_page, names_of
 from capplan.simulator.autoscalers import AUTOSCALERS
@@ -35,7 +35,7 @@ REGISTRIES = {
     "hand-offs": HAND_OFFS,
     "autoscalers": AUTOSCALERS,
     "systems": SYSTEMS,
-    "targets": TARGETS,
+    "targets": MODULES,
 }
 
 

@@ -1,7 +1,7 @@
 """The load test of a plan: exported, simulated as an engine, and held against it."""
 
-import csv
 import json
+import re
 import shlex
 from itertools import pairwise
 
@@ -13,9 +13,11 @@ from capplan.cli.main import exit_code
 from capplan.deployment.pools import Deployment
 from capplan.planning.plan.plan import plan
 from capplan.planning.settings.plan import PlanSettings
+from capplan.report.exports import load_test
 from capplan.report.received.tested_plan import SHARES, load_test_of
 from capplan.report.to_files import answer
 from capplan.simulator.simulate import simulate
+from capplan.workload.trace import Trace
 
 pytestmark = pytest.mark.filterwarnings("ignore::capplan.errors.CapplanWarning")
 
@@ -77,6 +79,22 @@ def served(replica, load, seed):
     }
 
 
+def as_guidellm(result):
+    """Return GuideLLM's JSON of what vllm bench serve would say."""
+    n = result["completed"]
+    means = {
+        "prompt_token_count": result["total_input_tokens"] / n,
+        "output_token_count": result["total_output_tokens"] / n,
+        "inter_token_latency_ms": result["mean_tpot_ms"],
+        "time_to_first_token_ms": result["mean_ttft_ms"],
+        "output_tokens_per_second": result["output_throughput"],
+        "requests_per_second": result["request_throughput"],
+    }
+    strategy = {"type_": "poisson", "rate": result["request_rate"]}
+    metrics = {name: {"successful": {"mean": value}} for name, value in means.items()}
+    return {"benchmarks": [{"config": {"strategy": strategy}, "metrics": metrics}]}
+
+
 def fit(results, path, out, *more, onto=ONTO):
     words = ["fit", "--from", results, "--onto", onto, "--plan", path, "-o", out]
     return exit_code([str(word) for word in (*words, *more)])
@@ -84,7 +102,7 @@ def fit(results, path, out, *more, onto=ONTO):
 
 def verdict(capsys):
     said = " ".join(capsys.readouterr().out.split())
-    return said[said.index("ed: iterations") - 4 :].partition(" requests/s")[0]
+    return said[said.index("ed: iterations") - 4 :].partition(" requests/s ")[0]
 
 
 @pytest.mark.thorough
@@ -137,6 +155,18 @@ def test_a_late_first_token_fails_whatever_the_iterations(planned, tmp_path, cap
 
 
 @pytest.mark.thorough
+def test_results_of_guidellm_say_the_same(planned, tmp_path, capsys):
+    results = measured(planned, tmp_path / "r")
+    for file in results.iterdir():
+        file.write_text(json.dumps(as_guidellm(json.loads(file.read_text()))))
+
+    code = fit(results, planned, tmp_path / "new.yaml")
+
+    assert code == 0
+    assert verdict(capsys).startswith("passed: iterations take 1.00 × what")
+
+
+@pytest.mark.thorough
 def test_one_load_is_enough_and_it_may_be_one_that_is_not_kept_up_with(
     planned, tmp_path, capsys
 ):
@@ -171,23 +201,19 @@ def test_the_export_has_commands_requests_and_what_to_expect(planned, tmp_path, 
             load.requests.prompt_tokens
         )
         assert [x["output_tokens"] for x in sent] == list(load.requests.output_tokens)
-    rows = list(csv.DictReader((out / "expected.csv").read_text().splitlines()))
-    figures = [float(row["tpot_ms"]) for row in rows]
-    assert [row["times"] for row in rows[::3]] == ["planned", "fast", "slow"]
-    assert figures[3] < figures[0] < figures[6]
-    assert f"--onto {ONTO} --plan {planned} -o mine.yaml" in said
+    shown = re.findall(r"TPOT ([\d.]+) \(([\d.]+) to ([\d.]+)\) ms", said)
+    assert len(shown) == 3
+    assert all(float(x[1]) < float(x[0]) < float(x[2]) for x in shown)
+    assert f"--onto {ONTO} --plan {planned} --out mine.yaml" in said
 
 
 @pytest.mark.thorough
 def test_prompts_of_a_group_begin_with_as_many_tokens_and_no_others_do():
-    from capplan.report.exports.load_test import _lines
-    from capplan.workload.trace import Trace
-
     shared = {"prefix_group": [0, -1, 0], "prefix_tokens": [20, 0, 20]}
     trace = Trace([50, 50, 60], [3, 4, 5], **shared)
 
     first, other, second = (
-        json.loads(line)["prompt"].split() for line in _lines(trace, 0)
+        json.loads(line)["prompt"].split() for line in load_test._lines(trace, 0)
     )
 
     assert first[:20] == second[:20]
@@ -230,6 +256,16 @@ def test_results_of_others_are_one_line(planned, tmp_path, capsys, change, onto,
     assert why in said
 
 
+def test_files_of_a_plan_without_one_are_one_line(tmp_path, capsys):
+    words = ["fit", "--from", "r", "--onto", ONTO, "--trace", "t.csv", "-o", "n.yaml"]
+
+    code = exit_code(words)
+
+    assert code == 2
+    said = "capplan: error: --trace is of a plan; give --plan too, or leave it out\n"
+    assert capsys.readouterr().err == said
+
+
 @pytest.mark.parametrize(
     ("change", "why"),
     [
@@ -250,3 +286,18 @@ def test_plans_without_one_kind_of_replica_are_one_line(
     assert code == 2
     assert said.count("\n") == 1
     assert why in said
+
+
+@pytest.mark.vllm
+def test_each_flag_of_the_commands_is_one_of_vllm_bench_serve(planned):
+    serve = pytest.importorskip("vllm.benchmarks.serve", reason="needs vLLM")
+    from argparse import ArgumentParser
+
+    parser = ArgumentParser()
+    serve.add_cli_args(parser)
+    loads = load_test_of(planned, None).test.loads
+    lines = load_test.commands(load_test._VLLM, loads, "org/llm").splitlines()
+    for load, line in zip(loads, lines, strict=True):
+        given = parser.parse_args(shlex.split(line)[3:])
+        assert given.request_rate == load.point.rate_per_s
+        assert given.custom_output_len == -1

@@ -27,9 +27,11 @@ TARGETS = {
 }
 """Module of each target."""
 LOAD_TEST = "loadtest"
-"""Target that is no deployment: one replica, before there is one."""
+"""Target that is no deployment: one replica, before there are more."""
+MODULES = {**TARGETS, LOAD_TEST: "load_test"}
+"""Module of each name that ``--to`` takes."""
 
-__all__ = ["LOAD_TEST", "TARGETS", "exported"]
+__all__ = ["LOAD_TEST", "MODULES", "TARGETS", "exported"]
 
 
 def exported(
@@ -46,10 +48,9 @@ def exported(
     ``image``, ``checkpoint`` and ``cold_start_s`` are the user's, in place of the
     target's and the plan's; ``given`` files that a plan names, for its load test. [s]
     """
-    known = (*TARGETS, LOAD_TEST)
-    if target not in known:
+    if target not in MODULES:
         raise InputError(
-            f"--to {target}: expected {', '.join(known)}{nearest(target, known)}"
+            f"--to {target}: expected {', '.join(MODULES)}{nearest(target, MODULES)}"
         )
     # Imported here: `capplan list` needs the names alone.
     from capplan.report.exports.export import text_of

@@ -42,11 +42,8 @@ _TIMES = {
 }
 
 
-def fit_page(fitted: Fitted, acceptance: "Acceptance | None" = None) -> Page:
-    """Return the tables of a fit, and the curves of its profile.
-
-    Of a plan's load test also what it makes of the plan.
-    """
+def fit_page(fitted: Fitted) -> Page:
+    """Return the tables of a fit, and the curves of its profile."""
     points = None
     if isinstance(fitted, PointsFit):
         points, notes = fitted.points, list[str]()
@@ -55,11 +52,6 @@ def fit_page(fitted: Fitted, acceptance: "Acceptance | None" = None) -> Page:
         tables, notes = _of_sweep(cast("SweepProfile", fitted))
     else:
         tables, notes = _of_served(cast("ServedFit", fitted))
-    csv = {"fit.csv": tables[0], "errors.csv": tables[-1]}
-    if acceptance is not None:
-        title = "load test against the plan"
-        compared = Table(fields("fit_plan"), acceptance.rows, title=title)
-        tables, csv = [compared, *tables], {"acceptance.csv": compared, **csv}
     figures = partial(profile_figures, fitted.profile, points)
     return Page(
         "fit",
@@ -70,9 +62,22 @@ def fit_page(fitted: Fitted, acceptance: "Acceptance | None" = None) -> Page:
             Section("Curves", figures=figures),
         ],
         values=partial(_values, fitted.profile.document(), tables),
-        csv=csv,
-        lead="" if acceptance is None else str(acceptance),
-        is_failure=acceptance is not None and not acceptance.passed,
+        csv={"fit.csv": tables[0], "errors.csv": tables[-1]},
+    )
+
+
+def acceptance_page(found: "Acceptance") -> Page:
+    """Return what a plan's load test makes of it, and what each load showed."""
+    profile, rows = found.results.profile, fields("fit_plan")
+    tables = [Table(rows, found.rows, title="load test against the plan")]
+    return Page(
+        "fit",
+        str(found),
+        "",
+        [Section("Loads", tables=tables, notes=found.results.notes)],
+        values=partial(_values, profile.document(), tables),
+        csv={"fit.csv": tables[0]},
+        is_failure=not found.passed,
     )
 
 

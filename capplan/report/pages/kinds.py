@@ -224,7 +224,7 @@ KINDS: Mapping[str, Kind] = {
     "engines": Kind(ENGINES, _engines, NAMED),
     **POLICIES,
     "systems": Kind(SYSTEMS, _systems, fields("list_systems")),
-    "targets": policy_kind(exports, exports.TARGETS),
+    "targets": policy_kind(exports, exports.MODULES),
 }
 """Kinds of names, in the order of ``KIND_ROWS``."""
 

@@ -8,10 +8,13 @@ from typing import NamedTuple
 import numpy as np
 
 from capplan.calibration.load_test import LoadTest, SweepPoint
+from capplan.calibration.planned_test import is_other_ttft
 from capplan.calibration.settings import FitSettings
-from capplan.calibration.sweep_profile import SweepProfile
-from capplan.errors import InputError
+from capplan.calibration.sweep_file import read_sweep
+from capplan.calibration.target import Target
+from capplan.errors import InputError, placed, warn
 from capplan.latency.catalog import full_gpu_name, parse_which
+from capplan.latency.profile import Profile
 from capplan.llm.catalog import llm as find_llm
 from capplan.planning.plan.plan import plan
 from capplan.planning.plan.result import Plan
@@ -22,11 +25,21 @@ from capplan.report.received.tested_plan import TestedPlan, load_test_of
 
 REPEATS = 0.03
 """Factor on times within which two load tests of an engine differ."""
-_OTHER_TTFT = 0.2
-"""Difference of logarithms from which on a TTFT is another than planned."""
-TTFT = "TTFT [ms]"
+APART = 0.1
+"""Difference between the factors of two loads from which on one says too little."""
+_OF_A_PLAN = {"measurements", "out", "onto", "plan", "force", "where", "source"}
+_OF_A_PLAN |= {"date", "plot", "report", "gpu_file"}
 _FILES = ("llm", "trace", "profiles", "prices")
 """Settings of a fit that name files of the plan, where these do not lie beside it."""
+
+
+class Results(NamedTuple):
+    """A plan, and the load tests that were run of its replica."""
+
+    tested: TestedPlan
+    points: list[SweepPoint]  # in order of their rates
+    profile: Profile  # with times as measured
+    notes: tuple[str, ...]  # what the files state, and what was left out
 
 
 class Compared(NamedTuple):
@@ -42,15 +55,15 @@ class Compared(NamedTuple):
 class Acceptance:
     """What a load test makes of a plan."""
 
-    tested: TestedPlan
+    results: Results
     slower: np.ndarray  # measured times of iterations over planned, of each load
     rows: tuple[Compared, ...]
     again: Plan | None  # with the measured times; None: the plan stands
 
     @property
     def factor(self) -> float:
-        """Times of iterations over those planned, of all loads."""
-        return float(np.exp(np.log(self.slower).mean()))
+        """Times of iterations over those planned, the median of the loads."""
+        return float(np.median(self.slower))
 
     @property
     def passed(self) -> bool:
@@ -60,7 +73,7 @@ class Acceptance:
         best = self.again.best
         if best is None or self.factor > 1 + REPEATS:
             return False
-        planned: int = self.tested.document["best"]["replica_count"]
+        planned: int = self.results.tested.document["best"]["replica_count"]
         return (best.replica_count or 0) <= planned
 
     def __str__(self) -> str:
@@ -78,7 +91,7 @@ class Acceptance:
 
     def _rented(self) -> str:
         """Return what is to be rented with its bill, and before where that differs."""
-        planned = self.tested.document["best"]
+        planned = self.results.tested.document["best"]
         before = planned["gpu_count"], planned.get("usd_per_month")
         now = before
         if self.again is not None and (best := self.again.best) is not None:
@@ -92,50 +105,66 @@ class Acceptance:
         return f"{new}, as planned" if new == old else f"{new}, in place of {old}"
 
 
-def load_test_named(settings: FitSettings) -> TestedPlan | None:
-    """Return the load test of the plan that a fit names; None where it names none."""
-    if settings.plan is None:
-        return None
+def results_of(settings: FitSettings) -> Results | None:
+    """Return what a plan's load test showed; None where no plan is named."""
     given = {name: str(value) for name in _FILES if (value := getattr(settings, name))}
-    found = load_test_of(settings.plan, given)
-    replica = found.test.replica
+    if settings.plan is None:
+        for name in given.keys() - {"llm"}:
+            raise InputError(f"--{name} is of a plan; give --plan too, or leave it out")
+        return None
+    for name in sorted(settings.model_fields_set - _OF_A_PLAN - {*_FILES}):
+        raise InputError(
+            f"--{name.replace('_', '-')} has no effect with --plan, which says what "
+            "was tested; leave it out"
+        )
+    tested = load_test_of(settings.plan, given)
+    replica = tested.test.replica
     if not is_plain(replica.layout):
         raise InputError(
-            f"{found.path}: its replicas are {replica.layout}, onto which load tests "
+            f"{tested.path}: its replicas are {replica.layout}, onto which load tests "
             "are not fitted; expected a plan of TP alone"
         )
-    if settings.onto is None:
-        raise InputError(f"--plan {found.path}: give --onto {found.which} too")
-    gpu, llm, tp = parse_which(settings.onto)
-    same_llm = find_llm(llm).name == find_llm(str(found.settings.llm)).name
-    if not same_llm or (full_gpu_name(gpu), tp) != (replica.gpu, replica.tp):
-        raise InputError(
-            f"--onto {settings.onto}: the plan {found.path} is of {found.which}"
-        )
-    return found
+    onto = settings.onto or tested.which
+    gpu, name, tp = parse_which(onto)
+    llm = find_llm(str(tested.settings.llm))
+    is_it = (full_gpu_name(gpu), tp) == (replica.gpu, replica.tp)
+    if not is_it or find_llm(name).name != llm.name:
+        raise InputError(f"--onto {onto}: {tested.path} is of {tested.which}")
+    target = Target(onto, llm, replica.gpu, tp, "", settings.force, is_planned=True)
+    path = Path(settings.measurements)
+    sweep = read_sweep(path, tp, settings.where, target)
+    points = sorted(sweep.points, key=lambda point: point.rate_per_s or 0.0)
+    with placed(path):
+        profile = tested.test.measured(points, settings.source or str(path))
+    named = {"llm": llm.name, "date": settings.date}
+    return Results(tested, points, profile.model_copy(update=named), sweep.notes)
 
 
-def accepted(tested: TestedPlan, fitted: SweepProfile, profile: Path) -> Acceptance:
-    """Return what a fit to a plan's load test makes of it; its profile was written."""
-    test = tested.test
-    points = sorted(fitted.points, key=lambda point: point.rate_per_s or 0.0)
+def accepted(results: Results, profile: Path) -> Acceptance:
+    """Return what a load test makes of its plan; ``profile`` is the file of its own."""
+    test, points = results.tested.test, results.points
     slower = test.slower(points)
+    if max(slower) > (1 + APART) * min(slower):
+        warn(
+            "loads differ in how much slower iterations are; their median stands for "
+            "all: `capplan fit` without --plan fits more than one factor"
+        )
     expected = test.expected(loads=test.tested(points))
-    pairs = zip(points, expected, strict=True)
-    rows = tuple(row for point, of in pairs for row in _compared(point, of))
-    stands = abs(np.log(slower).mean()) <= np.log(1 + REPEATS) and not any(
-        row.what == TTFT and abs(np.log(row.measured / row.expected)) > _OTHER_TTFT
-        for row in rows
+    pairs = list(zip(points, expected, strict=True))
+    stands = abs(np.log(np.median(slower))) <= np.log(1 + REPEATS) and not any(
+        seen.ttft_s is not None and is_other_ttft(seen.ttft_s, of.ttft_s)
+        for seen, of in pairs
     )
-    again = None if stands else planned_again(tested, profile)
-    return Acceptance(tested, slower, rows, again)
+    rows = tuple(row for seen, of in pairs for row in _compared(seen, of))
+    again = None if stands else planned_again(results.tested, profile)
+    return Acceptance(results, slower, rows, again)
 
 
 def _compared(point: SweepPoint, expected: LoadTest) -> Iterator[Compared]:
     rate_per_s = point.rate_per_s or 0.0
     for what, scale, of, seen in (
         ("TPOT [ms]", 1e3, expected.tpot_s, point.tpot_s),
-        (TTFT, 1e3, expected.ttft_s, point.ttft_s),
+        ("TTFT [ms]", 1e3, expected.ttft_s, point.ttft_s),
         ("tokens/s", 1, expected.output_tokens_per_s, point.output_tokens_per_s),
     ):
         if seen is not None:

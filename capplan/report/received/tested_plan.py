@@ -31,12 +31,14 @@ class TestedPlan(NamedTuple):
     document: Mapping[str, Any]
     settings: PlanSettings  # of the plan, with the files that they name
     test: PlannedTest
+    given: Mapping[str, str]  # files that the user names in place of the plan's
 
     @property
     def which(self) -> str:
         """GPU, LLM and layout, as ``capplan fit --onto`` names them."""
         replica = self.test.replica
-        return f"{replica.gpu}/{self.settings.llm}/{replica.layout}"
+        llm = self.given.get("llm", self.settings.llm)
+        return f"{replica.gpu}/{llm}/{replica.layout}"
 
 
 def load_test_of(path: Path, given: Mapping[str, str] | None) -> TestedPlan:
@@ -76,7 +78,7 @@ def load_test_of(path: Path, given: Mapping[str, str] | None) -> TestedPlan:
     }
     loads = tuple(_loads(base, float(load["rate_per_s"]), inputs.settings.seed))
     test = PlannedTest(str(path), replica.profile, replica, loads)
-    return TestedPlan(path, document, PlanSettings(**settings), test)
+    return TestedPlan(path, document, PlanSettings(**settings), test, given or {})
 
 
 def _loads(base: Trace, rate_per_s: float, seed: int) -> "list[PlannedLoad]":

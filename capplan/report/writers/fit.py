@@ -1,7 +1,6 @@
 """Fit a latency profile; write it, its plot and its report."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
 
 from capplan.calibration.fit_profile import PointsFit, fit_profile
 from capplan.calibration.settings import FitSettings
@@ -10,13 +9,10 @@ from capplan.files import check_folder
 from capplan.latency.profile_file import save_profile
 from capplan.latency.rank_fit import RanksFit
 from capplan.report.page import Page
-from capplan.report.pages.fit import fit_page, rank_fit_page
+from capplan.report.pages.fit import acceptance_page, fit_page, rank_fit_page
 from capplan.report.pages.profiles import check_plot, write_plot
-from capplan.report.received.acceptance import accepted, load_test_named
+from capplan.report.received.acceptance import Results, accepted, results_of
 from capplan.report.writers.page_files import Written, write_page
-
-if TYPE_CHECKING:
-    from capplan.calibration.sweep_profile import SweepProfile
 
 
 def fit(settings: FitSettings) -> tuple[Page, Written]:
@@ -24,8 +20,7 @@ def fit(settings: FitSettings) -> tuple[Page, Written]:
     check_plot(settings.plot)
     if settings.report is not None:
         check_folder(settings.report)
-    tested = load_test_named(settings)
-    fitted = fit_profile(settings, None if tested is None else tested.test)
+    fitted = results_of(settings) or fit_profile(settings)
     if isinstance(fitted, RanksFit) and settings.plot is not None:
         raise InputError(
             f"--plot is {settings.plot}; curves are drawn of profiles of TP alone, "
@@ -33,13 +28,12 @@ def fit(settings: FitSettings) -> tuple[Page, Written]:
         )
     written = [Path(settings.out)]
     save_profile(fitted.profile, settings.out)
-    if isinstance(fitted, RanksFit):
+    if isinstance(fitted, Results):
+        page = acceptance_page(accepted(fitted, settings.out))
+    elif isinstance(fitted, RanksFit):
         page = rank_fit_page(fitted)
     else:
-        with_plan = None
-        if tested is not None:
-            with_plan = accepted(tested, cast("SweepProfile", fitted), settings.out)
-        page = fit_page(fitted, with_plan)
+        page = fit_page(fitted)
     if settings.plot is not None and not isinstance(fitted, RanksFit):
         points = fitted.points if isinstance(fitted, PointsFit) else None
         write_plot(fitted.profile, settings.plot, points)
