@@ -251,6 +251,7 @@ def test_blocks_of_requests_that_are_computed_once_more_are_held_until_then(seed
 @in_python
 def test_all_tokens_are_known_of_one_that_sat_the_iteration_before_out():
     assert_judged(random_tier(2190, ()))
+    assert_judged(random_tier(5252, ("priority",)))
 
 
 @in_python

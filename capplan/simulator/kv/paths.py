@@ -15,6 +15,7 @@ which is no longer than it. Only its holder knows it, until the older one is tak
 Blocks that cannot be found stand before all others in the queue: they are a number.
 """
 
+from capplan.simulator.engine.gaps import is_resuming
 from capplan.simulator.engine.queues import is_flying
 from capplan.simulator.jit import compiled, inlined
 from capplan.simulator.kv.linked_list import linked, unlinked
@@ -349,7 +350,7 @@ def _hash_answer(state: State, r: int, node, begins):
         return
     if begins == 0:
         tokens -= state.engine[0].depth - 1
-    elif is_flying(state.replicas[r]):
+    elif is_flying(state.replicas[r]) and not is_resuming(state, r, slot):
         tokens -= 1
     extend_path(state, r, slot, tokens // state.engine[0].block_size)
 
