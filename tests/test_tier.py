@@ -82,6 +82,19 @@ def test_a_tier_in_gib_needs_the_bytes_of_a_block():
         parse_tier("vllm-native:gib=1").sized(0, 1)
 
 
+def test_lmcache_is_an_estimate_by_vllms_rules_in_larger_chunks():
+    tier = parse_tier("lmcache:gib=64,read=50GB/s,write=25GB/s")
+
+    assert tier.name == "lmcache"
+    assert tier == replace(
+        parse_tier("vllm-native:gib=64,read=50GB/s,write=25GB/s,blocks_per_chunk=16"),
+        preset="lmcache",
+    )
+    assert parse_tier("lmcache:gib=64,blocks_per_chunk=4").blocks_per_chunk == 4
+    with pytest.raises(InputError, match=r"lmcache has no @0\.5"):
+        parse_tier("lmcache@0.5:gib=64")
+
+
 def test_a_tier_is_refused_without_prefix_caching():
     engine = EngineSettings(tier=TIER, prefix_caching=False)
 

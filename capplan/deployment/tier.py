@@ -13,6 +13,8 @@ from capplan.units import parse_gb_per_s
 _GIB = 2**30
 _PAGE_BYTES = 4096
 NATIVE = "vllm-native"
+PRESETS: dict[str, dict[str, float]] = {NATIVE: {}, "lmcache": {"blocks_per_chunk": 16}}
+"""Settings of each that differ; LMCache's chunks have 256 tokens (v1/config.py)."""
 AUTO = "auto"
 """The size of a tier that a plan finds."""
 VERSIONS = ("0.32", "0.33")
@@ -50,6 +52,7 @@ class Tier:
     write_gb_per_s: float = 0.0  # and to it [GB/s]
     is_assumed: bool = False  # its links
     copies: int = 1  # GPUs of the replica that hold different KV
+    preset: str = NATIVE  # others are estimates by its rules
 
     def __post_init__(self) -> None:
         if self.version not in VERSIONS:
@@ -61,6 +64,16 @@ class Tier:
         check_at_least(0, self, "load_block_s", "store_block_s")
         check_at_least(0, self, "read_gb_per_s", "write_gb_per_s")
         check_at_least(1, self, "blocks_per_chunk")
+
+    @property
+    def name(self) -> str:
+        """Whose rules it has: ``vllm-native@0.33``, or of an estimate the preset."""
+        return f"{NATIVE}@{self.version}" if self.is_native else self.preset
+
+    @property
+    def is_native(self) -> bool:
+        """Whether it is vLLM's own offloading, not an estimate by its rules."""
+        return self.preset == NATIVE
 
     @property
     def is_sized(self) -> bool:
@@ -126,7 +139,7 @@ def parse_size(text: str) -> str:
 
 
 def parse_tier(given: str) -> Tier:
-    """Return the tier of ``vllm-native@VERSION:setting=value,...``.
+    """Return the tier of ``vllm-native@VERSION:setting=value,...``, or of a preset.
 
     Examples
     --------
@@ -136,12 +149,15 @@ def parse_tier(given: str) -> Tier:
     """
     name, _, rest = given.partition(":")
     preset, _, version = name.partition("@")
-    if preset != NATIVE:
+    if preset not in PRESETS:
         raise InputError(
-            f"tier {given!r}: {preset!r} is not known{nearest(preset, (NATIVE,))}; "
-            f"expected {NATIVE}"
+            f"tier {given!r}: {preset!r} is not known{nearest(preset, PRESETS)}; "
+            f"expected {' or '.join(PRESETS)}"
         )
-    parts = dict(_setting(given, part) for part in rest.split(",") if part)
+    if version and preset != NATIVE:
+        raise InputError(f"tier {given!r}: {preset} has no @{version}; expected none")
+    settings = dict(_setting(given, part) for part in rest.split(",") if part)
+    parts = PRESETS[preset] | settings
     if ("chunks" in parts) == ("gib" in parts):
         raise InputError(f"tier {given!r}: expected chunks or gib")
     for link, block in _LINKS.items():
@@ -164,6 +180,7 @@ def parse_tier(given: str) -> Tier:
         read_gb_per_s=links.get("read", 0.0),
         write_gb_per_s=links.get("write", 0.0),
         is_assumed=not by_block and not _LINKS.keys() <= parts.keys(),
+        preset=preset,
     )
 
 

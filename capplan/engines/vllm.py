@@ -142,9 +142,10 @@ def _of_tier(tier: Any, gib: float) -> Options:
     """Return the flags of a tier; of settings that have none as JSON."""
     if tier is None:
         return {}
-    if tier.blocks_per_chunk == 1 and not tier.answers:
+    if not tier.is_native or (tier.blocks_per_chunk == 1 and not tier.answers):
+        backend = "native" if tier.is_native else tier.preset
         size = f"{gib:.10g}"
-        return {"--kv-offloading-size": size, "--kv-offloading-backend": "native"}
+        return {"--kv-offloading-size": size, "--kv-offloading-backend": backend}
     extra = {
         "cpu_bytes_to_use": int(gib * _GIB),
         "blocks_per_chunk": tier.blocks_per_chunk,

@@ -56,6 +56,12 @@ def with_tier(
             f"how fast KV moves to host memory and back is assumed: {LINK_GB_PER_S:g} "
             "GB/s each way for each GPU; give read and write of --tier, as measured"
         )
+    if not tier.is_native:
+        warn(
+            f"tier {tier.preset} is an estimate: vLLM's own offloading, in chunks of "
+            f"{tier.blocks_per_chunk} blocks; that iterations wait for its loads is "
+            "not simulated"
+        )
     return replace(engine, tier=tier)
 
 

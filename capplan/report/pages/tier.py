@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from capplan.deployment.tier import NATIVE
 from capplan.planning.evaluate.run import Run
 from capplan.report.columns import format_count, format_share
 from capplan.units import format_duration
@@ -37,8 +36,8 @@ def tier_values(run: Run) -> dict[str, Any]:
     is_near = engine.speculation and engine.async_scheduling and by_priority
     return {
         "tier": {
-            "preset": f"{NATIVE}@{tier.version}",
-            "exact": not tier.is_assumed and not is_near,
+            "preset": tier.name,
+            "exact": tier.is_native and not (tier.is_assumed or is_near),
             "gib": use.gib(tier.chunks * tier.blocks_per_chunk),
             "chunk_tokens": use.chunk_tokens,
             "chunks": tier.chunks,

@@ -93,6 +93,10 @@ def test_a_fleet_that_is_given_has_no_size_to_be_found():
             {"--kv-offloading-size": "64", "--kv-offloading-backend": "native"},
         ),
         (
+            {"tier": "lmcache:gib=64"},
+            {"--kv-offloading-size": "64", "--kv-offloading-backend": "lmcache"},
+        ),
+        (
             {"tier": "vllm-native:gib=1,blocks_per_chunk=16,answers=1"},
             {
                 "--kv-transfer-config": '{"kv_connector":"OffloadingConnector",'
