@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from accuracy_releases import beside, last_release
 from measured_engine import measured_rows
 from served_fits import (
     Case,
@@ -340,6 +341,9 @@ def main() -> None:
     print("\n".join(lines))
     if arguments.docs:
         between(arguments.docs, lines)
+        page = arguments.docs.read_text(encoding="utf-8")
+        with_release = beside(page, *last_release())
+        arguments.docs.write_text(with_release, encoding="utf-8")
     if arguments.out:
         for key, row in sorted(table, key=lambda pair: pair[1].versions[1]):
             if key.family.startswith("MI") and key.llms:
