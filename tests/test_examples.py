@@ -100,7 +100,7 @@ def test_the_week_asks_for_five_autoscalers_and_two_losses():
     assert (asked.outage, asked.rolling_update) == (("1@peak:4h",), "10m")
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_week_is_autoscaled_as_the_docs_say(tmp_path, capsys):
     given = ["--policies", "schedule,keda", "--no-break-even", "--out", str(tmp_path)]
 
@@ -143,7 +143,7 @@ def test_the_scenarios_of_a_year_are_budgeted(is_simulated, tmp_path, monkeypatc
     assert (tmp_path / "scenarios.csv").exists()
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_the_week_is_budgeted_as_the_docs_say(tmp_path, capsys):
     code = exit_code(
         ["budget", str(EXAMPLES / "budget_week.yaml"), "--out", str(tmp_path)]

@@ -130,6 +130,7 @@ def test_a_sweep_simulated_at_rates_gives_its_profile_back_within_2_percent(
         assert found.ttft_s == pytest.approx(measured.ttft_s, rel=0.05)
 
 
+@pytest.mark.slow
 def test_sglang_at_rates_gives_a_profile_of_its_engine_and_version(tmp_path, capsys):
     test = SGLANG | {"max_concurrency": None}
     tests = [

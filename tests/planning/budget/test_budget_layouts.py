@@ -230,7 +230,7 @@ def test_wrong_settings_of_layouts_are_refused_as_in_a_plan():
         made(llm="Llama-3.1-70B", data_parallel_size=2)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_month_buys_what_the_plan_buys_and_layouts_cost_no_more_than_tp():
     # Of kernels alone: with an engine's time ranks are in doubt, and TP goes before.
     kernels = {"engine_overhead": "none"}
@@ -252,7 +252,7 @@ def test_a_month_buys_what_the_plan_buys_and_layouts_cost_no_more_than_tp():
     assert found.usd <= alone.usd
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_plan_of_ranks_and_drafts_becomes_a_budget_of_them(tmp_path):
     small = {"workload": "synthetic:prompt=1000,output=60,n=100"}
     asked = {

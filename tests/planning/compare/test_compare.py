@@ -110,6 +110,7 @@ def test_a_fleet_whose_queue_grows_has_no_more_goodput_than_it_finishes():
     assert run.goodput_per_s < 0.9 * totals.rate_per_s
 
 
+@pytest.mark.slow
 def test_by_default_a_curve_is_about_the_highest_rate_of_its_system():
     found = compare(settings(systems="fastgen,orca,vllm-v0:padded_budget=1"))
 
@@ -337,6 +338,7 @@ def test_wrong_input_is_one_line(flags, message, capsys):
     assert error.count("\n") == 1
 
 
+@pytest.mark.slow
 def test_files_hold_the_figures_and_are_the_same_twice(tmp_path, capsys):
     scenario = tmp_path / "scenario.yaml"
     scenario.write_text(json.dumps({**ASKED, "rate": 20}), encoding="utf-8")

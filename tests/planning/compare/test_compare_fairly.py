@@ -76,6 +76,7 @@ def test_a_tuned_budget_saves_gpus(gaps):
     assert vllm.candidate is vllm.tuned
 
 
+@pytest.mark.slow
 def test_published_flags_are_those_of_the_systems(gaps, seats):
     sarathi, fastserve = gaps[1].systems[1], seats[1].systems[0]
 
@@ -218,6 +219,7 @@ def test_settings_of_systems_are_parsed_before_anything_is_read(monkeypatch):
         compare(settings(systems="vllm-v1,orca:max_length=9"))
 
 
+@pytest.mark.slow
 def test_the_published_error_of_a_predictor_stands_beside_its_error():
     found = compare(settings(systems="alise", replicas=1))
 
@@ -227,6 +229,7 @@ def test_the_published_error_of_a_predictor_stands_beside_its_error():
     assert "published 12.3 %" in text
 
 
+@pytest.mark.slow
 def test_a_run_in_which_no_prediction_changes_anything_says_so():
     idle = compare(settings(systems="alise,sa", rate=0.5, rates=0.5, replicas=1))
 

@@ -98,6 +98,7 @@ def test_ranks_without_a_benchmark_are_planned_cautiously_by_other_families():
     assert not able(**kimi, engine_overhead="none")["dp4-ep4"].is_unbacked
 
 
+@pytest.mark.slow
 def test_the_cautious_count_of_ranks_is_simulated_at_the_times_of_slow_engines():
     load = "synthetic:prompt=300,output=120,n=400"
     asked = {"workload": load, "rate": 30.0, "slo": ("ttft=2s,tpot=60ms",)}

@@ -410,7 +410,7 @@ def test_the_search_in_full_bounds_nothing_again(monkeypatch):
     assert len(asked) == len(set(asked)) == 6  # without drafts none can serve
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_fewer_drafts_accepted_take_what_a_plan_with_those_rates_takes():
     given = {**GIVEN, **TIMES, "tune": False, "speculative_config": EAGLE2}
     given |= {"rate": 100, "slo": "ttft=2s,tpot=4ms", "draft_ms": 0.3}

@@ -84,7 +84,7 @@ def test_each_pool_of_a_mix_serves_as_it_does_alone(pair):
         assert np.array_equal(times.finish_s[rows], alone.finish_s)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_mix_of_layouts_costs_no_more_than_the_best_of_them_and_is_named():
     kinds = [able()[name] for name in ("dp8", "tp8-ep8")]
     given, rows = inputs(30.0, 1500), []

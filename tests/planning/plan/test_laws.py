@@ -193,7 +193,7 @@ def test_fewer_arrivals_never_need_more(planned, case, share):
     assert needs_no_more(planned(thinned), planned(case))
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 @LAW
 @given(
     case=CASES,

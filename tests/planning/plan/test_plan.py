@@ -320,7 +320,7 @@ def test_a_router_as_solver_is_told_where_it_belongs():
         plan(PlanSettings(**SETTINGS, solver="jsq"))
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_predicted_answers_are_what_routers_see_but_not_what_is_served():
     asked = {
         **SETTINGS,

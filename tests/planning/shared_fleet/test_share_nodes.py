@@ -178,7 +178,7 @@ def test_replicas_of_an_hour_are_one_more_than_in_proportion_at_most(count, one,
     assert few <= max(math.ceil(count * low) + 1, min(2, count))
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_plans_at_part_of_a_rate_need_the_replicas_of_the_line_or_one_beside():
     asked = {
         "workload": "synthetic:prompt=300,output=80,n=2000",

@@ -69,7 +69,7 @@ DRAFTS = {
 }
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_pools_that_verify_drafts_are_planned_verified_and_priced(both, tmp_path):
     found = plan(settings_of(**DRAFTS))
 
@@ -256,7 +256,7 @@ def test_two_pools_are_checked_only_where_fleets_of_two_were_served(both, monkey
     assert apart.sureness == "measured"
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_a_degree_for_prompts_alone_leaves_one_pair_of_each_degree():
     found = plan(settings_of(tp=(1, 2), prefill_tp=2, rate=40))
 

@@ -76,7 +76,7 @@ def assert_as_planned(result, planned):
         assert cell.reason == (alone.infeasible_reason or ""), str(cell)
 
 
-@pytest.mark.thorough
+@pytest.mark.slow
 def test_every_cell_is_what_a_plan_finds_with_its_settings(alone):
     vary = {"rate": "x0.5,x2", "attainment": "0.9,0.99", "slo-scale": "0.45,1.5"}
 
