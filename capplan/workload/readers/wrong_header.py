@@ -42,7 +42,8 @@ _MOST_SHOWN = 60
 """Characters of a name; what is longer is text of a log or of its users."""
 _OF_SERVEGEN = re.compile(r"chunk-\d+-(?:trace\.csv|dataset\.json)")
 _END = re.compile(r"(?:\.[A-Za-z]\w*)?(?:\.(?:gz|zst|bz2|xz))?$")
-_CATS = {"": "cat", ".gz": "zcat", ".zst": "zstdcat", ".bz2": "bzcat", ".xz": "xzcat"}
+_CATS = {".gz": "zcat", ".zst": "zstdcat", ".bz2": "bzcat", ".xz": "xzcat"}
+_CATS |= {"": "awk 1"}  # which ends the last line of each file
 _OF_ARRAYS = " | jq -c 'if type == \"array\" then .[] else . end'"
 _ONE_HEADER = " | awk 'NR == 1 {h = $0} NR == 1 || $0 != h'"
 _MOST_FILES = 10_000

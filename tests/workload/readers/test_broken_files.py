@@ -139,6 +139,17 @@ FOLDERS = {
 }
 
 
+def test_files_of_one_line_become_a_line_each(write, tmp_path, monkeypatch):
+    for number, row in enumerate(ROWS[:3]):
+        write(json.dumps(row), f"sessions/{number}.json")
+
+    said = refused(tmp_path / "sessions")
+    monkeypatch.chdir(tmp_path)
+    subprocess.run(said.partition("expected one file: ")[2], shell=True, check=True)
+
+    assert len((tmp_path / "all.json").read_text().splitlines()) == 3
+
+
 @pytest.mark.parametrize("end", FOLDERS)
 def test_a_folder_of_logs_gives_the_command_that_makes_one_file(write, tmp_path, end):
     for number, half in enumerate(FOLDERS[end]):
