@@ -175,7 +175,15 @@ def test_every_flag_that_the_first_pages_show_is_one(page):
     shown = set(re.findall(r"--(?:\[no-\])?([a-z][a-z-]+)", text))
     # Of every command, and of capplan itself.
     others = {"help", "format", "quiet", "install-completion", "resume", "from", "to"}
-    others |= {"fail-above", "slo-scale", "json", "explain", "help-all", "debug"}
+    others |= {
+        "fail-above",
+        "slo-scale",
+        "json",
+        "explain",
+        "help-all",
+        "debug",
+        "actual",
+    }
 
     commands = (PlanSettings, SimulateSettings, CompareSettings, FitSettings)
     names = {name for command in commands for name in command.model_fields}

@@ -287,8 +287,11 @@ def _other_payment(plan: Plan) -> Iterator[Way]:
 def _other_gpus(plan: Plan, best: Candidate) -> Iterator[Way]:
     """Yield the best of each other GPU type: its count, or the least that it takes."""
     found: dict[str, Way] = {}
+    able = {row.gpu for row in plan.candidates if row.status == "pruned"}
     for row in plan.candidates:
-        if row.gpu != best.gpu and (way := _candidate_row(best, row)):
+        if row.gpu == best.gpu or (row.infeasible_reason and row.gpu in able):
+            continue  # a layout that cannot serve says nothing of one that may
+        if way := _candidate_row(best, row):
             found[row.gpu] = min(found.get(row.gpu, way), way, key=_by_usd)
     if (doubted := plan.best_estimated) is not None and doubted is not best:
         way = _candidate_row(best, doubted)

@@ -8,7 +8,12 @@ import pytest
 from capplan.planning.load.worst_windows import TimeWindow
 from capplan.report.page import LABELS
 from capplan.report.pages.plan import plan_page
-from capplan.report.plan_answer import _candidate_row, next_steps, plan_title
+from capplan.report.plan_answer import (
+    _candidate_row,
+    _other_gpus,
+    next_steps,
+    plan_title,
+)
 from tests.deployments import changed
 from tests.report.answered import screen
 
@@ -118,6 +123,11 @@ def test_a_gpu_in_doubt_that_is_not_simulated_is_no_way_to_save(plan):
 
     assert "pays only below" in _candidate_row(plan.best, row).told
     assert _candidate_row(replace(plan.best, cost=dear), row) is None
+    other = replace(row, status="infeasible", infeasible_reason="not modelled")
+    best, alone = replace(plan.best, cost=dear), replace(plan, candidates=(other,))
+    (way,) = _other_gpus(alone, best)
+    assert way.told == "not modelled"
+    assert [*_other_gpus(replace(plan, candidates=(other, row)), best)] == []
 
 
 def test_one_fewer_that_misses_in_a_window_leaves_room_for_its_bill(plan):
