@@ -108,14 +108,15 @@ class PlannedTest:
             )
         return math.exp(optimize.brentq(later, low, high, xtol=_PRECISION))
 
-    def measured(self, points: Sequence[SweepPoint], source: str) -> Profile:
+    def measured(
+        self, points: Sequence[SweepPoint], slower: np.ndarray, source: str
+    ) -> Profile:
         """Return its profile with times as measured, of tests in order of their rates.
 
-        Iterations have the median factor of the loads; where TTFT is another at the
-        lowest, requests wait before their first iteration.
+        Iterations have the median of the factors by which the loads are ``slower``;
+        where TTFT is another at the lowest, requests wait before their first iteration.
         """
         first, load = points[0], self.tested(points[:1])
-        slower = self.slower(points)
         time = self.profile.engine_time or EngineTime(source=source)
         time = time.slowed(self._quantile_factor * float(np.median(slower)))
         (shown,) = self.expected(float(slower[0]), load)

@@ -118,9 +118,10 @@ def _lines(requests: Trace, seed: int) -> Iterator[str]:
     ):
         chosen = draw.integers(len(words), size=prompt)
         if group >= 0:
-            own = np.random.default_rng([1, int(group)])
-            first = shared.setdefault(int(group), own.integers(len(words), size=10**6))
-            chosen[:prefix] = first[:prefix]
+            if group not in shared:
+                own = np.random.default_rng([1, int(group)])
+                shared[group] = own.integers(len(words), size=10**6)
+            chosen[:prefix] = shared[group][:prefix]
         row = {"prompt": " ".join(words[chosen]), "output_tokens": int(output)}
         yield json.dumps({**row, "output_tokens_count": int(output)}) + "\n"
 

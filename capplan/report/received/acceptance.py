@@ -38,6 +38,7 @@ class Results(NamedTuple):
 
     tested: TestedPlan
     points: list[SweepPoint]  # in order of their rates
+    slower: np.ndarray  # measured times of iterations over planned, of each load
     profile: Profile  # with times as measured
     notes: tuple[str, ...]  # what the files state, and what was left out
 
@@ -56,14 +57,13 @@ class Acceptance:
     """What a load test makes of a plan."""
 
     results: Results
-    slower: np.ndarray  # measured times of iterations over planned, of each load
     rows: tuple[Compared, ...]
     again: Plan | None  # with the measured times; None: the plan stands
 
     @property
     def factor(self) -> float:
         """Times of iterations over those planned, the median of the loads."""
-        return float(np.median(self.slower))
+        return float(np.median(self.results.slower))
 
     @property
     def passed(self) -> bool:
@@ -78,9 +78,9 @@ class Acceptance:
 
     def __str__(self) -> str:
         """Return the verdict, the new count and the new bill in a line."""
-        verdict = "passed" if self.passed else "failed"
-        ends = f"{min(self.slower):.2f} to {max(self.slower):.2f}"
-        loads = plural(len(self.slower), "load")
+        verdict, slower = "passed" if self.passed else "failed", self.results.slower
+        ends = f"{min(slower):.2f} to {max(slower):.2f}"
+        loads = plural(len(slower), "load")
         said = (
             f"{verdict}: iterations take {self.factor:.2f} × what the plan assumes "
             f"({ends} at {loads})"
@@ -135,15 +135,17 @@ def results_of(settings: FitSettings) -> Results | None:
     sweep = read_sweep(path, tp, settings.where, target)
     points = sorted(sweep.points, key=lambda point: point.rate_per_s or 0.0)
     with placed(path):
-        profile = tested.test.measured(points, settings.source or str(path))
+        slower = tested.test.slower(points)
+        source = settings.source or str(path)
+        profile = tested.test.measured(points, slower, source)
     named = {"llm": llm.name, "date": settings.date}
-    return Results(tested, points, profile.model_copy(update=named), sweep.notes)
+    profile = profile.model_copy(update=named)
+    return Results(tested, points, slower, profile, sweep.notes)
 
 
 def accepted(results: Results, profile: Path) -> Acceptance:
     """Return what a load test makes of its plan; ``profile`` is the file of its own."""
-    test, points = results.tested.test, results.points
-    slower = test.slower(points)
+    test, points, slower = results.tested.test, results.points, results.slower
     if max(slower) > (1 + APART) * min(slower):
         warn(
             "loads differ in how much slower iterations are; their median stands for "
@@ -157,7 +159,7 @@ def accepted(results: Results, profile: Path) -> Acceptance:
     )
     rows = tuple(row for seen, of in pairs for row in _compared(seen, of))
     again = None if stands else planned_again(results.tested, profile)
-    return Acceptance(results, slower, rows, again)
+    return Acceptance(results, rows, again)
 
 
 def _compared(point: SweepPoint, expected: LoadTest) -> Iterator[Compared]:
