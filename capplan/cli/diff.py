@@ -58,11 +58,12 @@ def _with_bill(plan: Path, actual: Path, most: float | None) -> int:
     """Compare a plan with the bill that came."""
     from capplan.report.pages.invoice import invoice_page
     from capplan.report.received.invoice import invoice
+    from capplan.report.received.plan_diff import is_above
 
     found = invoice(plan, actual)
     show(invoice_page(found))
     planned = found.planned_cents
-    if most is None or found.billed_cents <= planned * (1 + most) + 1e-6:
+    if most is None or not is_above(found.billed_cents, planned, most):
         return 0
     share = found.effects["total"] / planned if planned else None
     return _rose("bill", share, most)

@@ -5,7 +5,6 @@ References
 FinOps Open Cost and Usage Specification, v1.2, ``specification/columns``.
 """
 
-import csv
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from typing import Annotated, Any, NamedTuple
 
 from pydantic import Field
 
+from capplan.csv_file import read_rows
 from capplan.errors import InputError, placed
 from capplan.report.received.plan_diff import cents
 from capplan.report.received.plan_document import plan_path, read_plan
@@ -126,26 +126,16 @@ def invoice(plan: Path, path: Path) -> Invoice:
     plan = plan_path(plan)
     document = read_plan(plan)
     lines = _planned(plan, document)
-    with placed(path), path.open(encoding="utf-8-sig", newline="") as file:
-        try:
-            charges = _charges(csv.DictReader(file), lines, _rate(document))
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise InputError(f"expected CSV in UTF-8: {error}") from None
-        return charges.invoice(str(plan), str(path))
-
-
-def _charges(
-    reader: "csv.DictReader[str]", lines: list[_Line], rates: dict[str, float]
-) -> "_Charges":
-    """Return all charges of a file."""
-    lacking = [x for x in _NEEDED if x not in (reader.fieldnames or ())]
+    names, rows = read_rows(path)
+    lacking = [name for name in _NEEDED if name not in names]
     if lacking:
-        raise InputError(f"no column {lacking[0]}; expected an export of FOCUS")
-    charges = _Charges(lines, rates)
-    for row in reader:
-        with placed(f"line {reader.line_num}"):
-            charges.add(row)
-    return charges
+        raise InputError(f"{path}: no column {lacking[0]}; expected an export of FOCUS")
+    charges = _Charges(lines, _rate(document))
+    with placed(path):
+        for number, row in rows:
+            with placed(f"line {number}"):
+                charges.add(row)
+        return charges.invoice(str(plan), str(path))
 
 
 def _billed(line: _Line, hours: float) -> Billed:
@@ -210,20 +200,20 @@ class _Charges:
         self._ends: list[datetime] = []
         self._left_out, self._left_out_usd = 0, 0.0
 
-    def add(self, row: Mapping[str, Any]) -> None:
+    def add(self, row: Mapping[str, str]) -> None:
         """Add a charge to the line of the node that it names."""
-        code = (row["BillingCurrency"] or "").upper()
+        code = row["BillingCurrency"].upper()
         if code not in self.rates:
             known = " or ".join(self.rates)
             raise InputError(
                 f"BillingCurrency is {code!r}; expected {known}, or a plan with "
                 "--currency and --exchange-rate"
             )
-        name = next((x for x in _COSTS if row.get(x) not in (None, "")), None)
+        name = next((x for x in _COSTS if row.get(x)), None)
         if name is None:
             raise InputError(f"no {' and no '.join(_COSTS)}; expected one of them")
         usd = _number(row, name) * self.rates[code]
-        found = self._found.search("\n".join(str(x) for x in row.values() if x))
+        found = self._found.search("\n".join(row.values()))
         line = None if found is None else self._by_name.get(found[0].casefold())
         is_usage = (row.get("ChargeCategory") or _USAGE) == _USAGE
         hours = 0.0 if line is None or not is_usage else _hours(row, line)
@@ -260,18 +250,18 @@ class _Charges:
         )
 
 
-def _hours(row: Mapping[str, Any], line: _Line) -> float | None:
+def _hours(row: Mapping[str, str], line: _Line) -> float | None:
     """Return the hours of nodes of a charge for use; None where it is no time."""
     for quantity, unit in _QUANTITIES:
-        if row.get(quantity) in (None, ""):
+        if not row.get(quantity):
             continue
-        if found := _UNIT.fullmatch(str(row.get(unit) or "").strip().lower()):
+        if found := _UNIT.fullmatch(row.get(unit, "").lower()):
             of = line.gpus if found[1] else 1.0
             return _number(row, quantity) * _HOURS[found[2]] / of
     return None
 
 
-def _number(row: Mapping[str, Any], name: str) -> float:
+def _number(row: Mapping[str, str], name: str) -> float:
     try:
         value = float(row[name])
     except ValueError:
@@ -281,9 +271,9 @@ def _number(row: Mapping[str, Any], name: str) -> float:
     return value
 
 
-def _time(row: Mapping[str, Any], name: str) -> datetime:
+def _time(row: Mapping[str, str], name: str) -> datetime:
     try:
-        moment = datetime.fromisoformat(str(row[name]))
+        moment = datetime.fromisoformat(row[name])
     except ValueError:
         raise InputError(
             f"{name} is {row[name]!r}; expected a time such as 2026-11-01T00:00:00Z"

@@ -18,6 +18,11 @@ def cents(usd: float) -> int:
     return round(100 * usd)
 
 
+def is_above(new_cents: int, old_cents: int, share: float) -> bool:
+    """Return whether an amount is larger than another by more than a share."""
+    return new_cents > old_cents * (1 + share) + 1e-6
+
+
 @dataclass(frozen=True)
 class LineChange:
     """One pool of the answer before and after; one of them may be missing."""
@@ -109,7 +114,7 @@ class PlanDiff:
         old, new = self.old.usd_per_month, self.new.usd_per_month
         if old is None or new is None:
             return old is not new
-        return cents(new) > cents(old) * (1 + share) + 1e-6
+        return is_above(cents(new), cents(old), share)
 
 
 def plan_diff(old: PlanFigures, new: PlanFigures) -> PlanDiff:
