@@ -34,6 +34,7 @@ class Export:
     needs: tuple[str, ...] = ()  # before it runs
     unverified: tuple[str, ...] = ()  # names and tags that nobody looked up
     told: tuple[str, ...] = ()  # on the terminal, beside the names of files
+    kind: str = "deployment"  # what the files are
 
 
 class Given(NamedTuple):
@@ -143,10 +144,6 @@ def nodes_needed(planned: Planned) -> tuple[str, ...]:
     return tuple(map(node_needs, planned.pools))
 
 
-KINDS = {"loadtest": "load test of one replica"}
-"""What a file is, of targets that are no deployment."""
-
-
 class _Dumper(yaml.SafeDumper):
     """YAML without anchors."""
 
@@ -158,8 +155,8 @@ class _Dumper(yaml.SafeDumper):
 def text_of(export: Export, planned: Planned, target: str) -> dict[str, str]:
     """Return the text of each file, which begins with what it rests on."""
     lines = [
-        f"A {KINDS.get(target, 'deployment')} of {planned.checkpoint} ({target}), by "
-        f"capplan {own_version()} from a plan with SHA-256 {planned.sha256}.",
+        f"A {export.kind} of {planned.checkpoint} ({target}), by capplan "
+        f"{own_version()} from a plan with SHA-256 {planned.sha256}.",
         *(f"assumed: {line}" for line in planned.assumed),
         *(f"not in this file: {line}" for line in export.lacks),
         *(f"needs: {line}" for line in export.needs),

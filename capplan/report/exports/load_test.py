@@ -82,7 +82,8 @@ def load_test_export(planned: Planned, given: Mapping[str, str] | None) -> Expor
     }
     count = plan.document["best"]["replica_count"]
     lacks = (f"the router before {count} replicas",) * (count > 1)
-    return Export({"loadtest.sh": script, **requests}, told=told, lacks=lacks)
+    files, kind = {"loadtest.sh": script, **requests}, "load test of one replica"
+    return Export(files, told=told, lacks=lacks, kind=kind)
 
 
 def _name(load: PlannedLoad) -> str:
