@@ -19,8 +19,6 @@ from capplan.llm.layout import Layout
 from capplan.planning.configure.deployments import of_counts
 from capplan.planning.configure.excluded import Excluded
 from capplan.planning.configure.scheduling import widest_alone, widest_of_replica
-from capplan.planning.configure.speculation import Drafting, is_searched, with_drafts
-from capplan.planning.configure.tier import is_tier_searched, with_size
 from capplan.planning.evaluate.candidate import Candidate, PoolPlan
 from capplan.planning.evaluate.inputs import (
     PlanInputs,
@@ -31,9 +29,9 @@ from capplan.planning.evaluate.inputs import (
 from capplan.planning.evaluate.run import run_of
 from capplan.planning.load.session_load import SessionLoad
 from capplan.planning.load.unbatched import unbatched
+from capplan.planning.prove.chosen import settings_of
 from capplan.planning.prove.pool_parts import WHOLE, Columns, Part
 from capplan.planning.settings.groups import MOST_REPLICAS
-from capplan.planning.settings.plan import PlanSettings
 
 BOUND_SAMPLES = 3
 """Drawn samples whose lower bounds are taken; the smallest one is stated."""
@@ -337,31 +335,6 @@ def layout_of(configuration: Configuration) -> dict[str, Any]:
 def key_of(block: Mapping[str, Any]) -> tuple[str, str]:
     """Return GPU type and layout of a certificate, which names none but TP alone."""
     return block["gpu"], block.get("layout") or str(Layout(block["tp"]))
-
-
-def settings_of(document: Mapping[str, Any]) -> PlanSettings:
-    """Return the settings of a plan, with the drafted tokens that it chose."""
-    settings = PlanSettings(**document["settings"])
-    return with_tier_chosen(with_drafts_chosen(settings, document), document)
-
-
-def with_drafts_chosen(settings: Drafting, document: Mapping[str, Any]) -> Drafting:
-    """Return settings with the drafted tokens that a plan chose, where it searched."""
-    if not is_searched(settings):
-        return settings
-    worth = document.get("drafts_worth")
-    return with_drafts(settings, 0 if worth is None else int(worth["drafts"]))
-
-
-def with_tier_chosen(
-    settings: PlanSettings, document: Mapping[str, Any]
-) -> PlanSettings:
-    """Return settings with the tier that a plan chose, where it searched."""
-    if not is_tier_searched(settings):
-        return settings
-    found = document["tiers_tried"]
-    rows = [row["size"] for row in found["rows"] if row["gib"] == found["chosen_gib"]]
-    return with_size(settings, rows[0])
 
 
 def replica_of(document: Mapping[str, Any]) -> tuple[PlanInputs, Configuration]:

@@ -7,7 +7,7 @@ from typing import Any
 from capplan.bounds.certificate import MALFORMED
 from capplan.errors import InputError, warn
 from capplan.llm.layout import parse_layout
-from capplan.planning.prove.proof import with_drafts_chosen
+from capplan.planning.prove.chosen import with_drafts_chosen
 from capplan.planning.settings.layouts import LayoutSettings
 from capplan.planning.settings.plan import PlanSettings
 from capplan.planning.settings.speculation import SpeculationSettings
