@@ -56,8 +56,8 @@ class BacktestSettings(
         None,
         WORKLOAD,
         "FILE|FOLDER",
-        "Metrics of the fleet: Prometheus' query_range JSON, texts of /metrics, or "
-        "AIPerf's server_metrics_export.csv.",
+        "Metrics of the fleet: Prometheus' query_range JSON, texts of /metrics, CSV of "
+        "Grafana, or AIPerf's server_metrics_export.csv.",
     )
     requests: PathText | None = common(
         None,

@@ -9,14 +9,20 @@ import numpy as np
 
 from capplan.errors import InputError
 from capplan.input_file import files_of, opened
-from capplan.workload.metrics import aiperf, exposition, query_range, server_log
+from capplan.workload.metrics import (
+    aiperf,
+    exposition,
+    grafana,
+    query_range,
+    server_log,
+)
 from capplan.workload.metrics.replica_metrics import (
     ReplicaMetrics,
     Series,
     replica_metrics,
 )
 
-FORMS: tuple[ModuleType, ...] = (server_log, aiperf, query_range, exposition)
+FORMS: tuple[ModuleType, ...] = (server_log, aiperf, query_range, grafana, exposition)
 """Forms that are read, in the order in which they are tried."""
 _HEAD_BYTES = 65536
 
@@ -69,7 +75,8 @@ def _form(path: Path) -> ModuleType:
             return form
     raise InputError(
         f"{path}: no metrics that are known; expected Prometheus' query_range JSON, "
-        "the text of /metrics, AIPerf's server_metrics_export.csv or an engine's log"
+        "the text of /metrics, Grafana's CSV, AIPerf's server_metrics_export.csv or an "
+        "engine's log"
     )
 
 

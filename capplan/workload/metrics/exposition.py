@@ -16,7 +16,7 @@ from capplan.input_file import read_text
 from capplan.workload.metrics.replica_metrics import Series
 
 _LINE = re.compile(r"([a-zA-Z_:][\w:]*)(?:\{(.*)\})?\s+(\S+)(?:\s+\d+)?\s*$")
-_LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
+LABEL = re.compile(r'(\w+)="((?:[^"\\]|\\.)*)"')
 _AT = re.compile(r"^# scraped_at[: ]+(\S+)", re.M)
 _EPOCH = re.compile(r"(?<!\d)(\d{10})(\d{3})?(?!\d)")
 _STAMP = re.compile(r"(\d{4})-?(\d\d)-?(\d\d)[T_-]?(\d\d)[:-]?(\d\d)[:-]?(\d\d)")
@@ -41,7 +41,7 @@ def series_of(path: Path) -> Iterator[Series]:
             found = None
         if found is None:
             raise InputError(f"{path}:{number}: expected name{{labels}} value")
-        labels = {"instance": path.parent.name, **dict(_LABEL.findall(found[2] or ""))}
+        labels = {"instance": path.parent.name, **dict(LABEL.findall(found[2] or ""))}
         yield Series(found[1], labels, at_s, np.array([value]))
 
 

@@ -1,5 +1,8 @@
 """A fleet that capplan simulated is found as it was: with its times, or others."""
 
+import csv
+import gzip
+import json
 from pathlib import Path
 
 import numpy as np
@@ -75,6 +78,37 @@ def test_means_and_counts_of_a_fleet_as_assumed_are_simulated_to_2_percent(as_as
     # Which arrivals meet on a replica, scrapes do not tell.
     assert means.pop("ttft_s_mean") == pytest.approx(1.0, abs=0.06)
     assert means == pytest.approx(dict.fromkeys(means, 1.0), abs=0.02)
+
+
+def as_grafana(exported, folder):
+    """Write Prometheus' answers as Grafana's CSV, series joined by time."""
+    for path in sorted(exported.glob("*.json.gz")):
+        columns, names = {}, []
+        for row in json.loads(gzip.decompress(path.read_bytes()))["data"]["result"]:
+            labels = dict(row["metric"])
+            name = labels.pop("__name__")
+            text = ", ".join(f'{key}="{value}"' for key, value in labels.items())
+            names.append(f"{name}{{{text}}}")
+            for at, value in row["values"]:
+                columns.setdefault(at, {})[names[-1]] = value
+        with (folder / f"{path.name}.csv").open("w", newline="") as file:
+            out = csv.writer(file)
+            out.writerow(["Time", *names])
+            for at, values in sorted(columns.items()):
+                cells = [values.get(name, "") for name in names]
+                out.writerow([round(1000 * at), *cells])
+    return folder
+
+
+@pytest.mark.slow
+def test_metrics_in_a_csv_of_grafana_give_the_same_backtest(as_assumed, tmp_path):
+    exported = backtested(metrics=str(as_assumed))
+
+    found = backtested(metrics=str(as_grafana(as_assumed, tmp_path)))
+
+    assert found.phi == exported.phi
+    assert found.capacity_factor == exported.capacity_factor
+    assert [w.measured for w in found.windows] == [w.measured for w in exported.windows]
 
 
 @pytest.mark.thorough

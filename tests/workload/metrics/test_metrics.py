@@ -206,6 +206,25 @@ def test_kv_tokens_of_a_log_go_before_those_of_the_metrics_beside(tmp_path):
             "# scraped_at 1780508691\nvllm:generation_tokens_total x\n",
             "m:2: expected name",
         ),
+        (
+            'Time,"rate(vllm:generation_tokens_total[5m])"\n1780508691000,1\n',
+            "m:1: column .* names no metric, as rate",
+        ),
+        ('"Time","{instance=""a""}"\n1780508691000,1\n', "names no metric, as rate"),
+        ("Time,Value\n1780508691000,1\n", "column 'Value' names no metric"),
+        (
+            "Time,vllm:generation_tokens_total\n2026-11-20 10:00:00,1.2 K\n",
+            "m:2: vllm:generation_tokens_total is '1.2 K'.* “Formatted data”",
+        ),
+        ("Time,vllm:num_requests_running\nnoon,1\n", "m:2: Time is 'noon'"),
+        (
+            "Time,vllm:num_requests_running\n2026-10-25 02:59:00,1\n"
+            "2026-10-25 02:00:00,1\n",
+            "m:3: its time is not after",
+        ),
+        ("Time,vllm:num_requests_running\n1780508691000,1\n", "one snapshot of"),
+        ("Time,__name__,le\n1780508691000,a,1\n", "0 columns of values"),
+        ("Series;Value\na;1\n", "m:1: has no column Time"),
     ],
 )
 def test_what_is_no_metrics_over_time_is_refused_in_one_line(tmp_path, text, message):
@@ -216,6 +235,53 @@ def test_what_is_no_metrics_over_time_is_refused_in_one_line(tmp_path, text, mes
         read_metrics(path)
 
     assert "\n" not in str(found.value)
+
+
+GRAFANA = {
+    "wide, ms": (
+        '"Time","vllm:generation_tokens_total{instance=""a"", engine=""0""}"\r\n'
+        "1780508691000,0\r\n1780508721000,\r\n1780508751000,531759\r\n\r\n"
+    ),
+    "wide, ISO": (
+        'Time,"generation_tokens_total {__name__=""vllm:generation_tokens_total""}'
+        '"\n2026-06-03T17:44:51Z,0\n2026-06-03T17:45:51Z,531759\n'
+    ),
+    "wide, a clock, of a spreadsheet": (
+        'sep=;\n"Time";"vllm:generation_tokens_total"\n'
+        "2026-06-03 17:44:51;0\n2026-06-03 17:45:51;531759\n"
+    ),
+    "rows of labels": (
+        "Time,__name__,instance,model_name,Value #A\n"
+        "1780508691000,vllm:generation_tokens_total,a,kimi,0\n"
+        "1780508751000,vllm:generation_tokens_total,a,kimi,531759\n"
+    ),
+    "rows of series": (
+        '"Series";"Time";"Value"\n'
+        '"vllm:generation_tokens_total{engine=""0""}";"2026-06-03T17:44:51+00:00";0\n'
+        '"vllm:generation_tokens_total{engine=""0""}";"2026-06-03T17:45:51+00:00";'
+        "531759\n"
+    ),
+}
+"""One counter as Grafana writes it: ``toCSV`` of ``packages/grafana-data``."""
+
+
+@pytest.mark.parametrize("form", GRAFANA)
+def test_a_csv_of_grafana_has_the_series_of_its_columns_or_rows(tmp_path, form):
+    path = tmp_path / "panel-data.csv"
+    path.write_text(GRAFANA[form])
+
+    of = only(path)
+
+    assert of.at_s.tolist() == [1780508691, 1780508751]
+    assert of.counters["generation"].tolist() == [0, 531_759]
+
+
+def test_a_csv_for_excel_is_refused(tmp_path):
+    path = tmp_path / "panel-data.csv"
+    path.write_text(GRAFANA["wide, ms"].replace(",", "\t"), encoding="utf-16")
+
+    with pytest.raises(InputError, match="UTF-16, of Grafana's “Download for Excel”"):
+        only(path)
 
 
 def test_buckets_that_differ_between_engines_are_not_added(tmp_path):
