@@ -1,4 +1,4 @@
-"""docs/files.md works: its commands run and print what it shows."""
+"""docs/reference/files.md works: its commands run and print what it shows."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ import pytest
 
 from capplan.cli.main import exit_code
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "files.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs/reference/files.md"
 BILL = """\
 ChargePeriodStart,ChargePeriodEnd,BillingCurrency,ChargeCategory,EffectiveCost,\
 ConsumedQuantity,ConsumedUnit,ChargeDescription,CommitmentDiscountStatus

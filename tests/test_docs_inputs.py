@@ -1,4 +1,4 @@
-"""docs/inputs.md works: a sample of each file it names is read by its command."""
+"""docs/reference/inputs.md: a sample of each file it names is read by its command."""
 
 import json
 import re
@@ -18,7 +18,7 @@ from tests.workload.readers import test_formats as formats
 from tests.workload.readers import test_gateways as gateways
 from tests.workload.test_servegen import SHORT
 
-PAGE = Path(__file__).resolve().parent.parent / "docs" / "inputs.md"
+PAGE = Path(__file__).resolve().parent.parent / "docs/reference/inputs.md"
 ROW = re.compile(r"^\| (.+?) \| `(--(?:trace|workload|from) .+?)` \|", re.MULTILINE)
 AT = "2026-09-14T08:00:0{}Z"
 

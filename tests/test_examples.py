@@ -41,7 +41,7 @@ def test_the_page_of_settings_is_made_from_them(monkeypatch):
     monkeypatch.syspath_prepend(str(EXAMPLES / "studies"))
     from settings_page import ARGUMENTS, COMMANDS, page
 
-    text = (EXAMPLES.parent / "docs" / "settings.md").read_text(encoding="utf-8")
+    text = (EXAMPLES.parent / "docs/reference/settings.md").read_text(encoding="utf-8")
 
     assert text == page()
     for model in COMMANDS.values():
@@ -66,7 +66,7 @@ def test_the_table_of_commands_is_made_from_their_help(monkeypatch):
     monkeypatch.syspath_prepend(str(EXAMPLES / "studies"))
     from settings_page import commands_page
 
-    text = (EXAMPLES.parent / "docs" / "commands.md").read_text(encoding="utf-8")
+    text = (EXAMPLES.parent / "docs/reference/commands.md").read_text(encoding="utf-8")
 
     assert text == commands_page(text)
     assert "| `capplan place` |" in text
@@ -108,7 +108,7 @@ def test_a_week_is_autoscaled_as_the_docs_say(tmp_path, capsys):
 
     document = json.loads((tmp_path / "autoscale.json").read_text())
     rows = {row["name"]: row for row in document["policies"]}
-    text = (EXAMPLES.parent / "docs" / "autoscalers.md").read_text(encoding="utf-8")
+    text = (EXAMPLES.parent / "docs/guides/autoscalers.md").read_text(encoding="utf-8")
     assert code == 0
     assert f"\n{capsys.readouterr().out.splitlines()[0]}\n" in text
     # Asked of every hour, none but the fixed fleet attains the target.
@@ -150,7 +150,7 @@ def test_the_week_is_budgeted_as_the_docs_say(tmp_path, capsys):
     )
 
     document = json.loads((tmp_path / "budget.json").read_text())
-    told = (EXAMPLES.parent / "docs" / "budget.md").read_text(encoding="utf-8")
+    told = (EXAMPLES.parent / "docs/guides/budget.md").read_text(encoding="utf-8")
     screen = capsys.readouterr().out.partition("  note   ")[0]
     assert code == 0
     assert " ".join(screen.split()) in " ".join(told.split())  # however it is wrapped
@@ -347,7 +347,7 @@ def test_one_h100_keeps_30_ms_at_16_requests_a_second_and_not_at_23():
 
 @pytest.mark.thorough
 def test_a_fleet_is_shared_as_the_docs_say(tmp_path, capsys, monkeypatch):
-    text = (EXAMPLES.parent / "docs" / "fleet.md").read_text(encoding="utf-8")
+    text = (EXAMPLES.parent / "docs/guides/fleet.md").read_text(encoding="utf-8")
     _, commands, _, shown, *_ = text.split("```")
     monkeypatch.chdir(tmp_path)
 

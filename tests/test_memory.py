@@ -16,7 +16,7 @@ from capplan.llm.catalog import llm
 from capplan.llm.layout import Layout
 
 GIB = 2**30
-ACCURACY = Path(__file__).parents[1] / "docs" / "accuracy.md"
+ACCURACY = Path(__file__).parents[1] / "docs/internals/accuracy.md"
 ROW = re.compile(
     r"^\| (\S+) \| (\S+) \| ([^|]+) \| (\S+) \| (\S+) \| (\S+) %( \*)? \|$"
 )

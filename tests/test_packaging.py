@@ -111,10 +111,10 @@ def test_the_citation_is_of_this_version():
 
 
 def test_the_documents_say_what_the_core_weighs_and_what_pulp_is_for():
-    told = (ROOT / "docs" / "commands.md").read_text()
+    told = (ROOT / "docs/reference/commands.md").read_text()
 
     assert re.search(r"\d+ MB", told)
-    assert "pulp" in (ROOT / "docs" / "placement.md").read_text().lower()
+    assert "pulp" in (ROOT / "docs/how/placement.md").read_text().lower()
     assert "capplan[tokenizer]" in told
 
 
@@ -137,7 +137,7 @@ def closure(requirements):
 
 
 def test_the_core_weighs_less_than_it_may_and_about_what_the_documents_say():
-    told = (ROOT / "docs" / "commands.md").read_text()
+    told = (ROOT / "docs/reference/commands.md").read_text()
     told_mb = int(re.search(r"The core takes (\d+) MB", told).group(1))
 
     installed = closure(PROJECT["dependencies"])

@@ -7,7 +7,7 @@ import pytest
 
 from capplan.cli.main import exit_code
 
-TUTORIAL = Path(__file__).resolve().parent.parent / "docs" / "tutorial_scheduler.md"
+TUTORIAL = Path(__file__).parents[1] / "docs/how/tutorial_scheduler.md"
 BLOCK = re.compile(r"```(\w+)\n(.*?)```", re.DOTALL)
 
 

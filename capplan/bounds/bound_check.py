@@ -1,7 +1,7 @@
 """Check a lower bound from the requests and the tables alone.
 
-Uses none of the code that found the bound. ``docs/bounds.md`` has the theorem; checked
-are that
+Uses none of the code that found the bound. ``docs/internals/bounds.md`` has the
+theorem; checked are that
 
 1. no iteration of the tables, for any batch and number of tokens, is below the prices;
 2. the requests released and due in the window take, at these prices and without the

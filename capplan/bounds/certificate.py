@@ -3,7 +3,7 @@
 It states for each pool a lower bound on its replicas with its window, prices and work,
 that the counts of the pools meet the SLO target when simulated and that one replica
 fewer of a pool does not, and digests of the inputs and of the whole document.
-``docs/bounds.md`` lists the checks.
+``docs/internals/bounds.md`` lists the checks.
 """
 
 import hashlib

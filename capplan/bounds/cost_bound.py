@@ -4,7 +4,7 @@ A request that configuration j serves is at least ``w_j`` replica seconds of its
 (:mod:`capplan.bounds.work`), which fill a share of its replicas' time, at ``p_j`` a
 second. Whatever the split, a request costs at least the smallest ``p_j w_j``; what the
 requests of a window cost at least, over its length, is below the price of every fleet
-that serves them. ``docs/bounds.md`` has the proof.
+that serves them. ``docs/internals/bounds.md`` has the proof.
 """
 
 from collections.abc import Mapping, Sequence

@@ -1,6 +1,6 @@
 """Fewest replicas with which any scheduler could meet the SLO of a trace.
 
-``docs/bounds.md`` has the proof and measures how tight the bound is.
+``docs/internals/bounds.md`` has the proof and measures how tight the bound is.
 """
 
 import math

@@ -184,14 +184,16 @@ def prove_prefill_price(
         P + tpot_share * fixed_s * (1 - V / (D + P)) >= prefill_s * T:
 
     prefill lengthens the iteration of the requests that decode in it and so spends
-    their TPOT (``docs/bounds.md``); ``tpot_share`` is x of :mod:`capplan.bounds.work`.
+    their TPOT (``docs/internals/bounds.md``); ``tpot_share`` is x of
+    :mod:`capplan.bounds.work`.
 
     Every batch size is evaluated; numbers of tokens in blocks that grow by
     ``token_step`` and contexts in ``pieces`` ranges, each with its least left side and
     largest T. The result may be low by about a step and is never too high.
     ``token_step`` None evaluates a sample only: an estimate without proof.
     """
-    # With prefix caching the proof needs the first price (docs/bounds.md, step 6).
+    # With prefix caching the proof needs the first price: step 6 of
+    # docs/internals/bounds.md.
     if np.isinf(bounds.context):
         return prices
     largest = min(bounds.batch, bounds.tokens - 1)

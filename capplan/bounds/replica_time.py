@@ -1,7 +1,7 @@
 """A lower bound on the time of all replicas together, however many there are when.
 
 A fleet that grows and shrinks is held to the work of all its requests, not to that of
-its busiest window. ``docs/bounds.md`` has the proof.
+its busiest window. ``docs/internals/bounds.md`` has the proof.
 """
 
 from collections.abc import Mapping, Sequence

@@ -3,7 +3,7 @@
 A window with more work than r - 1 replicas do in its length has r at some moment of it.
 Each of these was ordered a cold start earlier, or was there from the beginning, so that
 r are paid in all of the time from a cold start before the window's end to its begin:
-``docs/bounds.md``.
+``docs/internals/bounds.md``.
 """
 
 import numpy as np

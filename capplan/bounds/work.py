@@ -11,7 +11,7 @@ where u = decode + context * c is a decode step, r = prefill * c + attention * c
 recomputation, l = x * fixed * m² / (tpot - fixed)² the price of the time between the
 first and the last token, s = 2 sqrt(x * fixed * l * v), v is u with c at most a cap, m
 the mean of sqrt(v), B the most requests of an iteration, M the KV tokens of a replica
-and K the sum of c without shared tokens. ``docs/bounds.md`` has the proof.
+and K the sum of c without shared tokens. ``docs/internals/bounds.md`` has the proof.
 """
 
 from typing import NamedTuple

@@ -34,8 +34,8 @@ class FitSettings(GpuFileSettings):
         ...,
         "",
         "FILE",
-        "Measurements, in a format named above (docs/inputs.md has the tools), or "
-        "aiconfigurator:SYSTEM/MODEL.",
+        "Measurements, in a format named above (docs/reference/inputs.md has "
+        "the tools), or aiconfigurator:SYSTEM/MODEL.",
         flags=("--from",),
     )
     out: Path = setting(

@@ -23,7 +23,7 @@ _BUFFERS_BYTES = 123 * _MIB
 _RUNTIME_BYTES = _GIB // 4
 _COMM_BYTES = round(1.85 * _GIB)
 """What is left of vLLM 0.19's peak, outside of torch and, more of it, with TP: medians
-of 24 starts on H100 (docs/accuracy.md). [bytes]"""
+of 24 starts on H100 (docs/internals/accuracy.md). [bytes]"""
 _GRAPHS_BYTES, _GRAPH_BYTES = 265 * _MIB, 0.35 * _MIB
 """CUDA graphs: all, and of each size and layer, of the same starts. [bytes]"""
 _CONTEXT_BYTES, _TP_CONTEXT_BYTES = round(0.51 * _GIB), round(1.53 * _GIB)

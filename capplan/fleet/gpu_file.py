@@ -41,7 +41,7 @@ class GpuFileSettings(Settings):
         "LLM, GPUs and prices",
         "FILE",
         "GPUs of your own, to be named like those of the catalog: YAML of memory, "
-        "bandwidth, FLOP/s, links, price (docs/inputs.md).",
+        "bandwidth, FLOP/s, links, price (docs/reference/inputs.md).",
     )
 
     def __init__(self, **values: Any) -> None:

@@ -26,7 +26,7 @@ SHIPPED = "engine_times.yaml"
 
 NEWER_CARRIES = 1.4
 """Users of a replica over those of an older version: gpt-oss-120b with vLLM 0.11 and
-0.13 over 0.10, the median of H100, H200 and B200 (docs/accuracy.md)."""
+0.13 over 0.10, the median of H100, H200 and B200 (docs/internals/accuracy.md)."""
 
 Version = tuple[int, ...]
 AnyTime = TypeVar("AnyTime", bound=EngineTime)

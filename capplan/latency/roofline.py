@@ -4,7 +4,7 @@ An iteration takes the longer of reading the weights its tokens touch and multip
 with them; attention reads the KV of decoding requests and multiplies for the prefill;
 tensor parallelism adds two all-reduces per layer. The shares of the data sheet rates
 that kernels reach were fitted by least squares to the shipped profiles (see
-docs/latency.md); the residuals give the error band.
+docs/internals/latency.md); the residuals give the error band.
 """
 
 from typing import NamedTuple

@@ -1,12 +1,13 @@
 """What the accuracy page said of each group at each release, beside what it says today.
 
-    python examples/studies/accuracy_releases.py --docs docs/accuracy.md
-    python examples/studies/accuracy_releases.py --docs docs/accuracy.md --keep 0.4.0
+    python examples/studies/accuracy_releases.py --docs docs/internals/accuracy.md
+    python examples/studies/accuracy_releases.py --docs docs/internals/accuracy.md \
+        --keep 0.4.0
 
 The first writes the last release's TPOT (predicted over measured, of groups predicted
 without them) beside today's; the second keeps today's as that of a release, in
-``docs/accuracy_releases.csv``. Both print the groups whose error grew by more than five
-points; each needs a line in ``docs/changes/unreleased.md`` that names it.
+``docs/internals/accuracy_releases.csv``. Both print the groups whose error grew by more
+than five points; each needs a line in ``docs/changes/unreleased.md`` that names it.
 """
 
 import argparse
@@ -15,7 +16,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-KEPT = Path(__file__).parents[2] / "docs" / "accuracy_releases.csv"
+KEPT = Path(__file__).parents[2] / "docs/internals/accuracy_releases.csv"
 FIELDS = ("release", "llm", "gpu", "engine", "source", "tpot")
 MOST_POINTS = 5.0
 """By which the error of a group grows without a word in the changes."""

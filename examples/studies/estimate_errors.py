@@ -9,7 +9,7 @@ for:
 
     python examples/studies/estimate_errors.py
     python examples/studies/estimate_errors.py --by gpu
-    python examples/studies/estimate_errors.py --docs docs/latency.md
+    python examples/studies/estimate_errors.py --docs docs/internals/latency.md
 """
 
 import argparse

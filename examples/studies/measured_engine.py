@@ -5,7 +5,7 @@ served four traces (``examples/studies/h100``). The times are fitted to the mean
 the runs and to iterations that follow others of their kind, decode alone and prefill of
 512 tokens or more; both weigh alike. Each run is predicted by a fit without it.
 
-    python examples/studies/measured_engine.py [--docs docs/accuracy.md]
+    python examples/studies/measured_engine.py [--docs docs/internals/accuracy.md]
 
 One LLM on one GPU cannot tell the factor on decode kernels from an iteration's time, so
 that factor is the older row's of the kind, as is what a request takes in front of the

@@ -1,7 +1,7 @@
-"""Write docs/papers.md: what the papers of the policies claim, and what comes out here.
+"""Write docs/how/papers.md: what the papers claim, and what comes out here.
 
-    python examples/studies/papers.py --docs docs/papers.md
-    python examples/studies/papers.py --docs docs/papers.md --only accelgen
+    python examples/studies/papers.py --docs docs/how/papers.md
+    python examples/studies/papers.py --docs docs/how/papers.md --only accelgen
 
 Each section is a module with ``section()``, which runs the paper's setting and returns
 its text. The rule of all claims is in ``papers_claims``.
@@ -35,9 +35,9 @@ SECTIONS = (
 )
 HEAD = """# Papers and what comes out here
 
-Written by `python examples/studies/papers.py --docs docs/papers.md` (ten minutes). Each
-policy runs in the setting of its paper as far as the paper gives it. Ratios between
-policies are compared, not absolute times: those belong to the papers' GPUs.
+Written by `python examples/studies/papers.py --docs docs/how/papers.md` (ten minutes).
+Each policy runs in the setting of its paper as far as the paper gives it. Ratios
+between policies are compared, not absolute times: those belong to the papers' GPUs.
 
 What is drawn is found with ten seeds: the median, and in brackets the least and the
 most of the ten. It is in the band where all ten are. Bands are the papers' figures: a
@@ -55,9 +55,12 @@ What lies outside has its reason beside it, as far as one was found.
 | `sa` | [SA scheduling](#sa-scheduling) |
 | `orca`, `vllm-v0`, `fastgen` | compared with in all but the last |
 | `oracle` | ALISE's Fig. 4, exactly |
-| `vllm-v1` | SA, [Aladdin](#aladdin), [Llumnix](#llumnix); [vLLM's](simulator.md) own |
+| `vllm-v1` | SA, [Aladdin](#aladdin), [Llumnix](#llumnix); [vLLM's][v1] own |
 | `static`, `vllm-v1-priority` | no figures: hand-worked cases only |
-| `sglang`, `trtllm` | engines: [rules](simulator.md#sglang-and-tensorrt-llm) |
+| `sglang`, `trtllm` | engines: [rules][others] |
+
+[v1]: ../internals/simulator.md
+[others]: ../internals/simulator.md#sglang-and-tensorrt-llm
 """
 
 

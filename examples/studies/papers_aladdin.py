@@ -278,7 +278,7 @@ def models() -> list[Claim]:
 
 
 def section() -> str:
-    """Return the section of docs/papers.md."""
+    """Return the section of docs/how/papers.md."""
     found = {
         (figure, share): rows(figure == 12, share)
         for figure in (11, 12)

@@ -351,7 +351,7 @@ def figures() -> str:
 
 
 def section() -> str:
-    """Return the section of docs/papers.md."""
+    """Return the section of docs/how/papers.md."""
     assert __doc__ is not None
     what = __doc__.split("\n\n", 1)[1].strip()
     claims = [*throughput_claims(), *part_claims()]

@@ -1,4 +1,4 @@
-"""What a paper claims beside what the simulator finds: the rows of docs/papers.md.
+"""What a paper claims beside what the simulator finds: the rows of docs/how/papers.md.
 
 One rule for all. A figure that is drawn is found with ten seeds; its row has the median
 and all of the interval, least to most. It is reproduced where the whole interval lies

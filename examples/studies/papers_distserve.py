@@ -128,7 +128,7 @@ def claims() -> list[Claim]:
 
 
 def section() -> str:
-    """Return the section of docs/papers.md."""
+    """Return the section of docs/how/papers.md."""
     assert __doc__ is not None
     what = __doc__.split("\n\n", 1)[1].strip()
     rows = [

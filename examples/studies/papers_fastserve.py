@@ -179,7 +179,7 @@ def rates() -> str:
 
 
 def section() -> str:
-    """Return the section of docs/papers.md."""
+    """Return the section of docs/how/papers.md."""
     assert __doc__ is not None
     what = __doc__.split("\n\n", 1)[1].strip()
     return f"## FastServe\n\n{what}\n\n{table(claims())}\n\n{rates()}\n"

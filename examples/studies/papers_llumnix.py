@@ -353,7 +353,7 @@ def at_middle_rate() -> str:
 
 
 def section() -> str:
-    """Return the section of docs/papers.md."""
+    """Return the section of docs/how/papers.md."""
     assert __doc__ is not None
     what = __doc__.split("\n\n", 1)[1].strip()
     parts = ["## Llumnix", what, table(claims()), at_middle_rate()]

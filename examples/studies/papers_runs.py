@@ -1,4 +1,4 @@
-"""What the sections of docs/papers.md share: lengths, arrivals, SLOs, capacities."""
+"""Lengths, arrivals, SLOs and capacities that sections of docs/how/papers.md share."""
 
 from collections.abc import Callable, Sequence
 from typing import NamedTuple

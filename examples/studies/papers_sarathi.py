@@ -160,7 +160,7 @@ def capacities() -> str:
 
 
 def section() -> str:
-    """Return the section of docs/papers.md."""
+    """Return the section of docs/how/papers.md."""
     assert __doc__ is not None
     what = __doc__.split("\n\n", 1)[1].strip()
     return f"## Sarathi-Serve\n\n{what}\n\n{table(claims())}\n\n{capacities()}\n"

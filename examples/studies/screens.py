@@ -1,6 +1,6 @@
 """Take pictures of what six commands show first: terminal, page, phone, dark, paper.
 
-    python examples/studies/screens.py --docs docs/screens
+    python examples/studies/screens.py --docs docs/start/screens
 
 Needs chromium, and of Python `pip install pillow pymupdf`. The commands take minutes.
 """

@@ -6,8 +6,9 @@
 ``FOLDER`` (default ``../shared/data``) holds the files that ``served_sets.py`` names.
 Every figure of a sweep comes from fits without its LLM, GPU and version, without its
 family of LLMs, or to the other half of what was run. ``--docs``
-writes the tables of ``docs/accuracy.md``; ``--out`` writes ``engine_times.yaml`` and
-the profiles of AMD's GPUs into a folder of profiles. Data that is absent is named.
+writes the tables of ``docs/internals/accuracy.md``; ``--out`` writes
+``engine_times.yaml`` and the profiles of AMD's GPUs into a folder of profiles. Data
+that is absent is named.
 """
 
 import argparse

@@ -39,7 +39,7 @@ PRIOR = EngineTime(
     iteration_s=6e-4,
     per_request_s=3e-5,
     request_s=0.02,
-    prompt_token_s=6e-6,  # of long prompts, nearly all cached: docs/accuracy.md
+    prompt_token_s=6e-6,  # of long prompts, nearly all cached (accuracy.md)
 )
 
 SPREAD = (0.3, 1.0, *PRIOR_SPREAD[2:])

@@ -1,6 +1,7 @@
 """DeepSeek-R1 as served with experts by EP, DP attention and MTP, and as predicted.
 
-    python examples/studies/served_layouts.py deepseek_r1.csv --docs docs/latency.md
+    python examples/studies/served_layouts.py deepseek_r1.csv \
+        --docs docs/internals/latency.md
 
 The file is InferenceX's (frozen API copies in vngcloud/InferenceX-app, 7fe6d62a and
 cac6246). Each run is predicted by mean values from the shipped profiles: an iteration

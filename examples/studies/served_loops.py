@@ -1,6 +1,7 @@
 """DeepSeek-R1 as served, and as simulated: each run's users in a closed loop.
 
-    python examples/studies/served_loops.py deepseek_r1.csv --docs docs/latency.md
+    python examples/studies/served_loops.py deepseek_r1.csv \
+        --docs docs/internals/latency.md
 
 As ``served_layouts.py``, whose classes and factors these are, but that each run of one
 pool is simulated: its users ask ten requests each, one after the other, of the run's

@@ -1,6 +1,7 @@
 """DeepSeek-R1 as served with disaggregated prefill and decode, and as simulated.
 
-    python examples/studies/served_pools.py deepseek_r1.csv --docs docs/latency.md
+    python examples/studies/served_pools.py deepseek_r1.csv \
+        --docs docs/internals/latency.md
 
 As ``served_loops.py``, of the runs of two pools whose workers are told: both pools as
 they were, with vLLM V1's scheduler and hand-off nixl whoever served them. The users of

@@ -1,6 +1,7 @@
-"""Tables of how predictions meet load tests of real engines, for docs/accuracy.md.
+"""Tables of how predictions meet load tests of real engines.
 
-``served_accuracy.py`` fills them from sweeps predicted without their group.
+They stand in docs/internals/accuracy.md; ``served_accuracy.py`` fills them from
+sweeps predicted without their group.
 """
 
 from collections import defaultdict

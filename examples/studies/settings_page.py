@@ -1,7 +1,7 @@
 r"""Write the page of all settings, with the commands that read each.
 
-    python examples/studies/settings_page.py --docs docs/settings.md \
-        --commands docs/commands.md
+    python examples/studies/settings_page.py --docs docs/reference/settings.md \
+        --commands docs/reference/commands.md
 
 The table of commands is made too. What it writes is each page as it should stand; the
 tests compare.
@@ -30,7 +30,7 @@ BEGIN = """# Settings
 Each is a flag of the commands named, a key of their scenario files (with `_` for `-`)
 and an argument of the call in Python. A command refuses those that it does not read.
 Made from the settings themselves by `python examples/studies/settings_page.py --docs
-docs/settings.md`.
+docs/reference/settings.md`.
 """
 
 
@@ -58,7 +58,10 @@ def commands() -> str:
     for name in MAIN:
         text = load_command(name).help.partition("\n")[0].removesuffix(".")
         begin = name.replace("-", "_")
-        found = sorted(path.name for path in (ROOT / "docs").glob(f"{begin}*.md"))
+        found = sorted(
+            f"../{path.parent.name}/{path.name}"
+            for path in (ROOT / "docs").glob(f"[gh]*/{begin}*.md")
+        )
         more = f" ([more]({found[0]}))" if found else ""
         lines.append(f"| `capplan {name}` | {text}{more} |")
     return "\n".join(lines) + "\n"

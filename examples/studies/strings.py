@@ -48,7 +48,7 @@ BANNED = {
     r"(?<![$,.\d])\d{3,}\.\d\d+ (replica|tokens|requests|s of)": "three digits",
 }
 """Patterns, each with what to write instead."""
-EXEMPT = ("docs/settings.md", "docs/papers.md")
+EXEMPT = ("docs/reference/settings.md", "docs/how/papers.md")
 """Pages made from strings collected elsewhere, and with the words of papers."""
 
 
@@ -76,8 +76,10 @@ def strings() -> Iterator[String]:
     ):
         yield from of_csv(PACKAGE / f"{name}.csv", columns)
     yield from of_csv(PACKAGE / "report" / "fields.csv", ("heading",))
-    pages = {*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *PACKAGE.rglob("*.md")}
-    for path in sorted(pages - {ROOT / "CHANGELOG.md"}):
+    pages = {*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *PACKAGE.rglob("*.md")}
+    for path in sorted(
+        pages - {ROOT / "CHANGELOG.md", *ROOT.glob("docs/changes/*.md")}
+    ):
         yield from of_page(path)
 
 

@@ -1,4 +1,4 @@
-"""Write docs/speed.md: ``python tests/bench/speed_page.py [--runs 5] [--short]``.
+"""Write docs/how/speed.md: ``python tests/bench/speed_page.py [--runs 5] [--short]``.
 
 Takes a quarter of an hour of idle cores; ``--short`` leaves out the commands of
 minutes. These run once: run them before, so that the cache has what they compile.
@@ -39,7 +39,7 @@ from capplan.workload.trace import Trace  # noqa: E402
 from tests.deployments import fleet_of  # noqa: E402
 
 USERS = os.environ.get("XDG_CACHE_HOME", str(Path.home() / ".cache"))
-PAGE = ROOT / "docs" / "speed.md"
+PAGE = ROOT / "docs/how/speed.md"
 FIRST = (
     "plan --workload sharegpt --rate 20 --llm Llama-3.1-8B --gpu H100-SXM "
     "--slo ttft=1s,tpot=50ms"

@@ -19,7 +19,7 @@ PAGE = """before
 
 def test_no_groups_error_grew_without_a_line_in_the_changes():
     _, before = last_release()
-    now = figures_of((DOCS / "accuracy.md").read_text(encoding="utf-8"))
+    now = figures_of((DOCS / "internals" / "accuracy.md").read_text(encoding="utf-8"))
     changes = (DOCS / "changes" / "unreleased.md").read_text(encoding="utf-8")
 
     assert len(now.keys() & before.keys()) > 100
@@ -27,7 +27,7 @@ def test_no_groups_error_grew_without_a_line_in_the_changes():
 
 
 def test_the_page_has_the_last_releases_figures():
-    page = (DOCS / "accuracy.md").read_text(encoding="utf-8")
+    page = (DOCS / "internals" / "accuracy.md").read_text(encoding="utf-8")
 
     assert beside(page, *last_release()) == page
 

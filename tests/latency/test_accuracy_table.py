@@ -32,7 +32,9 @@ def test_the_table_shows_what_the_shipped_profiles_recorded(monkeypatch, capsys)
         aims = [float(part.strip(" %")) for part in target.split("/")]
         assert float(median.rstrip("%")) <= aims[0]
         assert float(worst.rstrip("%")) <= aims[1]
-    page = (EXAMPLE.parents[2] / "docs" / "latency.md").read_text(encoding="utf-8")
+    page = (EXAMPLE.parents[2] / "docs/internals/latency.md").read_text(
+        encoding="utf-8"
+    )
     told = {
         "dense": "all shipped kernel sums, dense but the next (309)",
         "Gemma-4-31B": "Gemma-4-31B (13), beyond the target in decode",

@@ -20,7 +20,7 @@ def test_the_nearer_the_source_the_smaller_the_error_and_the_docs_say_so(monkeyp
         warnings.simplefilter("ignore", CapplanWarning)
         text = table()
 
-    assert text in (ROOT / "docs" / "latency.md").read_text(encoding="utf-8")
+    assert text in (ROOT / "docs/internals/latency.md").read_text(encoding="utf-8")
     rms = {}
     for line in text.splitlines()[2:]:
         kind, *cells = line.strip("| ").split(" | ")

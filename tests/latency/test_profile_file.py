@@ -164,6 +164,6 @@ def test_shipped_kernel_sums_are_within_the_accuracy_that_is_promised():
         assert max(errors(phase, False)) <= worst
     assert statistics.median(errors("decode", True)) <= 0.04
     assert max(errors("decode", True)) <= 0.08
-    # The one dense LLM beyond the promise, told in docs/latency.md.
+    # The one dense LLM beyond the promise, told in docs/internals/latency.md.
     beyond = [one.errors["decode"] for one in sums if one.llm == "Gemma-4-31B"]
     assert 0.06 < max(error.held_out_mean_abs for error in beyond) <= 0.094

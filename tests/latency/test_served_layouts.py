@@ -119,7 +119,7 @@ def test_served_configurations_are_predicted_within_the_stated_errors(study):
 
     rows = {row["class"]: row for row in study.scored(runs)}
 
-    # Medians over configurations, nothing fitted; docs/latency.md has the table.
+    # Medians over configurations, nothing fitted: docs/internals/latency.md.
     for kind, most in STATED.items():
         assert rows[kind]["tpot"] <= most, kind
     assert rows["TP alone"]["runs"] >= 90

@@ -1,4 +1,4 @@
-"""docs/papers.md is what its command writes, and explains what does not come out."""
+"""docs/how/papers.md is what its command writes, and explains what differs."""
 
 from importlib import import_module
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 from capplan.simulator.schedulers import SCHEDULERS
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "papers.md").read_text()
+PAGE = (ROOT / "docs/how/papers.md").read_text()
 VERDICTS = ("yes", "sign only", "**no**", "cannot be had")
 
 

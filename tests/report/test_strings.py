@@ -30,7 +30,7 @@ def found(strings):
         ("capplan/conflicts.csv", "requests move within one pool"),
         ("capplan/latency/profile.py", "measured; its times are extrapolated"),
         ("capplan/units.py", "is negative; expected a time >= 0"),
-        ("docs/risk.md", "# Risk: how sure is the number of GPUs?"),
+        ("docs/sure/risk.md", "# Risk: how sure is the number of GPUs?"),
         ("README.md", "# capplan"),
         ("capplan/bounds/README.md", "certificate"),
     ],
@@ -70,7 +70,7 @@ def test_docstrings_keys_and_assertions_are_not_collected(strings, tmp_path):
     ],
 )
 def test_a_sentence_of_the_old_kind_is_an_offender(strings, text):
-    seen = iter([strings.String("docs/risk.md", 1, text)])
+    seen = iter([strings.String("docs/sure/risk.md", 1, text)])
 
     assert list(strings.offenders(seen))
 

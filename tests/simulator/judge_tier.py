@@ -2,7 +2,7 @@
 
 vLLM 0.32 and 0.33: ``Scheduler`` with ``OffloadingConnector`` and its CPU manager. A
 chunk is known by all tokens up to its last; which blocks of the GPU are copied is known
-one by one. What the workers do is that of ``docs/simulator.md``.
+one by one. What the workers do is that of ``docs/internals/simulator.md``.
 """
 
 import math

@@ -46,7 +46,7 @@ def conversations(trace: Trace, settings: SessionSettings) -> Trace:
         if given:
             raise InputError(
                 f"{trace.source}: no conversations, for --{given[0].replace('_', '-')};"
-                " expected a column session, or id with after (docs/sessions.md)"
+                " expected a column session, or id with after (docs/guides/sessions.md)"
             )
         return trace
     trace = with_thinking(trace, settings.thinking or "kept")

@@ -71,7 +71,7 @@ class RequestSettings(Settings):
         WORKLOAD,
         "FILE",
         "Your requests: CSV, a gateway's log, ShareGPT, Azure or another trace. JSON "
-        "and Parquet, spans and texts too, .gz; docs/inputs.md has the tools.",
+        "and Parquet, spans and texts too, .gz (docs/reference/inputs.md).",
     )
     workload: PathText | None = common(
         None,

@@ -42,7 +42,7 @@ def replicas_by_hour(replica_count: int, shares: np.ndarray) -> np.ndarray:
     Fewer requests need replicas by a line (Aladdin, section 5.2), whose height without
     requests plans at several rates show. Here it is one replica: of 16 plans simulated
     at 10 to 75 % of a rate, 8 needed one fewer, 7 as many and 1 one more
-    (docs/fleet.md). ``capplan demand`` simulates.
+    (docs/guides/fleet.md). ``capplan demand`` simulates.
     """
     needed = 1 + (replica_count - 1) * shares
     # A hair below: 1 + 10 x 0.3 replicas are 4 and not 5.

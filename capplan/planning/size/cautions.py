@@ -70,7 +70,7 @@ def extrapolations(run: Run) -> tuple[str, ...]:
         if run.configuration.layout_error() is None:
             measured = (
                 "three engines of DeepSeek-R1 that were measured had 0.45 to 1.08 of "
-                "the predicted TPOT (docs/latency.md), so fewer may do; "
+                "the predicted TPOT (docs/internals/latency.md), so fewer may do; "
             )
         sentences.append(
             f"{profile.name}: a prompt on one rank holds up the decodes of all; "

@@ -113,7 +113,7 @@ class AgentFormat:
         except (TypeError, AttributeError, ValueError, OverflowError) as error:
             raise InputError(
                 f"{path}{place}: no request as this format has it ({error}); see "
-                "docs/inputs.md"
+                "docs/reference/inputs.md"
             ) from None
 
     def _recording(self, rows: list[Row], path: str | Path) -> Recording:

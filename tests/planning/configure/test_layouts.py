@@ -185,7 +185,7 @@ def test_memory_of_a_rank_is_near_what_the_kernel_package_says(
     name, tp_tokens, rank_tokens, times
 ):
     # aiconfigurator-core 0.12: it counts experts in the three dense layers as well,
-    # and what a rank holds of all heads once only (docs/latency.md).
+    # and what a rank holds of all heads once only (docs/internals/latency.md).
     found = able(gpu=name, kv_cache_dtype="fp8", max_num_batched_tokens=8192)
 
     tp = found["tp8"].engine.kv_capacity_tokens

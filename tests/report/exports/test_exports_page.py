@@ -1,4 +1,4 @@
-"""docs/exports.md: its commands run, and its tables are those of the targets."""
+"""docs/guides/exports.md: its commands run, and its tables are those of the targets."""
 
 import re
 from pathlib import Path
@@ -11,7 +11,7 @@ from tests.report.exports.plans import one_pool, two_pools, written
 from tests.report.exports.test_targets import APART
 
 ROOT = Path(__file__).parents[3]
-PAGE = (ROOT / "docs" / "exports.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs/guides/exports.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(?:yaml)?\n(.*?)```", PAGE, re.DOTALL)
 
 
