@@ -1,0 +1,38 @@
+"""The pages of the site: their links lead to where each file is in it."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "docs"))
+
+from gather import linked, pages  # noqa: E402
+
+
+@pytest.mark.parametrize(
+    ("link", "expected"),
+    [
+        ("[a](../sure/risk.md#spare-nodes)", "[a](../sure/risk.md#spare-nodes)"),
+        ("[a](../../reports/README.md)", "[a](../repository/reports/README.md)"),
+        ("[`a`](../../capplan/errors.py)", "`a`"),
+        ("[a](../none.md)", "[a](../none.md)"),
+    ],
+)
+def test_a_link_leads_to_a_page_of_the_site_or_is_its_text(link, expected):
+    assert linked(link, "docs/guides/money.md", pages(), None) == expected
+
+
+def test_a_link_to_source_leads_to_the_repository_where_one_is_told():
+    link = "[errors](../../capplan/errors.py)"
+
+    found = linked(link, "docs/guides/money.md", pages(), "https://example.org/main")
+
+    assert found == "[errors](https://example.org/main/capplan/errors.py)"
+
+
+def test_a_copied_page_links_back_to_the_docs():
+    text = linked("[a](docs/sure/risk.md)", "CONTRIBUTING.md", pages(), None)
+
+    assert text == "[a](../sure/risk.md)"
