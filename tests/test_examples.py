@@ -72,6 +72,15 @@ def test_the_table_of_commands_is_made_from_their_help(monkeypatch):
     assert "| `capplan place` |" in text
 
 
+def test_the_pages_of_names_prices_and_fields_are_what_ships(monkeypatch):
+    monkeypatch.syspath_prepend(str(EXAMPLES / "studies"))
+    from reference_pages import pages
+
+    for name, text in pages().items():
+        page = EXAMPLES.parent / "docs/reference" / name
+        assert page.read_text(encoding="utf-8") == text, name
+
+
 def test_the_same_purchase_costs_the_same_in_all_commands(monkeypatch):
     monkeypatch.syspath_prepend(str(EXAMPLES / "studies"))
     from one_bill import compared

@@ -74,6 +74,7 @@ def test_every_name_stands_once_with_its_meaning_and_source():
 
     assert len(set(names)) == len(names)
     assert all(row["meaning"] and row["source"] for row in rows())
+    assert not [row["name"] for row in rows() if None in row], "a comma is not quoted"
 
 
 @pytest.mark.parametrize("table", TABLES, ids=lambda table: table.__name__)

@@ -36,3 +36,29 @@ def test_a_copied_page_links_back_to_the_docs():
     text = linked("[a](docs/sure/risk.md)", "CONTRIBUTING.md", pages(), None)
 
     assert text == "[a](../sure/risk.md)"
+
+
+def runs_of_prose(text: str) -> list[int]:
+    """Return the lines of prose between a table, code or picture and the next one."""
+    runs, is_code = [0], False
+    for line in text.splitlines():
+        fence = line.lstrip(" >").startswith("```")
+        is_code ^= fence
+        shown = line.lstrip(" >").startswith(("|", "![", "    "))
+        if fence or is_code or shown or line.startswith("    "):
+            runs.append(0)
+        elif line.strip():
+            runs[-1] += 1 + len(line) // 140
+    return runs
+
+
+READ = [
+    path
+    for path in sorted((ROOT / "docs").rglob("*.md"))
+    if path.parent.name not in ("internals", "changes")
+]
+
+
+@pytest.mark.parametrize("path", READ, ids=lambda path: path.stem)
+def test_a_page_shows_something_on_every_two_screens(path):
+    assert max(runs_of_prose(path.read_text(encoding="utf-8"))) <= 60
