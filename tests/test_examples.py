@@ -50,14 +50,18 @@ def test_the_page_of_settings_is_made_from_them(monkeypatch):
 
 
 @pytest.mark.thorough
-def test_the_readme_shows_the_first_screen_of_the_example(capsys, monkeypatch):
+@pytest.mark.parametrize("page", ["README.md", "docs/start/first_plan.md"])
+def test_a_page_shows_the_first_screen_of_its_plan(page, capsys, monkeypatch):
     monkeypatch.setenv("COLUMNS", "100")
-    readme = (EXAMPLES.parent / "README.md").read_text(encoding="utf-8")
+    monkeypatch.chdir(EXAMPLES.parent)
+    text = Path(page).read_text(encoding="utf-8")
+    block = next(x for x in text.split("```") if x.startswith("\nRent "))
+    own = re.search(r"bin/capplan (plan --trace (?:.*\\\n)*.*) --out", text)
+    asked = own[1].replace("\\\n", " ").split() if page.startswith("docs") else None
 
-    code = exit_code(["plan", str(EXAMPLE), "--price-date", PRICED])
+    code = exit_code([*(asked or ["plan", str(EXAMPLE)]), "--price-date", PRICED])
 
     shown = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
-    block = next(x for x in readme.split("```") if x.startswith("\nRent "))
     assert code == 0
     assert [line for line in block.splitlines() if line not in shown] == []
 

@@ -1,5 +1,6 @@
 """The accuracy of each group beside that of the release before."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -30,6 +31,25 @@ def test_the_page_has_the_last_releases_figures():
     page = (DOCS / "internals" / "accuracy.md").read_text(encoding="utf-8")
 
     assert beside(page, *last_release()) == page
+
+
+def test_the_readers_page_states_what_the_page_of_all_figures_found():
+    told = (DOCS / "sure/accuracy.md").read_text(encoding="utf-8")
+    found = (DOCS / "internals/accuracy.md").read_text(encoding="utf-8")
+
+    rows = re.findall(
+        r"^\| ([^|(]*) \((\d+)[^|]*\| (\d+) % \| (?:× ([\d.]+) \| (\d+) %)?", told, re.M
+    )
+
+    assert len(rows) == 5
+    for name, count, within, width, inside in rows:
+        short = {"NVIDIA, all engines": "NVIDIA"}.get(name, name.split()[-1])
+        short = {"vLLM": name.partition(",")[0]}.get(short, short)
+        stated = f"{short} {within}% of {count}", f"{within}% of {count}"
+        assert (
+            stated[0] in found or f"| {stated[1]}" in found or f"; {stated[1]}" in found
+        )
+        assert not width or f"{inside}% × {width}" in found
 
 
 @pytest.mark.parametrize(
