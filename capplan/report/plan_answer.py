@@ -211,6 +211,9 @@ def _rows(plan: Plan, best: Candidate, peak: str) -> list[Way]:
     star, count = is_assumed(best.cost), best.gpu_count or 0
     usd = None if best.cost is None else best.cost.usd_per_month
     name = f"{count:,} × {best.gpu}" if not best.pools else str(best)
+    if best.run is not None and len(best.gpus) > 1:
+        pools = best.run.deployment.pools
+        name = " + ".join(f"{p.gpu_count:,} × {p.configuration.gpu}" for p in pools)
     kind = kind_text(best.price) if best.cost else ""
     name = ", ".join(filter(None, (name, kind)))
     chosen = Way(name, count, usd, peak, is_chosen=True, is_assumed=star)

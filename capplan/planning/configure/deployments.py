@@ -23,7 +23,7 @@ from capplan.deployment.pools import Counts, Deployment, Pool
 from capplan.errors import InputError, warn
 from capplan.fleet.catalog import gpu, gpu_names
 from capplan.planning.configure.configuration import only_configuration
-from capplan.planning.money.cost import nodes_of
+from capplan.planning.money.cost import at_one_provider, nodes_of
 from capplan.planning.settings.fleet import (
     DEFAULT_HAND_OFF,
     LossSettings,
@@ -83,18 +83,53 @@ def of_pools(
 ) -> list[Configuration]:
     """Return what the replicas of each pool are; one where they are alike."""
     tp = None if configuration.layout.dp > 1 else configuration.tp
-    if settings.prefill_tp in (None, tp):
+    if len(settings.prefill_gpu) > 1:
+        names = ",".join(settings.prefill_gpu)
+        raise InputError(f"--prefill-gpu {names}: expected one GPU type to simulate")
+    other = settings.prefill_gpu not in ((), (configuration.gpu,))
+    if settings.prefill_tp in (None, tp) and not other:
         return [configuration]
-    return [only_configuration(of_prompts(settings)), configuration]
+    prompts = only_configuration(of_prompts(settings))
+    if not other:
+        return [prompts, configuration]
+    if reason := cannot_copy(prompts, configuration):
+        raise InputError(f"--prefill-gpu {prompts.gpu}: {reason}")
+    return at_one_provider([prompts, configuration])
+
+
+def cannot_copy(prompts: Configuration, decoding: Configuration) -> str:
+    """Return why one GPU type takes no KV of another; empty: it can.
+
+    vLLM's NIXL connector refuses KV of another type or attention backend
+    (``compute_nixl_compatibility_hash``), and of other blocks.
+    """
+    pair = prompts, decoding
+    makers = {row.replica.gpu.vendor for row in pair if row.replica is not None}
+    if len(makers) > 1:
+        return f"no attention backend runs on both {prompts.gpu} and {decoding.gpu}"
+    told = [
+        f"{row.kv_dtype or 'of unknown type'}, {row.engine.block_size} tokens a block"
+        for row in pair
+    ]
+    if told[0] != told[1]:
+        return f"KV of {prompts.gpu} is {told[0]}, of {decoding.gpu} {told[1]}"
+    if not at_one_provider(pair):
+        return (
+            f"no provider sells {prompts.gpu} and {decoding.gpu}, and KV would leave "
+            "its network; give --price of both"
+        )
+    return ""
 
 
 def of_prompts(settings: Apart) -> Apart:
-    """Return the settings of replicas for prompts whose TP degree is given.
+    """Return the settings of replicas for prompts whose GPU or TP degree is given.
 
     Ranks and their experts are those of decoding: prompts are on TP alone beside them.
     """
-    update: dict[str, object] = {"tp": (settings.prefill_tp,)}
-    if settings.may_have_ranks:
+    update: dict[str, object] = {"gpu": settings.prefill_gpu or settings.gpu}
+    if settings.prefill_tp is not None:
+        update["tp"] = (settings.prefill_tp,)
+    if settings.prefill_tp is not None and settings.may_have_ranks:
         update |= {"data_parallel_size": (1,), "enable_expert_parallel": False}
     return settings.model_copy(update=update)
 

@@ -85,7 +85,7 @@ class Candidate:
     Where prefill and decode are disaggregated, two degrees and the cheapest two counts.
     """
 
-    gpu: str
+    gpu: str  # of two pools that of decoding
     tp: int  # tensor-parallel degree of a rank; of two pools that of decoding
     status: str  # "feasible", "infeasible", "pruned" or "interrupted"
     # as simulated, where it was; None where there is none: the LLM does not fit, say
@@ -134,8 +134,16 @@ class Candidate:
     def __str__(self) -> str:
         if self.pools:
             prefill, decode = (pool.layout.text for pool in self.pools)
+            if len(self.gpus) > 1:
+                first, second = self.gpus
+                return f"prefill {first} × {prefill}, decode {second} × {decode}"
             return f"{self.gpu} × prefill {prefill}, decode {decode}"
         return f"{self.gpu} × {self.layout_text}"
+
+    @property
+    def gpus(self) -> tuple[str, ...]:
+        """Its GPU types, that of the replicas for prompts first."""
+        return tuple(dict.fromkeys(pool.gpu for pool in self.pools)) or (self.gpu,)
 
     @property
     def all_pools(self) -> tuple[PoolPlan, ...]:

@@ -115,6 +115,33 @@ def of_provider(pools: Sequence[Pool], provider: str) -> tuple[Pool, ...]:
     return tuple(found)
 
 
+def at_one_provider(rows: Sequence[Configuration]) -> list[Configuration]:
+    """Return configurations whose nodes are bought of one provider; none: no one sells.
+
+    That of the bill at the lower quartile, of a replica of each. A price of no named
+    provider goes with any.
+    """
+    named = [row for row in rows if row.price and row.price.providers != ("",)]
+    sold = [bills_of([Pool(row, 1)]) for row in named]
+    offers = [{bill.provider: bill for bill in of} for of in sold]
+    if not offers:
+        return [*rows]
+    found = [
+        Bill(name, tuple(line for of in offers for line in of[name].rows))
+        for name in offers[0]
+        if all(name in of for of in offers)
+    ]
+    if not found:
+        return []
+    provider = signed(sorted(found, key=lambda bill: bill.usd_per_h)).provider
+    return [
+        replace(row, price=row.price.of(provider))
+        if row.price and row in named
+        else row
+        for row in rows
+    ]
+
+
 def bills_of(pools: Sequence[Pool]) -> tuple[Bill, ...]:
     """Return what each provider bills for pools on one type of GPU, cheapest first."""
     replicas = []

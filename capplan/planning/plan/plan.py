@@ -157,7 +157,7 @@ def of_best(settings: PlanSettings, best: Candidate) -> PlanSettings:
     """Return the settings of a plan of one GPU type and layout."""
     assert best.run is not None
     only = settings.of(best.run.configuration.layout)
-    return settings.model_copy(update={"gpu": (best.gpu,), **only})
+    return settings.model_copy(update={"gpu": best.gpus, **only})
 
 
 def _priced(

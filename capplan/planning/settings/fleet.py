@@ -45,6 +45,9 @@ class HandOffSettings(Settings):
     decode_router: str | None = setting(
         None, POOLS, "NAME", "Router of the decode replicas (default: as --router)."
     )
+    prefill_gpu: Annotated[tuple[str, ...], BeforeValidator(parts)] = setting(
+        (), POOLS, "A,B", "GPU types of the prefill replicas (default: as --gpu)."
+    )
     prefill_tp: int | None = setting(
         None,
         POOLS,
@@ -58,13 +61,22 @@ class HandOffSettings(Settings):
 class DisaggregationSettings(HandOffSettings):
     """Whether two pools of replicas are planned too."""
 
-    needs: ClassVar = dict.fromkeys(HandOffSettings.model_fields, "--disaggregated")
+    needs: ClassVar = dict.fromkeys(
+        (*HandOffSettings.model_fields, "decode_gpu"), "--disaggregated"
+    )
 
     disaggregated: bool = setting(
         False,
         POOLS,
         "",
         "Plan disaggregated prefill and decode too, beside replicas that do both.",
+    )
+    decode_gpu: Annotated[tuple[str, ...], BeforeValidator(parts)] = setting(
+        (),
+        POOLS,
+        "A,B",
+        "GPU types of the decode replicas, of other types than those for prompts too "
+        "(default: each type by itself).",
     )
 
 
@@ -83,7 +95,8 @@ class PoolSettings(HandOffSettings):
         None,
         POOLS,
         "P",
-        "Replicas for prompts alone; --gpu and --tp are those of both pools.",
+        "Replicas for prompts alone; --gpu and --tp are those of both pools, unless "
+        "--prefill-gpu and --prefill-tp say otherwise.",
         ge=1,
         le=MOST_REPLICAS,
     )

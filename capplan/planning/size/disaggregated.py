@@ -22,6 +22,10 @@ from capplan.planning.size.shape import Shape
 BY_TURNS = "round-robin"
 """Router that does not send prompt after prompt to replicas whose link is busy, as the
 one of the shortest queue does, which sees no copies."""
+_ONE_BACKEND = (
+    "start both pools with the same --attention-backend: vLLM copies no KV between "
+    "different ones, and GPU types may differ in theirs"
+)
 _WAVE = 4
 """Pairs simulated side by side before the others are held against them."""
 
@@ -145,11 +149,13 @@ def started(inputs: PlanInputs, candidate: Candidate) -> Candidate:
     """Return a candidate of two pools with the commands that start their replicas."""
     assert candidate.run is not None
     hand_off = candidate.run.deployment.hand_off
-    pools = tuple(
-        replace(pool, launch=launch(pool.configuration, inputs.settings, hand_off))
-        for pool in candidate.pools
-    )
-    return replace(candidate, pools=pools)
+    pools = []
+    for pool in candidate.pools:
+        how = launch(pool.configuration, inputs.settings, hand_off)
+        if how is not None and len(candidate.gpus) > 1:
+            how = replace(how, notes=(*how.notes, _ONE_BACKEND))
+        pools.append(replace(pool, launch=how))
+    return replace(candidate, pools=tuple(pools))
 
 
 def worth(

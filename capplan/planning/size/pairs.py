@@ -1,6 +1,6 @@
 """Pairs of configurations, for prompts and for decoding, and which cannot serve."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -11,7 +11,7 @@ from capplan.deployment.configuration import Configuration
 from capplan.deployment.features import features_of_engine
 from capplan.deployment.pools import DECODE, PREFILL, Pool
 from capplan.errors import InputError
-from capplan.planning.configure.deployments import link_gb_per_s
+from capplan.planning.configure.deployments import cannot_copy, link_gb_per_s
 from capplan.planning.configure.excluded import Excluded
 from capplan.planning.configure.prefix_caching import without_states
 from capplan.planning.configure.scheduling import widest_alone
@@ -21,6 +21,8 @@ from capplan.planning.evaluate.inputs import PlanInputs, _of_prefill_tp, prefill
 from capplan.planning.evaluate.saturation import replica_saturations
 from capplan.planning.evaluate.too_slow import too_slow
 from capplan.planning.load.unbatched import Unbatched, unbatched
+from capplan.planning.money.cost import at_one_provider
+from capplan.planning.money.gpu_choices import listed_gpu
 from capplan.planning.prove.pool_parts import Part
 from capplan.planning.prove.proof import bound_of
 from capplan.planning.settings.fleet import DEFAULT_HAND_OFF
@@ -49,11 +51,15 @@ def pairs_of(
         if isinstance(row, Configuration)
         if row.rank_tables is None or takes_ranks
     ]
+    of, types = inputs.settings, {row.gpu for row in tried}
     prompting = prefilling(inputs, decoding)
+    prompting = _of_types(prompting, of.prefill_gpu, types, "--prefill-gpu")
+    decoding = _of_types(decoding, of.decode_gpu, types, "--decode-gpu")
+    across = bool(of.prefill_gpu or of.decode_gpu)
     pairs = [
         (first, second)
         for first, second in product(prompting, decoding)
-        if first.gpu == second.gpu
+        if first.gpu == second.gpu or across
         if price_of_pools(Pool(first, 1), Pool(second, 1)) < inputs.to_beat
     ]
     parts = [
@@ -81,11 +87,35 @@ def pairs_of(
     for first, second in pairs:
         prefill, decode = prospects[id(first), PREFILL], prospects[id(second), DECODE]
         pair = Shape((prefill, decode), inputs.settings, inputs.routers[0])
+        if first.gpu != second.gpu:
+            if reason := cannot_copy(first, second):
+                found.append((pair, reason))
+                continue
+            bought = at_one_provider([first, second])
+            pools = zip(pair.pools, bought, strict=True)
+            pair = replace(
+                pair, pools=tuple(replace(p, configuration=c) for p, c in pools)
+            )
         pair = _with_held(inputs, pair, hand_off)
         if not pair.price_of(pair.at_least) < inputs.to_beat:
             continue
-        found.append((pair, _cannot_serve(inputs, pair, hand_off, alone)))
+        reason = _cannot_serve(inputs, pair, hand_off, alone)
+        found.append((pair, reason))
     return sorted(found, key=lambda each: _cheapest_first(each[0]))
+
+
+def _of_types(
+    rows: list[Configuration], names: Sequence[str], types: Collection[str], flag: str
+) -> list[Configuration]:
+    """Return the configurations of the GPU types that a flag names; none: all."""
+    found = [listed_gpu(name, types) for name in names]
+    wanted = {row if isinstance(row, str) else row.name for row in found}
+    if other := wanted.difference(types):
+        raise InputError(
+            f"{flag} {', '.join(sorted(other))} is not among the GPU types of the plan "
+            f"({', '.join(sorted(types))}); name it with --gpu too"
+        )
+    return [row for row in rows if not wanted or row.gpu in wanted]
 
 
 def _no_ranks(settings: PlanSettings) -> str:
