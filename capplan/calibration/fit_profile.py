@@ -165,11 +165,8 @@ def _fit_sweep(path: Path, settings: FitSettings, onto: str) -> "SweepProfile":
     from capplan.calibration.sweep_file import read_sweep
     from capplan.calibration.sweep_profile import fit_sweep
 
-    for name in sorted(_OF_ONTO & settings.model_fields_set):
-        raise InputError(
-            f"--{name.replace('_', '-')} is of another fit; --onto {onto} names what "
-            "is calibrated, so leave it out"
-        )
+    why = f"is of another fit; --onto {onto} names what is calibrated"
+    settings.refuse(_OF_ONTO, why)
     gpu, llm, tp = parse_which(onto)
     at, model = find_gpu(gpu), find_llm(llm)
     base = known_profile(model, at, tp) or estimated_profile(model, at, tp)

@@ -11,7 +11,6 @@ from scipy import optimize
 from capplan.calibration.load_test import LoadTest, SweepPoint, replica_tested
 from capplan.deployment.configuration import Configuration
 from capplan.errors import InputError
-from capplan.latency.engine_time import EngineTime
 from capplan.latency.profile import LOAD_TESTS, Profile
 from capplan.latency.with_engine import calibrated
 from capplan.workload.trace import Trace
@@ -117,23 +116,12 @@ class PlannedTest:
         where TTFT is another at the lowest, requests wait before their first iteration.
         """
         first, load = points[0], self.tested(points[:1])
-        time = self.profile.engine_time or EngineTime(source=source)
-        time = time.slowed(self._quantile_factor * float(np.median(slower)))
+        time = self.replica.own_time(float(np.median(slower)), source)
         (shown,) = self.expected(float(slower[0]), load)
         if first.ttft_s is not None and is_other_ttft(first.ttft_s, shown.ttft_s):
             late_s = time.request_s + first.ttft_s - shown.ttft_s
             time = time.model_copy(update={"request_s": max(0.0, late_s)})
-        time = time.model_copy(update={"source": source, "served": None})
-        meta = {**self.profile.meta, LOAD_TESTS: len(points)}
-        return calibrated(self.profile, time).model_copy(update={"meta": meta})
-
-    @property
-    def _quantile_factor(self) -> float:
-        """Times that it is planned with over those of its profile."""
-        time = self.profile.engine_time
-        time = time and time.model_copy(update={"served": None})
-        middle = self.profile.model_copy(update={"engine_time": time})
-        return float(self.replica.tables.decode_s[1] / middle.tables(1, 1).decode_s[1])
+        return calibrated(self.profile, time, **{LOAD_TESTS: len(points)})
 
 
 def is_other_ttft(measured_s: float, expected_s: float) -> bool:

@@ -34,8 +34,8 @@ class FitSettings(GpuFileSettings):
         ...,
         "",
         "FILE",
-        "Measurements, in a format named above (docs/reference/inputs.md has "
-        "the tools), or aiconfigurator:SYSTEM/MODEL.",
+        "Measurements, in a format named above (docs/reference/inputs.md has the tools), "
+        "aiconfigurator:SYSTEM/MODEL, or metrics:FOLDER.",
         flags=("--from",),
     )
     out: Path = setting(
@@ -45,7 +45,7 @@ class FitSettings(GpuFileSettings):
         None,
         "",
         "GPU/LLM/tpN",
-        "Profile to calibrate with load tests that state means.",
+        "Profile to calibrate with load tests that state means, or with metrics.",
     )
     plan: Path | None = setting(
         None,
@@ -106,7 +106,7 @@ class FitSettings(GpuFileSettings):
         {},
         FILE,
         "COLUMN=VALUE",
-        "Take only these rows of a table, or load tests.",
+        "Take only these rows of a table, load tests, or model_name of metrics.",
         repeated=True,
     )
     kv_tokens: int | None = setting(
@@ -149,6 +149,12 @@ class FitSettings(GpuFileSettings):
     report: Path | None = setting(
         None, "", "DIR", "Folder for the JSON, CSV, HTML and Markdown files of the fit."
     )
+
+    def refuse(self, names: Iterable[str], because: str) -> None:
+        """Refuse those of some settings that are given."""
+        for name in sorted(self.model_fields_set.intersection(names)):
+            flag = name.replace("_", "-")
+            raise InputError(f"--{flag} {because}; leave it out")
 
     def engine_settings(self) -> dict[str, int | bool]:
         """Return the engine's settings that were given."""

@@ -79,9 +79,8 @@ def fit_sweep(
         update={"source": source, "served": _error(points, held_out)}
     )
     fit = fit._replace(time=time)
-    found = calibrated(base, time)
-    meta = {**base.meta, LOAD_TESTS: len(points)}
-    return SweepProfile(found.model_copy(update={"meta": meta}), points, fit, held_out)
+    found = calibrated(base, time, **{LOAD_TESTS: len(points)})
+    return SweepProfile(found, points, fit, held_out)
 
 
 def _warn_of_misfit(

@@ -249,6 +249,18 @@ class Configuration:
             rank_tables=None if ranks is None else ranks.scaled(factor),
         )
 
+    def own_time(self, factor: float, source: str) -> EngineTime:
+        """Return the engine's time, with a factor on every iteration, as measured.
+
+        Of its profile's kernels, also where the tables are at a quantile of engines.
+        """
+        assert self.profile is not None
+        time = self.profile.engine_time or EngineTime(source=source)
+        alone = time.model_copy(update={"served": None, "source": source})
+        fitted = self.profile.model_copy(update={"engine_time": alone})
+        planned = self.tables.decode_s[1] / fitted.tables(1, 1).decode_s[1]
+        return alone.slowed(factor * float(planned))
+
     @property
     def is_unmeasured(self) -> bool:
         """No engine of its LLM was measured, and others differ by a factor of two."""

@@ -9,9 +9,11 @@ from typing import Annotated, Any, ClassVar, Literal
 import numpy as np
 from pydantic import Field, field_validator, model_validator
 
+from capplan.errors import ProfileError
 from capplan.latency.contract import LatencyTables
 from capplan.latency.engine_time import BEYOND_TOKENS, Basis, EngineTime
 from capplan.latency.forms import iteration_s
+from capplan.latency.measured_factor import MeasuredFactor, is_factor
 from capplan.latency.measurements import PHASES, Points
 from capplan.latency.terms import DecodeTerms, FusedTerms, tables
 from capplan.latency.yaml_file import Strict
@@ -35,7 +37,9 @@ Range = Annotated[
 CALIBRATED = "; calibrated to "
 """In a source, before that of an engine's time."""
 LOAD_TESTS = "load_tests"
-"""Of ``Profile.meta``: a user's load tests that its engine's time was fitted to."""
+BACKTEST = "backtest"
+"""Of ``Profile.meta``: a user's load tests that its engine's time was fitted to, and
+the factor with its interval by which that explains metrics of a fleet."""
 
 
 class DecodeRange(Strict):
@@ -207,8 +211,22 @@ class Profile(Origin):
 
     @property
     def is_load_tested(self) -> bool:
-        """Whether its engine's time is of a user's load tests of this very layout."""
-        return self.engine_time is not None and LOAD_TESTS in self.meta
+        """Whether its engine's time is of a user's load tests or fleet of this kind."""
+        of_a_user = {LOAD_TESTS, BACKTEST} & self.meta.keys()
+        return self.engine_time is not None and bool(of_a_user)
+
+    @property
+    def backtested(self) -> MeasuredFactor | None:
+        """The factor of the fleet that its engine's time is fitted to; None of none."""
+        text = str(self.meta.get(BACKTEST, ""))
+        if self.engine_time is None or not text:
+            return None
+        if not is_factor(text):
+            raise ProfileError(
+                f"{self.name}: meta has backtest {text!r}; expected as `capplan fit "
+                "--from metrics:` writes it, 1.12[1.04,1.19]@LLM/GPU/tp1"
+            )
+        return MeasuredFactor.parse(text)
 
     @property
     def has_spread(self) -> bool:

@@ -12,7 +12,7 @@ from capplan.latency.engine_rows import (
     widened,
 )
 from capplan.latency.engine_time import EngineTime
-from capplan.latency.profile import CALIBRATED, Profile
+from capplan.latency.profile import BACKTEST, CALIBRATED, LOAD_TESTS, Profile
 from capplan.latency.profile_file import AnyProfile
 from capplan.latency.rank_profile import RankProfile
 from capplan.llm.catalog import llm
@@ -51,7 +51,7 @@ def with_engine_time(
         )
         time = widened(time)
     if isinstance(time, EngineRow):
-        profile = calibrated(profile, time) if time.llms else profile
+        profile = calibrated(profile, time) if time.llms else _untested(profile)
         time = time.time
     if isinstance(profile, RankProfile):
         time = _of_other_families(profile, time)
@@ -116,13 +116,29 @@ def _warn_unused(
         warn(f"{profile.name}: holds the engine's time already; {flag} changes nothing")
 
 
-def calibrated(base: AnyProfile, time: EngineTime) -> AnyProfile:
-    """Return a profile with an engine's time of its own in place of any it had."""
+def calibrated(base: AnyProfile, time: EngineTime, **tested: str | int) -> AnyProfile:
+    """Return a profile with an engine's time of its own in place of any it had.
+
+    ``tested`` is what the user measured of it, by keys of ``meta``.
+    """
     kernels = base.source.partition(CALIBRATED)[0]
     source = f"{kernels}{CALIBRATED}{time.source}"
+    base = _untested(base)
+    meta = {**base.meta, **tested}
     return base.model_copy(
-        update={"how": "calibrated", "source": source, "engine_time": time}
+        update={
+            "how": "calibrated",
+            "source": source,
+            "engine_time": time,
+            "meta": meta,
+        }
     )
+
+
+def _untested(profile: AnyProfile) -> AnyProfile:
+    """Return a profile without what a user measured of the time that it had."""
+    rest = {k: v for k, v in profile.meta.items() if k not in (LOAD_TESTS, BACKTEST)}
+    return profile.model_copy(update={"meta": rest})
 
 
 def before(profile: Profile, experts: bool) -> Profile | None:

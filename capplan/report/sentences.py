@@ -144,7 +144,8 @@ def versions(candidate: Candidate) -> str:
     engine, _, version = configuration.times_of.partition(" ")
     name = f"{title_of(engine)} {version}".strip()
     if configuration.profile is not None and configuration.profile.is_load_tested:
-        name = f"your load tests of {name}" if engine in ENGINES else "your load tests"
+        of = "load tests" if configuration.backtested is None else "fleet"
+        name = f"your {of} of {name}" if engine in ENGINES else f"your {of}"
     scheduler = configuration.engine.scheduler.name
     if scheduler in ENGINES and scheduler != engine:
         name += f" (not those of {title_of(scheduler)})"

@@ -61,10 +61,18 @@ _APART = 0.10
 """Relative difference from which on it is told what iteration times do not explain."""
 
 
-def backtest(settings: BacktestSettings) -> Backtest:
-    """Return the factor on iteration times under which a fleet is as measured."""
+def backtest(
+    settings: BacktestSettings, compare: Callable[[str], None] = lambda name: None
+) -> Backtest:
+    """Return the factor on iteration times under which a fleet is as measured.
+
+    ``compare`` is told by which name the fleet serves the LLM, where metrics say.
+    """
     with collected_warnings() as texts:
-        found = _judged(settings, *observed_of(settings))
+        configuration, observed, count = observed_of(settings)
+        if observed.model_name:
+            compare(observed.model_name)
+        found = _judged(settings, configuration, observed, count)
     return replace(found, warnings=tuple(texts))
 
 
@@ -108,7 +116,8 @@ def observed_of(settings: BacktestSettings) -> tuple[Configuration, Observed, in
             f"{settings.metrics}: no window of 200 requests and 20 scrapes; expected "
             "more of them, or --requests"
         )
-    return configuration, Observed(of, by_step, waits), count
+    name = replicas[0].model_name if replicas else ""
+    return configuration, Observed(of, by_step, waits, name), count
 
 
 def _counts(metrics: ReplicaMetrics) -> bool:

@@ -42,6 +42,7 @@ class Observed:
     parts: Sequence[Replayed]
     by_step: bool = True  # gaps between tokens are of one token each
     waits: bool | None = None  # requests wait in all windows; None: as each one says
+    model_name: str = ""  # by which it serves the LLM; empty: not known
 
     @property
     def windows(self) -> list[Window]:

@@ -363,6 +363,7 @@ def _built(
         profile=profile,
         quantile=None if profile is None else quantile_of(settings, profile),
         own_engine_times=settings.engine_overhead is not None,
+        backtested=None if profile is None else profile.backtested,
         **known,
     )
 

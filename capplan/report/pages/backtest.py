@@ -25,9 +25,14 @@ _COLUMNS = fields(
 )
 
 
+def windows_table(result: Backtest) -> Table:
+    """Return the windows as measured and as simulated, with their factors."""
+    return Table(_COLUMNS, result.windows, title="windows", note=_NOTE, style=_style)
+
+
 def backtest_page(result: Backtest) -> Page:
     """Return the line to act on, what it does not explain, and the windows."""
-    table = Table(_COLUMNS, result.windows, note=_NOTE, style=_style)
+    table = windows_table(result)
     rows = [row for window in result.windows for row in _compared(window)]
     names = ("replica", "first_s", "figure", "measured", "simulated", "ratio")
     shown = [

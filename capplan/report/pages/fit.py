@@ -12,12 +12,14 @@ from capplan.report.charts.profile import profile_figures
 from capplan.report.columns import record
 from capplan.report.fields import fields
 from capplan.report.page import Page, Section, Table
+from capplan.report.pages.backtest import windows_table
 from capplan.report.pages.profiles import decodes_table, errors_table, format_error
 
 if TYPE_CHECKING:
     from capplan.calibration.load_test import SweepPoint
     from capplan.calibration.served_fit import ServedFit
     from capplan.calibration.sweep_profile import SweepProfile
+    from capplan.planning.backtest.fitted import FleetFit
     from capplan.report.received.acceptance import Acceptance
 
 SCHEMA = "capplan.fit/1"
@@ -78,6 +80,21 @@ def acceptance_page(found: "Acceptance") -> Page:
         values=partial(_values, profile.document(), tables),
         csv={"fit.csv": tables[0]},
         is_failure=not found.passed,
+    )
+
+
+def fleet_fit_page(found: "FleetFit") -> Page:
+    """Return the windows of a fleet, and how well its times explain them."""
+    profile, tables = found.profile, [windows_table(found.backtest)]
+    return Page(
+        "fit",
+        profile.name,
+        "latency profile fitted to metrics of a fleet",
+        [Section("Windows", tables=tables)],
+        values=partial(_values, profile.document(), tables),
+        csv={"fit.csv": tables[0]},
+        lead=str(found),
+        warnings=found.backtest.warnings,
     )
 
 

@@ -112,11 +112,10 @@ def results_of(settings: FitSettings) -> Results | None:
         for name in given.keys() - {"llm"}:
             raise InputError(f"--{name} is of a plan; give --plan too, or leave it out")
         return None
-    for name in sorted(settings.model_fields_set - _OF_A_PLAN - {*_FILES}):
-        raise InputError(
-            f"--{name.replace('_', '-')} has no effect with --plan, which says what "
-            "was tested; leave it out"
-        )
+    settings.refuse(
+        {*FitSettings.model_fields} - _OF_A_PLAN - {*_FILES},
+        "has no effect with --plan, which says what was tested",
+    )
     tested = load_test_of(settings.plan, given)
     replica = tested.test.replica
     if not is_plain(replica.layout):

@@ -43,6 +43,7 @@ class ReplicaMetrics:
     histograms: Mapping[str, Histogram]
     configuration: Mapping[str, str]  # labels of its KV cache; empty: not known
     is_summary: bool = False  # one window that another tool made, gauges its means
+    model_name: str = ""  # by which the LLM is served; empty: not known
 
     @property
     def kv_tokens(self) -> int | None:
@@ -87,7 +88,8 @@ def replica_metrics(
             f"{source}: no series of vLLM or SGLang{known}; expected names as "
             "vllm:generation_tokens_total or sglang:generation_tokens_total"
         )
-    return [_of(place, by_place[place], summary) for place in sorted(by_place)]
+    name = next(iter(models), "")
+    return [_of(place, by_place[place], summary, name) for place in sorted(by_place)]
 
 
 def _base(name: str) -> str:
@@ -96,7 +98,9 @@ def _base(name: str) -> str:
     return name.removesuffix(part)
 
 
-def _of(place: str, series: Sequence[Series], is_summary: bool) -> ReplicaMetrics:
+def _of(
+    place: str, series: Sequence[Series], is_summary: bool, name_of_llm: str
+) -> ReplicaMetrics:
     at_s = np.unique(np.concatenate([each.at_s for each in series]))
     configuration: dict[str, str] = {}
     parts: dict[str, dict[str, list[np.ndarray]]] = {}
@@ -122,7 +126,14 @@ def _of(place: str, series: Sequence[Series], is_summary: bool) -> ReplicaMetric
         elif "_sum" in of and any(key not in _PARTS for key in of):
             histograms[what] = _histogram(of, place, what)
     return ReplicaMetrics(
-        place, at_s, gauges, counters, histograms, configuration, is_summary
+        place,
+        at_s,
+        gauges,
+        counters,
+        histograms,
+        configuration,
+        is_summary,
+        name_of_llm,
     )
 
 
