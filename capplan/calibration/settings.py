@@ -34,8 +34,8 @@ class FitSettings(GpuFileSettings):
         ...,
         "",
         "FILE",
-        "Measurements, in a format named above (docs/reference/inputs.md has the tools), "
-        "aiconfigurator:SYSTEM/MODEL, or metrics:FOLDER.",
+        "Measurements, in a format named above (docs/reference/inputs.md has "
+        "the tools), aiconfigurator:SYSTEM/MODEL, or metrics:FOLDER.",
         flags=("--from",),
     )
     out: Path = setting(

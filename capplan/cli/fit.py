@@ -23,10 +23,10 @@ def fit_command(**flags: Any) -> int:
     means per number of users or rate: a CSV of isl, osl, concurrency or rate_per_s, and
     any of tpot_ms, ttft_ms, output_tokens_per_s; or what vllm bench serve and its
     sweeps, SGLang, GuideLLM, AIPerf, GenAI-Perf, inference-perf, llmperf, trtllm-bench
-    or InferenceX wrote, a file or a tree of folders; or metrics:FOLDER, those of a fleet
-    that runs, as `capplan backtest` reads them. With --plan, those of the test
-    that `capplan export --to loadtest` writes. Exit code 0: written, and passed; 1:
-    failed, so that the plan is to be another; 2: wrong input.
+    or InferenceX wrote, a file or a tree of folders; or metrics:FOLDER of a fleet that
+    runs, as `capplan backtest` reads them. With --plan, those of the test that `capplan
+    export --to loadtest` writes. Exit code 0: written, and passed; 1: failed, so that
+    the plan is to be another; 2: wrong input.
     """
     settings = settings_from(FitSettings, None, flags)
     from capplan.report.writers.fit import fit
