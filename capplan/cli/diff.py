@@ -1,11 +1,14 @@
 """``capplan diff``: what changed between two plans, or from a plan to its bill."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from capplan.cli.answer import show
 from capplan.cli.outputs import say
 from capplan.cli.parameters import flag, operand
+
+if TYPE_CHECKING:
+    from capplan.report.received.plan_diff import Rise
 
 ROSE = 4
 _PLAN = "plan.json, or a folder with one."
@@ -25,9 +28,9 @@ def diff_command(
     fail_above: Annotated[
         str | None,
         flag(
-            "PERCENT",
-            "Exit with 4 where the monthly cost rises by more, such as 10%, or "
-            "only one of the plans has a cost.",
+            "RISE",
+            "Exit with 4 where the monthly cost rises by more, such as 10% or $5000, "
+            "or only one of the plans has a cost.",
         ),
     ] = None,
 ) -> int:
@@ -54,23 +57,22 @@ def diff_command(
     return _rose("monthly cost", diff.share, most)
 
 
-def _with_bill(plan: Path, actual: Path, most: float | None) -> int:
+def _with_bill(plan: Path, actual: Path, most: "Rise | None") -> int:
     """Compare a plan with the bill that came."""
     from capplan.report.pages.invoice import invoice_page
     from capplan.report.received.invoice import invoice
-    from capplan.report.received.plan_diff import is_above
 
     found = invoice(plan, actual)
     show(invoice_page(found))
     planned = found.planned_cents
-    if most is None or not is_above(found.billed_cents, planned, most):
+    if most is None or not most.is_passed(found.billed_cents, planned):
         return 0
     share = found.effects["total"] / planned if planned else None
     return _rose("bill", share, most)
 
 
-def _rose(what: str, share: float | None, most: float) -> int:
+def _rose(what: str, share: float | None, most: "Rise") -> int:
     rise = "cannot be told" if share is None else f"is {100 * share:.1f} %"
-    limit = f"more than --fail-above {100 * most:g}%"
+    limit = f"more than --fail-above {most}"
     say(f"capplan: the rise of the {what} {rise}: {limit}")
     return ROSE

@@ -29,6 +29,6 @@ def explain_command(
 
     Reads explained.json beside the document, whose digest it states.
     """
-    from capplan.report.received.explained import explained_page
+    from capplan.report.received.explained import explained
 
-    show(explained_page(document), topic=checked_topic(topic))
+    show(explained(document).page, topic=checked_topic(topic))

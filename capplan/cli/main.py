@@ -34,7 +34,7 @@ _COMPLETING = "_CAPPLAN_COMPLETE"
 
 GROUPS = {
     "Buy": "init plan capacity what-if budget autoscale compare fleet demand",
-    "Check and run": "explain diff verify simulate backtest place search export",
+    "Check and run": "explain diff ci verify simulate backtest place search export",
     "Measure": "profile fit check-scheduler",
     "Look up": "list prices profiles trace",
 }

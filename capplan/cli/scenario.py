@@ -83,7 +83,7 @@ def settings_of_source(
 
 def read_scenario(model: type[Settings], path: Path) -> dict[str, Any]:
     """Return the settings of a scenario; its paths are relative to its folder."""
-    lines, settings = _load(path)
+    lines, settings = raw_settings(path)
     others = model.scenario_of.model_fields if model.scenario_of else {}
     for name in list(settings):
         if name in model.model_fields:
@@ -109,7 +109,8 @@ def read_scenario(model: type[Settings], path: Path) -> dict[str, Any]:
     return settings
 
 
-def _load(path: Path) -> tuple[dict[str, int], dict[str, Any]]:
+def raw_settings(path: Path) -> tuple[dict[str, int], dict[str, Any]]:
+    """Return the line and the value of each key of a scenario; no file is opened."""
     values, node = parse_yaml(path, read_text(path))
     if not isinstance(node, yaml.MappingNode):
         raise InputError(f"{path}: expected settings as in `rate: 20`")

@@ -11,7 +11,7 @@ from capplan.cli.main import exit_code
 from capplan.errors import InputError
 from capplan.report.page import TOPICS
 from capplan.report.pages.plan import plan_page
-from capplan.report.received.explained import FILE, explained_page
+from capplan.report.received.explained import FILE, explained
 from capplan.report.render.terminal import print_topic
 from capplan.report.writers.page_files import write_page
 
@@ -30,7 +30,7 @@ def told(page, topic):
 
 @pytest.mark.parametrize("topic", [name for name in TOPICS if name != "assumptions"])
 def test_a_topic_reads_the_same_from_the_file_as_from_the_plan(plan, folder, topic):
-    read = told(explained_page(folder / "plan.json"), topic)
+    read = told(explained(folder / "plan.json").page, topic)
 
     words = told(plan_page(plan), topic).split()
     assert read.split() == words
@@ -49,14 +49,14 @@ def test_a_changed_document_is_not_explained(folder):
     path.write_text(path.read_text() + " ")
 
     with pytest.raises(InputError, match=r"another file than plan\.json"):
-        explained_page(path)
+        explained(path)
 
 
 def test_a_document_alone_says_what_is_missing(folder):
     (folder / FILE).unlink()
 
     with pytest.raises(InputError, match=r"no explained\.json lies beside it"):
-        explained_page(folder)
+        explained(folder)
 
 
 def leaves(value, path=()):
@@ -81,5 +81,5 @@ def test_a_leaf_of_another_type_is_refused_in_one_line(folder):
             where[last] = wrong
             path.write_text(json.dumps(document[""]))
             with pytest.raises(InputError) as refused:
-                explained_page(folder)
+                explained(folder)
             assert "\n" not in str(refused.value)

@@ -14,7 +14,7 @@ from capplan.report.pages.diff import (
     diff_page,
     signed_usd,
 )
-from capplan.report.received.plan_diff import cents, parse_rise, plan_diff
+from capplan.report.received.plan_diff import Rise, cents, parse_rise, plan_diff
 from capplan.report.received.plan_figures import plan_figures
 from capplan.report.render.json_text import json_text
 from capplan.report.render.markdown import markdown
@@ -203,7 +203,7 @@ def test_a_plan_against_itself_says_that_nothing_changed(compared):
     diff = compared(same, copy.deepcopy(same))
 
     assert diff_page(diff).headline == "Nothing changed"
-    assert not diff.exceeds(0.0)
+    assert not diff.exceeds(Rise())
     assert [line.sign for line in diff.lines] == ["="]
     assert not any(vars(diff.effects).values())
 
@@ -221,7 +221,7 @@ def test_plans_without_an_answer_are_compared_too(compared, old, new, said, fail
 
     assert diff_page(diff).headline.startswith(said)
     assert diff.effects is None
-    assert diff.exceeds(0.1) is fails
+    assert diff.exceeds(Rise(0.1)) is fails
     assert diff_markdown(diff)
 
 
@@ -375,17 +375,21 @@ def test_a_configuration_that_stands_twice_is_refused(compared):
         compared(document(priced(), priced()), document(priced()))
 
 
-@pytest.mark.parametrize("text", ["", "10", "-1%", "x%", "nan%", "inf%", "1%2"])
+@pytest.mark.parametrize(
+    "text", ["", "10", "-1%", "x%", "nan%", "inf%", "1%2", "$", "$-1", "$5%", "$inf"]
+)
 def test_a_limit_that_is_no_percentage_is_refused(text):
-    with pytest.raises(InputError, match="expected a percentage such as 10%"):
+    with pytest.raises(
+        InputError, match=r"expected a percentage such as 10%, or \$5000"
+    ):
         parse_rise(text)
 
 
 def test_a_rise_of_exactly_the_limit_passes(compared):
     diff = compared(document(priced(usd=1)), document(priced(usd=1.1)))
 
-    assert not diff.exceeds(0.10)
-    assert diff.exceeds(0.0999)
+    assert not diff.exceeds(Rise(0.10))
+    assert diff.exceeds(Rise(0.0999))
 
 
 @given(st.integers(-(10**12), 10**12))

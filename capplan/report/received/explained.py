@@ -65,8 +65,14 @@ class _Section(Record):
     tables: list[_Table]
 
 
+class _Said(Record):
+    label: str  # of ``LABELS``, or ``FLEET``
+    short: str
+    more: str
+
+
 class Explained(Record):
-    """What is said of a result, by topic."""
+    """What is said of a result: on its first screen, and by topic."""
 
     sha256: str  # of the document that it explains
     headline: str
@@ -74,10 +80,14 @@ class Explained(Record):
     is_failure: bool
     warnings: list[str]
     sections: list[_Section]
+    said: list[_Said] = Field(default_factory=list)
+    instead: list[_Table] = Field(default_factory=list)  # none, or one
 
     @classmethod
     def of(cls, page: Page, sha256: str) -> Self:
         """Return the text of a page, of the document with a digest."""
+        first = page.answer
+        instead = None if first is None else first.instead
         return cls(
             sha256=sha256,
             headline=page.headline,
@@ -96,6 +106,11 @@ class Explained(Record):
                 for part in page.sections
                 if part.topic and part.has_text
             ],
+            said=[
+                _Said(label=label, short=said.short, more=said.more)
+                for label, said in (first.said if first else ())
+            ],
+            instead=[] if instead is None else [_Table.of(instead)],
         )
 
     @property
@@ -123,7 +138,7 @@ class Explained(Record):
         )
 
 
-def explained_page(path: Path) -> Page:
+def explained(path: Path) -> Explained:
     """Return what a document's folder says of it; refused where it is of another."""
     document = plan_path(path)
     beside = document.with_name(FILE)
@@ -139,4 +154,4 @@ def explained_page(path: Path) -> Page:
             f"{beside}: explains another file than {document.name}, or one that was "
             "changed; expected both as --out wrote them"
         )
-    return found.page
+    return found

@@ -10,7 +10,10 @@ from capplan.report.received.plan_figures import (
     PlanFigures,
     PoolFigures,
 )
-from capplan.units import number_in
+from capplan.units import format_usd, number_in
+
+MOST_RISE = 1e12
+"""Largest number of a limit that is given."""
 
 
 def cents(usd: float) -> int:
@@ -18,9 +21,19 @@ def cents(usd: float) -> int:
     return round(100 * usd)
 
 
-def is_above(new_cents: int, old_cents: int, share: float) -> bool:
-    """Return whether an amount is larger than another by more than a share."""
-    return new_cents > old_cents * (1 + share) + 1e-6
+@dataclass(frozen=True)
+class Rise:
+    """How much larger an amount may become: by a share of it, or by so much."""
+
+    share: float = 0.0
+    cents: int = 0
+
+    def is_passed(self, new_cents: int, old_cents: int) -> bool:
+        """Return whether an amount is larger than another by more."""
+        return new_cents > old_cents * (1 + self.share) + self.cents + 1e-6
+
+    def __str__(self) -> str:
+        return format_usd(self.cents / 100) if self.cents else f"{100 * self.share:g} %"
 
 
 @dataclass(frozen=True)
@@ -106,15 +119,15 @@ class PlanDiff:
         """Whether anything differs: answer, inputs, or any other figure."""
         return self.old.document != self.new.document
 
-    def exceeds(self, share: float) -> bool:
-        """Return whether the cost rises by more than a share.
+    def exceeds(self, rise: Rise) -> bool:
+        """Return whether the cost rises by more.
 
         So it does where that cannot be told: only one of the answers has a cost.
         """
         old, new = self.old.usd_per_month, self.new.usd_per_month
         if old is None or new is None:
             return old is not new
-        return is_above(cents(new), cents(old), share)
+        return rise.is_passed(cents(new), cents(old))
 
 
 def plan_diff(old: PlanFigures, new: PlanFigures) -> PlanDiff:
@@ -130,13 +143,24 @@ def plan_diff(old: PlanFigures, new: PlanFigures) -> PlanDiff:
     )
 
 
-def parse_rise(text: str) -> float:
-    """Return the share of a percentage such as ``2.5 %``."""
+def parse_rise(text: str) -> Rise:
+    """Return the rise of ``2.5 %``, or of ``$5000`` a month.
+
+    Examples
+    --------
+    >>> parse_rise("2.5 %"), parse_rise("$5,000")
+    (Rise(share=0.025, cents=0), Rise(share=0.0, cents=500000))
+    """
     number, sign, rest = text.strip().partition("%")
-    share = number_in(number) / 100
-    if not sign or rest or not (math.isfinite(share) and share >= 0):
-        raise InputError(f"{text!r} is not a rise; expected a percentage such as 10%")
-    return share
+    of_dollars = number.startswith("$") and not sign
+    if of_dollars:
+        number, sign = number[1:].replace(",", ""), "$"
+    value = number_in(number)
+    if not sign or rest or not 0 <= value <= MOST_RISE:
+        raise InputError(
+            f"{text!r} is not a rise; expected a percentage such as 10%, or $5000"
+        )
+    return Rise(cents=cents(value)) if of_dollars else Rise(value / 100)
 
 
 def _lines(

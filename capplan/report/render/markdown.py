@@ -9,11 +9,11 @@ from capplan.report.provenance import repeated
 
 def markdown(page: Page) -> str:
     """Return a page as Markdown; no text of it is taken as markup."""
-    lines = [_plain(text) + "\n" for text in (page.about, page.lead) if text]
+    lines = [plain(text) + "\n" for text in (page.about, page.lead) if text]
     if page.answer is not None:
         lines += [*_answer(page.answer), *_checks(page.to_check)]
     if page.answer is None:
-        lines += [f"> {_plain(text)}\n>" for text in page.to_check]
+        lines += [f"> {plain(text)}\n>" for text in page.to_check]
     for section in page.sections:
         lines += _section(section)
     if page.answer is not None:
@@ -25,7 +25,7 @@ def markdown(page: Page) -> str:
 
 def brief(page: Page) -> str:
     """Return the first screen of a page, for a pull request or a wiki."""
-    lines = [_plain(page.about) + "\n"] if page.about else []
+    lines = [plain(page.about) + "\n"] if page.about else []
     if page.answer is not None:
         lines += _answer(page.answer)
     lines += _checks(page.to_check[:MOST_CHECKS])
@@ -36,21 +36,21 @@ def brief(page: Page) -> str:
 
 
 def _joined(page: Page, lines: Iterable[str]) -> str:
-    text = "\n".join([f"# {_plain(page.headline)}", "", *lines])
+    text = "\n".join([f"# {plain(page.headline)}", "", *lines])
     return re.sub(r"\n{3,}", "\n\n", text).rstrip() + "\n"
 
 
 def _answer(answer: Answer) -> list[str]:
     """Return the labels, and the other ways with what their signs mean."""
     rows = [(HEADINGS[name], said.text) for name, said in answer.said if said.text]
-    lines = [f"- **{label}** {_plain(text)}" for label, text in rows]
+    lines = [f"- **{label}** {plain(text)}" for label, text in rows]
     if answer.instead is not None:
         lines += ["", *_table(answer.instead)]
-    return [*lines, _plain(" · ".join(answer.marks)), ""]
+    return [*lines, plain(" · ".join(answer.marks)), ""]
 
 
 def _checks(texts: Sequence[str]) -> list[str]:
-    lines = [f"- {_plain(text)}" for text in texts]
+    lines = [f"- {plain(text)}" for text in texts]
     return ["", "## Before you sign", "", *lines, ""] if lines else []
 
 
@@ -63,8 +63,8 @@ def _section(section: Section) -> list[str]:
     for table in section.full_tables:
         lines += _table(table)
     for label, text in section.known_facts:
-        lines.append(f"- {_plain(label)}: {_plain(text)}" if label else _plain(text))
-    lines += ["", *(f"{_plain(note)}\n" for note in section.notes)]
+        lines.append(f"- {plain(label)}: {plain(text)}" if label else plain(text))
+    lines += ["", *(f"{plain(note)}\n" for note in section.notes)]
     if not any(lines):
         return []
     if section.is_folded:
@@ -77,13 +77,13 @@ def _table(table: Table) -> list[str]:
     def row(cells: list[str]) -> str:
         return f"| {' | '.join(cells)} |"
 
-    lines = [f"### {_plain(table.title)}", ""] if table.title else []
+    lines = [f"### {plain(table.title)}", ""] if table.title else []
     rules = ["---" if c.justify == "left" else "---:" for c in table.shown]
-    lines += [row([_plain(column.heading) for column in table.shown]), row(rules)]
-    lines += [row([_plain(c.text(one)) for c in table.shown]) for one in table.rows]
-    return [*lines, "", *([_plain(table.note), ""] if table.note else [])]
+    lines += [row([plain(column.heading) for column in table.shown]), row(rules)]
+    lines += [row([plain(c.text(one)) for c in table.shown]) for one in table.rows]
+    return [*lines, "", *([plain(table.note), ""] if table.note else [])]
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """Return a text on one line, with what Markdown would take as markup escaped."""
     return re.sub(r"([\\`*_\[\]<>|#&~])", r"\\\1", " ".join(text.split()))
