@@ -29,9 +29,14 @@ BEGIN = """# Settings
 
 Each is a flag of the commands named, a key of their scenario files (with `_` for `-`)
 and an argument of the call in Python. A command refuses those that it does not read.
+*Plans* stands for `plan`, `what-if`, `simulate`, `demand`, `capacity`, `autoscale`,
+`budget` and `compare`.
+
 Made from the settings themselves by `python examples/studies/settings_page.py --docs
 docs/reference/settings.md`.
 """
+PLANS = "plan", "what-if", "simulate", "demand", "capacity", "autoscale"
+PLANS += "budget", "compare"
 
 
 def page() -> str:
@@ -39,7 +44,7 @@ def page() -> str:
     tables: dict[str, list[str]] = {}
     for (name, text), (panel, default, commands) in _rows().items():
         flag = f"`{'' if name in ARGUMENTS else '--'}{name.replace('_', '-')}`"
-        cells = (flag, text, default, ", ".join(commands))
+        cells = (flag, text, default, _readers(commands))
         tables.setdefault(panel, []).append(f"| {' | '.join(cells)} |")
     parts = [BEGIN]
     for panel, lines in tables.items():
@@ -85,6 +90,15 @@ def _rows() -> dict[tuple[str, str], tuple[str, str, list[str]]]:
             row: tuple[str, str, list[str]] = (str(extra["panel"]), default, [])
             rows.setdefault((name, text), row)[2].append(command)
     return rows
+
+
+def _readers(commands: list[str]) -> str:
+    """Return the commands in words: plans, plans but one, or each."""
+    missing = [command for command in PLANS if command not in commands]
+    if len(missing) > 1:
+        return ", ".join(commands)
+    others = [command for command in commands if command not in PLANS]
+    return ", ".join([" but ".join(["plans", *missing]), *others])
 
 
 def _written(default: object) -> str:
