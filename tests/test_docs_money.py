@@ -1,4 +1,4 @@
-"""docs/guides/money.md names what catches each pitfall; each is there."""
+"""docs/internals/money.md names what catches each pitfall; each is there."""
 
 import re
 from pathlib import Path
@@ -7,7 +7,7 @@ ROOT = Path(__file__).parents[1]
 
 
 def test_every_test_that_the_pitfalls_name_exists():
-    text = (ROOT / "docs/guides/money.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs/internals/money.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`(test_\w+)`", text))
     files = (ROOT / "tests").rglob("test_*.py")
 
