@@ -93,6 +93,9 @@ def capacity_quantiles(
     Counted in sweeps where there are any, those ``of_layout`` before others, else by
     the curve at the lowest level; None where no error is known.
     """
+    if profile.backtested is not None:
+        tables = profile.tables(_MOST_USERS, 1, quantile=quantile)
+        return measured_ratio(tables, profile.backtested)
     time = profile.engine_time
     served = of_layout or (None if time is None else time.served)
     if time is not None and served is not None:

@@ -1,5 +1,6 @@
 """The page of a fit: the profile's errors, and how well what was measured tells it."""
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -7,6 +8,7 @@ import numpy as np
 
 from capplan.calibration.fit_profile import Fitted, PointsFit
 from capplan.latency.fit import Fit
+from capplan.latency.profile_file import AnyProfile
 from capplan.latency.rank_fit import RanksFit
 from capplan.report.charts.profile import profile_figures
 from capplan.report.columns import record
@@ -54,48 +56,29 @@ def fit_page(fitted: Fitted) -> Page:
         tables, notes = _of_sweep(cast("SweepProfile", fitted))
     else:
         tables, notes = _of_served(cast("ServedFit", fitted))
+    page = _page(fitted.profile, "fitted latency profile", tables)
     figures = partial(profile_figures, fitted.profile, points)
-    return Page(
-        "fit",
-        fitted.profile.name,
-        "fitted latency profile",
-        [
-            Section("Fit", tables=tables, notes=notes),
-            Section("Curves", figures=figures),
-        ],
-        values=partial(_values, fitted.profile.document(), tables),
-        csv={"fit.csv": tables[0], "errors.csv": tables[-1]},
-    )
+    sections = Section("Fit", tables=tables, notes=notes)
+    return replace(page, sections=[sections, Section("Curves", figures=figures)])
 
 
 def acceptance_page(found: "Acceptance") -> Page:
     """Return what a plan's load test makes of it, and what each load showed."""
-    profile, rows = found.results.profile, fields("fit_plan")
+    results, rows = found.results, fields("fit_plan")
     tables = [Table(rows, found.rows, title="load test against the plan")]
-    return Page(
-        "fit",
-        str(found),
-        "",
-        [Section("Loads", tables=tables, notes=found.results.notes)],
-        values=partial(_values, profile.document(), tables),
-        csv={"fit.csv": tables[0]},
+    return replace(
+        _page(results.profile, "", tables),
+        headline=str(found),
+        sections=[Section("Loads", tables=tables, notes=results.notes)],
         is_failure=not found.passed,
     )
 
 
 def fleet_fit_page(found: "FleetFit") -> Page:
     """Return the windows of a fleet, and how well its times explain them."""
-    profile, tables = found.profile, [windows_table(found.backtest)]
-    return Page(
-        "fit",
-        profile.name,
-        "latency profile fitted to metrics of a fleet",
-        [Section("Windows", tables=tables)],
-        values=partial(_values, profile.document(), tables),
-        csv={"fit.csv": tables[0]},
-        lead=str(found),
-        warnings=found.backtest.warnings,
-    )
+    about = "latency profile fitted to metrics of a fleet"
+    page = _page(found.profile, about, [windows_table(found.backtest)])
+    return replace(page, lead=str(found), warnings=found.backtest.warnings)
 
 
 def rank_fit_page(fitted: RanksFit) -> Page:
@@ -103,14 +86,20 @@ def rank_fit_page(fitted: RanksFit) -> Page:
     profile = fitted.profile
     errors = errors_table(profile, "errors of each part")
     tables = [forms_table(fitted.fit), decodes_table(profile), errors]
+    about = "fitted latency profile of ranks that step together"
+    return replace(_page(profile, about, tables), lead=profile.note())
+
+
+def _page(profile: AnyProfile, about: str, tables: list[Table]) -> Page:
+    """Return the page of a profile: the first table is the fit, the last its errors."""
+    errors = {"errors.csv": tables[-1]} if len(tables) > 1 else {}
     return Page(
         "fit",
         profile.name,
-        "fitted latency profile of ranks that step together",
+        about,
         [Section("Fit", tables=tables)],
         values=partial(_values, profile.document(), tables),
-        csv={"fit.csv": tables[0], "errors.csv": tables[-1]},
-        lead=profile.note(),
+        csv={"fit.csv": tables[0], **errors},
     )
 
 

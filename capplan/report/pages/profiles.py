@@ -118,6 +118,8 @@ def capacity_lines(profile: Profile) -> list[str]:
     lines = []
     if planned.engine_time is not None:
         lines.append(f"engine's own time: {planned.engine_time}")
+    if (of := planned.backtested) is not None:
+        return [*lines, f"times of its fleet: {of.low:.3g} to {of.high:.3g} × assumed"]
     for level in LEVELS:
         low, high = capacity_range(planned, level)
         if low < high:

@@ -60,48 +60,28 @@ def series_of(path: Path) -> Iterator[Series]:
     if "time" not in lower:
         raise InputError(f"{path}:1: has no column Time; expected Grafana's CSV")
     at = lower.index("time")
-    by_row = {"__name__", "series", "metric"} & {*lower}
-    if by_row:
-        yield from _of_rows(path, names, rows, at)
+    values = [k for k, name in enumerate(names) if _VALUE.fullmatch(name)]
+    if {"__name__", "series", "metric"}.isdisjoint(lower):
+        for column in (k for k in range(len(names)) if k != at):
+            yield _series(path, names[column], rows, at, column)
         return
-    at_s = np.array([_seconds(path, line, cells[at]) for line, cells in rows])
-    _check_order(path, rows, at_s)
-    for column, legend in enumerate(names):
-        if column != at:
-            values = _numbers(path, rows, column, legend)
-            known = np.isfinite(values)
-            named = _named(path, legend)
-            yield Series(*named, at_s[known], values[known])
+    if len(values) != 1:
+        raise InputError(f"{path}:1: {len(values)} columns of values; expected one")
+    labels = [k for k in range(len(names)) if k not in (at, *values)]
+    found: dict[str, list[Cells]] = {}
+    for row in rows:
+        of = {lower[k]: row[1][k] for k in labels}
+        legend = of.get("series") or of.get("metric") or ""
+        texts = (f'{names[k]}="{row[1][k]}"' for k in labels if row[1][k])
+        found.setdefault(legend or f"{{{', '.join(texts)}}}", []).append(row)
+    for legend, own in found.items():
+        yield _series(path, legend, own, at, values[0])
 
 
-def _of_rows(
-    path: Path, names: Sequence[str], rows: Sequence[Cells], at: int
-) -> Iterator[Series]:
-    """Yield the series of rows that have a value each, its labels beside it."""
-    of_value = [k for k, name in enumerate(names) if _VALUE.fullmatch(name)]
-    if len(of_value) != 1:
-        raise InputError(
-            f"{path}:1: {len(of_value)} columns of values; expected one, Value"
-        )
-    labels = [k for k in range(len(names)) if k not in (at, *of_value)]
-    values = _numbers(path, rows, of_value[0], names[of_value[0]])
-    found: dict[tuple[str, ...], list[int]] = {}
-    for k, (_, cells) in enumerate(rows):
-        found.setdefault(tuple(cells[label] for label in labels), []).append(k)
-    for texts, own in found.items():
-        of = {names[k]: text for k, text in zip(labels, texts, strict=True) if text}
-        legend = next((of[x] for x in of if x.lower() in ("series", "metric")), None)
-        name = of.pop("__name__", "")
-        named = (name, of) if legend is None else _named(path, legend)
-        lines = [rows[k] for k in own]
-        at_s = np.array([_seconds(path, line, cells[at]) for line, cells in lines])
-        _check_order(path, lines, at_s)
-        known = np.isfinite(values[own])
-        yield Series(*named, at_s[known], values[own][known])
-
-
-def _named(path: Path, legend: str) -> tuple[str, dict[str, str]]:
-    """Return the name and the labels of a series by its legend."""
+def _series(
+    path: Path, legend: str, rows: Sequence[Cells], at: int, column: int
+) -> Series:
+    """Return the series of a legend, whose values a column of rows has."""
     found = _LEGEND.fullmatch(legend)
     labels = dict(LABEL.findall(found[2] or "")) if found else {}
     name = labels.pop("__name__", "") or (found[1] if found else None) or ""
@@ -110,21 +90,27 @@ def _named(path: Path, legend: str) -> tuple[str, dict[str, str]]:
             f"{path}:1: column {legend[:60]!r} names no metric, as rate() and quantiles"
             f" leave none, which tell no counters; {_RAW}"
         )
-    return name, labels
+    at_s = np.array([_seconds(path, line, cells[at]) for line, cells in rows])
+    back = np.flatnonzero(np.diff(at_s) <= 0)  # as a clock does after summer time
+    if len(back):
+        raise InputError(
+            f"{path}:{rows[int(back[0]) + 1][0]}: its time is not after that before; "
+            "expected times that grow, each once"
+        )
+    values = np.array([_number(path, row, column, legend) for row in rows])
+    known = np.isfinite(values)
+    return Series(name, labels, at_s[known], values[known])
 
 
-def _numbers(path: Path, rows: Sequence[Cells], column: int, name: str) -> np.ndarray:
-    values = np.full(len(rows), np.nan)
-    for k, (line, cells) in enumerate(rows):
-        text = cells[column]
-        try:
-            values[k] = np.nan if text.lower() in _NONE else float(text)
-        except ValueError:
-            raise InputError(
-                f"{path}:{line}: {name[:60]} is {text[:40]!r}; expected a number: "
-                "switch off “Formatted data” under Data options in Grafana"
-            ) from None
-    return values
+def _number(path: Path, row: Cells, column: int, name: str) -> float:
+    line, text = row[0], row[1][column]
+    try:
+        return np.nan if text.lower() in _NONE else float(text)
+    except ValueError:
+        raise InputError(
+            f"{path}:{line}: {name[:60]} is {text[:40]!r}; expected a number: "
+            "switch off “Formatted data” under Data options in Grafana"
+        ) from None
 
 
 def _seconds(path: Path, line: int, text: str) -> float:
@@ -141,14 +127,3 @@ def _seconds(path: Path, line: int, text: str) -> float:
             ) from None
         return moment.replace(tzinfo=moment.tzinfo or UTC).timestamp()
     return number / 1e3 if abs(number) > _LEAST_MS else number
-
-
-def _check_order(path: Path, rows: Sequence[Cells], at_s: np.ndarray) -> None:
-    """Refuse times that go back, as a clock does that leaves summer time."""
-    back = np.flatnonzero(np.diff(at_s) <= 0)
-    if len(back):
-        line = rows[int(back[0]) + 1][0]
-        raise InputError(
-            f"{path}:{line}: its time is not after that before; expected times that "
-            "grow, each once"
-        )

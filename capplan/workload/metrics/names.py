@@ -43,7 +43,6 @@ NAMES: Mapping[str, str] = {
     "sglang:token_usage": "kv_use",
     "sglang:prompt_tokens": "prompt",
     "sglang:generation_tokens": "generation",
-    "sglang:num_retracted_reqs": "retracted",
     "sglang:num_requests": "ended",
     "sglang:max_total_num_tokens": "kv_tokens",
     "most:num_requests_running": "most_running",
@@ -66,9 +65,7 @@ _FAILED = ("abort", "error")
 CONFIGURATION = "vllm:cache_config_info"
 
 PREFIXES = tuple(dict.fromkeys(name.partition(":")[0] for name in NAMES))
-GAUGES = frozenset(
-    ("running", "waiting", "kv_use", "kv_tokens", "retracted", "most_running")
-)
+GAUGES = frozenset(("running", "waiting", "kv_use", "kv_tokens", "most_running"))
 
 _SERIES_1_2_5 = [d * 10**k for k in range(7) for d in (1, 2, 5)]
 _LATENCY = "0.3 0.5 0.8 1 1.5 2 2.5 5 10 15 20 30 40 50 60 120 240 480 960 1920 7680"

@@ -1,7 +1,7 @@
 """Metrics of one replica by quantity, at the times of its scrapes."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -89,7 +89,10 @@ def replica_metrics(
             "vllm:generation_tokens_total or sglang:generation_tokens_total"
         )
     name = next(iter(models), "")
-    return [_of(place, by_place[place], summary, name) for place in sorted(by_place)]
+    return [
+        replace(_of(place, by_place[place], summary), model_name=name)
+        for place in sorted(by_place)
+    ]
 
 
 def _base(name: str) -> str:
@@ -98,9 +101,7 @@ def _base(name: str) -> str:
     return name.removesuffix(part)
 
 
-def _of(
-    place: str, series: Sequence[Series], is_summary: bool, name_of_llm: str
-) -> ReplicaMetrics:
+def _of(place: str, series: Sequence[Series], is_summary: bool) -> ReplicaMetrics:
     at_s = np.unique(np.concatenate([each.at_s for each in series]))
     configuration: dict[str, str] = {}
     parts: dict[str, dict[str, list[np.ndarray]]] = {}
@@ -126,14 +127,7 @@ def _of(
         elif "_sum" in of and any(key not in _PARTS for key in of):
             histograms[what] = _histogram(of, place, what)
     return ReplicaMetrics(
-        place,
-        at_s,
-        gauges,
-        counters,
-        histograms,
-        configuration,
-        is_summary,
-        name_of_llm,
+        place, at_s, gauges, counters, histograms, configuration, is_summary
     )
 
 

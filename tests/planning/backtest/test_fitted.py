@@ -3,44 +3,45 @@
 import numpy as np
 import pytest
 
-from capplan.planning.backtest.fitted import fitted_times
+from capplan.planning.backtest.fitted import left_out, two_numbers
 
 NOISE = np.array([1.002, 0.999, 1.001, 0.998, 1.0])
 ASSUMED_S = np.array([0.006, 0.007, 0.008, 0.010, 0.014])
+DESIGN = np.stack([np.ones(5), 1 / ASSUMED_S], axis=1)
 
 
 def test_two_numbers_come_back_where_loads_are_apart():
     # Hand case: 1.1 × 6 ms and 2 ms beside are 8.6 ms, 1.433 × 6 ms.
     phi = (1.1 + 0.002 / ASSUMED_S) * NOISE
 
-    times, held_out = fitted_times(phi, ASSUMED_S, are_apart=True)
+    factor, beside_s = two_numbers(DESIGN, phi, -0.001)
 
     assert phi[0] / NOISE[0] == pytest.approx(1.433, abs=1e-3)
-    assert times.factor == pytest.approx(1.1, abs=0.01)
-    assert times.iteration_s == pytest.approx(0.002, abs=1e-4)
-    assert np.abs(held_out - 1).max() < 0.01
+    assert factor == pytest.approx(1.1, abs=0.01)
+    assert beside_s == pytest.approx(0.002, abs=1e-4)
+    assert np.abs(left_out(DESIGN, phi) - 1).max() < 0.01
 
 
 def test_one_factor_stays_where_the_time_beside_may_be_chance():
-    times, held_out = fitted_times(1.2 * NOISE, ASSUMED_S, are_apart=True)
-
-    assert times.iteration_s == 0
-    assert times.factor == pytest.approx(1.2, rel=1e-3)
-    # Of the first: the geometric mean of the others over its own.
-    others = np.exp(np.log(NOISE[1:]).mean())
-    assert held_out[0] == pytest.approx(others / NOISE[0])
+    assert two_numbers(DESIGN, 1.2 * NOISE, -0.001) is None
 
 
-def test_loads_that_are_not_apart_have_one_factor():
-    phi = 1.1 + 0.002 / ASSUMED_S
+def test_no_iteration_takes_less_than_its_kernels():
+    phi = (1.3 - 0.001 / ASSUMED_S) * NOISE
 
-    times, _ = fitted_times(phi, ASSUMED_S, are_apart=False)
+    assert two_numbers(DESIGN, phi, -0.001)[1] == pytest.approx(-0.001, abs=1e-4)
+    assert two_numbers(DESIGN, phi, -0.0005) is None
 
-    assert times == (pytest.approx(np.exp(np.log(phi).mean())), 0)
+
+def test_of_windows_without_a_time_between_tokens_one_factor_is_told():
+    assert two_numbers(np.full((5, 2), np.nan), NOISE, -0.001) is None
+
+
+def test_a_window_left_out_is_predicted_from_the_others():
+    found = left_out(np.ones((3, 1)), np.array([1.0, 1.2, 1.4]))
+
+    assert found == pytest.approx([1.3 / 1.0, 1.2 / 1.2, 1.1 / 1.4])
 
 
 def test_of_one_window_no_error_on_others_is_known():
-    times, held_out = fitted_times(np.array([1.3]), np.array([0.01]), are_apart=False)
-
-    assert times == (pytest.approx(1.3), 0)
-    assert len(held_out) == 0
+    assert len(left_out(np.ones((1, 1)), np.array([1.3]))) == 0
