@@ -264,16 +264,10 @@ def _fit_served_run(
 
 
 def _refuse_engine_settings(settings: FitSettings) -> None:
-    if settings.force:
-        raise InputError(
-            f"--force takes load tests of another system; {settings.measurements} "
-            "holds iterations, so leave it out"
-        )
-    for name in settings.engine_settings():
-        raise InputError(
-            f"--{name.replace('_', '-')} is of the engine behind a served run; "
-            f"{settings.measurements} holds iterations, so leave it out"
-        )
+    holds = f"{settings.measurements} holds iterations"
+    settings.refuse(("force",), f"takes load tests of another system; {holds}")
+    of_engine = settings.engine_settings()
+    settings.refuse(of_engine, f"is of the engine behind a served run; {holds}")
 
 
 def _identity(path: Path, settings: FitSettings) -> Identity:

@@ -9,7 +9,7 @@ import numpy as np
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.pools import Deployment
 from capplan.errors import warn
-from capplan.planning.backtest.observed import decoded, faster
+from capplan.planning.backtest.by_requests import decoded, faster
 from capplan.simulator.results.request_times import RequestTimes
 from capplan.simulator.results.scraped import scraped
 from capplan.simulator.simulate import simulate

@@ -7,7 +7,6 @@ import numpy as np
 
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.pools import Deployment
-from capplan.planning.backtest.observed import decoded, faster
 from capplan.simulator.results.request_times import RequestTimes
 from capplan.simulator.results.scraped import scraped
 from capplan.simulator.simulate import simulate
@@ -122,3 +121,15 @@ def _measured(served: ServedRequests) -> RequestTimes:
     }
     unknown = {field.name: np.zeros(n, np.int64) for field in fields(RequestTimes)}
     return RequestTimes(**unknown | known)
+
+
+def decoded(times: RequestTimes) -> tuple[float, float]:
+    """Return how long answers took after first tokens, and later tokens. [s, tokens]"""
+    spent_s = (times.finish_s - times.first_token_s).sum()
+    return float(spent_s), float((times.output_tokens - 1).sum())
+
+
+def faster(trace: Trace, times: float) -> Trace:
+    """Return requests that arrive at ``times`` the rate."""
+    assert trace.arrival_s is not None
+    return trace if times == 1 else trace.changed(arrival_s=trace.arrival_s / times)

@@ -2,37 +2,15 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 
-from capplan.simulator.results.request_times import RequestTimes
+from capplan.planning.backtest.by_metrics import ReplayedReplica
+from capplan.planning.backtest.by_requests import ReplayedRequests
 from capplan.workload.metrics.windows import Window
-from capplan.workload.trace import Trace
 
-
-class Replayed(Protocol):
-    """A part of the fleet's time whose load is simulated again."""
-
-    @property
-    def windows(self) -> Sequence[Window]:
-        """The windows as measured."""
-
-    @property
-    def mix(self) -> Trace:
-        """Requests that arrive, with what their prompts share."""
-
-    def simulated(self, factor: float) -> list[Window]:
-        """Return the windows, simulated with a factor on iteration times."""
-
-    def decoded(self, factor: float, times: float) -> tuple[float, float]:
-        """Return how long answers took after their first tokens, and later tokens.
-
-        At ``times`` the measured load. [s, tokens]
-        """
-
-    def log_error(self, factor: float) -> float:
-        """Return the standard error of a factor's logarithm, found in one window."""
+Replayed = ReplayedReplica | ReplayedRequests
+"""A part of the fleet's time whose load is simulated again."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,15 +59,3 @@ class Observed:
         if decode is not None and output is not None and output.total > output.count:
             return decode.total / (output.total - output.count)
         return float(np.nanmin([window.mean("inference_s"), window.mean("e2e_s")]))
-
-
-def decoded(times: RequestTimes) -> tuple[float, float]:
-    """Return how long answers took after first tokens, and later tokens. [s, tokens]"""
-    spent_s = (times.finish_s - times.first_token_s).sum()
-    return float(spent_s), float((times.output_tokens - 1).sum())
-
-
-def faster(trace: Trace, times: float) -> Trace:
-    """Return requests that arrive at ``times`` the rate."""
-    assert trace.arrival_s is not None
-    return trace if times == 1 else trace.changed(arrival_s=trace.arrival_s / times)
