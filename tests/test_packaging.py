@@ -1,7 +1,9 @@
 """What the package declares, installs and says of itself."""
 
 import ast
+import importlib.util
 import re
+import subprocess
 import sys
 import tomllib
 from importlib.metadata import distribution
@@ -100,6 +102,75 @@ def test_the_classifiers_name_every_python_from_the_floor_on():
 
     assert listed == [f"3.{minor}" for minor in range(11, 15)]
     assert PROJECT["requires-python"] == ">=3.11"
+
+
+def for_index(repository):
+    """Return the README as the build makes it, and its links."""
+    pytest.importorskip("hatchling")
+    path = ROOT / "capplan" / "hatch_build.py"
+    spec = importlib.util.spec_from_file_location("hatch_build", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    readme = (ROOT / "README.md").read_text()
+    text = module.for_index(readme, repository, PROJECT["version"])
+    return text, re.findall(r"(!?)\[[^\[\]]*(?:\[[^\]]*\][^\[\]]*)*\]\(([^)]+)\)", text)
+
+
+def test_on_an_index_page_every_link_and_picture_is_a_file_at_the_versions_tag():
+    repository = "https://example.org/owner/capplan"
+
+    _, links = for_index(repository)
+
+    assert len(links) > 20
+    assert [path for mark, path in links if mark]  # the picture
+    for mark, path in links:
+        at = f"{repository}/{'raw' if mark else 'blob'}/{PROJECT['version']}/"
+        assert path.startswith(("https://", at))
+        if path.startswith(at):
+            assert (ROOT / path.removeprefix(at).partition("#")[0]).exists(), path
+
+
+def test_without_a_repository_an_index_page_has_no_link_that_leads_nowhere():
+    text, links = for_index(None)
+
+    assert [path for _, path in links if not path.startswith("https://")] == []
+    assert "first plan" in text
+
+
+def test_the_built_metadata_has_the_readme_of_an_index_page():
+    core = pytest.importorskip("hatchling.metadata.core")
+    plugins = pytest.importorskip("hatchling.plugin.manager").PluginManager()
+
+    built = core.ProjectMetadata(str(ROOT), plugins).core
+
+    urls = PROJECT.get("urls", {})
+    assert built.readme_content_type == "text/markdown"
+    assert built.readme == for_index(urls.get("Repository"))[0]
+
+
+def test_a_tagged_commit_has_the_version_of_its_tag_and_its_page_of_changes():
+    asked = ["git", "-C", str(ROOT), "tag", "--points-at", "HEAD"]
+    told = subprocess.run(asked, capture_output=True, text=True)  # of a sdist: nothing
+    tags = told.stdout.split() if (ROOT / ".git").exists() else []
+
+    if tags:
+        assert PROJECT["version"] in tags
+        assert (ROOT / "docs" / "changes" / f"{PROJECT['version']}.md").exists()
+
+
+def test_every_extra_that_is_named_exists():
+    named = set()
+    for path in [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/**/*.md"),
+        *ROOT.glob("capplan/**/*.py"),
+    ]:
+        named |= set(
+            re.findall(r"capplan\[([a-z]+)\]", path.read_text(encoding="utf-8"))
+        )
+
+    assert named
+    assert named <= PROJECT["optional-dependencies"].keys()
 
 
 def test_the_citation_is_of_this_version():

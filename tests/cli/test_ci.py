@@ -1,11 +1,16 @@
 """``capplan ci`` on a repository of its own, and before a server that plays GitHub."""
 
 import json
+import os
+import re
 import subprocess
+import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 import pytest
+import yaml
 
 from capplan.cli.main import exit_code
 from capplan.report.change_comment import MARK
@@ -419,3 +424,109 @@ def test_without_a_token_there_is_the_summary_alone(
     assert ci()[0] == 0
     assert github.calls == []
     assert "the job has no token" in job["summary"].read_text()
+
+
+# The action: its steps, run by bash as a runner runs them, with another uvx on PATH.
+
+ROOT = Path(__file__).parents[2]
+ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
+
+
+def evaluated(text, context):
+    return re.sub(r"\$\{\{ ([\w.-]+) \}\}", lambda name: context[name[1]], text)
+
+
+@pytest.fixture
+def action(repository, job, github, tmp_path):
+    """Run the action with inputs; return its exit code, outputs and what uvx got."""
+    uvx = tmp_path / "bin" / "uvx"
+    uvx.parent.mkdir()
+    uvx.write_text(
+        f'#!/bin/bash\necho "$1" > {tmp_path}/asked\n'
+        f'PYTHONPATH={ROOT} exec {sys.executable} -P -m capplan "${{@:2}}"\n'
+    )
+    uvx.chmod(0o755)
+
+    def run(base="", **given):
+        context = {
+            "github.event.pull_request.base.sha": base,
+            "github.event.pull_request.number": "7",
+            "github.token": "secret",
+        }
+        for name, how in ACTION["inputs"].items():
+            default = evaluated(how.get("default", ""), context)
+            value = given.get(name.replace("-", "_"), default)
+            context[f"inputs.{name}"] = value
+        environment = {k: v for k, v in os.environ.items() if k not in VARIABLES}
+        environment |= {
+            name: os.environ[name] for name in os.environ if "GITHUB_" in name
+        }
+        environment["PATH"] = f"{uvx.parent}:{os.environ['PATH']}"
+        environment["RUNNER_TEMP"] = str(tmp_path / "temp")
+        Path(environment["RUNNER_TEMP"]).mkdir(exist_ok=True)
+        for step in (step for step in ACTION["runs"]["steps"] if "run" in step):
+            script = tmp_path / "step.sh"
+            script.write_text(step["run"])
+            bash = ["bash", "--noprofile", "--norc", "-eo", "pipefail", str(script)]
+            own = {k: evaluated(v, context) for k, v in step["env"].items()}
+            code = subprocess.run(
+                bash, env=environment | own, cwd=repository
+            ).returncode
+        lines = job["output"].read_text().splitlines() if job["output"].exists() else []
+        outputs = dict(line.split("=", 1) for line in lines)
+        return code, outputs, (tmp_path / "asked").read_text().strip()
+
+    return run
+
+
+def test_the_action_compares_comments_and_sets_its_outputs(
+    action, repository, github, job
+):
+    base = git(repository, "rev-parse", "HEAD")
+    write(repository, rate=40)
+    git(repository, "commit", "-qam", "twice the traffic")
+
+    code, outputs, asked = action(base, scenario="capacity/*.yaml", fail_above="10%")
+
+    read = [
+        re.findall(r"outputs\.([\w-]+)", x["value"])[0]
+        for x in ACTION["outputs"].values()
+    ]
+    assert code == 4
+    assert asked == "capplan"
+    assert list(outputs) == list(ACTION["outputs"]) == read
+    assert outputs["peak"] == "holds"
+    assert (Path(outputs["folder"]) / "capacity" / "chat.yaml" / "report.html").exists()
+    assert "**Check fails: more than +10 %.**" in github.there[0]["body"]
+    assert github.there[0]["body"] in job["summary"].read_text()
+
+
+@pytest.mark.parametrize(
+    ("file", "text"),
+    [
+        ("uv.lock", '[[package]]\nname = "capplan"\nversion = "0.4.0"\n'),
+        ("pyproject.toml", '[dependency-groups]\ndev = ["capplan==0.4.0"]\n'),
+        ("requirements.txt", "numpy==2.0.0\ncapplan==0.4.0  # planned\n"),
+    ],
+)
+def test_the_action_takes_the_version_of_a_lock_file_unless_one_is_given(
+    action, repository, file, text
+):
+    (repository / file).write_text(text)
+
+    of_file = action(scenario="none.yaml")[2]
+    given = action(scenario="none.yaml", version="0.3.0")[2]
+
+    assert of_file == "capplan==0.4.0"
+    assert given == "capplan==0.3.0"
+
+
+def test_what_a_pull_request_names_is_no_code_of_the_action(action, repository):
+    code, _, asked = action(base="$(touch x)", scenario="`touch y`", args="; touch z")
+
+    assert code == 2
+    assert asked == "capplan"
+    assert [name for name in "xyz" if (repository / name).exists()] == []
+    assert [
+        step for step in ACTION["runs"]["steps"] if "${{" in step.get("run", "")
+    ] == []
