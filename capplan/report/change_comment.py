@@ -137,7 +137,9 @@ def _cheaper(plan: WrittenPlan) -> Iterator[str]:
 
 def _table(name: str, rows: Sequence[Row]) -> list[str]:
     lines = [(plain(name), "before", "after", "change"), ("---", *["--:"] * 3)]
-    lines += [(plain(row.what), *map(plain, row[1:])) for row in rows]
+    for what, *texts, moved in (map(plain, row) for row in rows):
+        bold = f"**{moved}**" if moved and what == "$ a month" else moved
+        lines.append((what, *texts, bold))
     return [f"| {' | '.join(cells)} |" for cells in lines]
 
 

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import threading
@@ -17,6 +18,7 @@ from capplan.report.change_comment import MARK
 
 pytestmark = pytest.mark.thorough
 
+ROOT = Path(__file__).parents[2]
 SCENARIO = """\
 trace: log.csv
 rate: {rate}
@@ -280,6 +282,26 @@ def test_names_are_no_markup(ci, repository):
     assert "@octocat" not in text
 
 
+def test_the_guide_shows_the_comment_that_its_change_makes(
+    repository, tmp_path, capsys
+):
+    guide = (ROOT / "docs" / "guides" / "ci.md").read_text()
+    scenario, comment = re.findall(
+        r"```(?:yaml\nw|markdown\n)(.*?)```", guide, re.DOTALL
+    )
+    (repository / "capacity" / "chat.yaml").write_text(f"w{scenario}")
+    git(repository, "commit", "-qam", "before")
+    text = f"w{scenario}".replace("rate: 30", "rate: 45")
+    (repository / "capacity" / "chat.yaml").write_text(text)
+    command = shlex.split(re.findall(r"```sh\n(capplan ci .*)\n```", guide)[0])
+
+    code = exit_code(command[1:])
+
+    capsys.readouterr()
+    assert code == 4
+    assert (repository / "capplan-ci" / "comment.md").read_text().startswith(comment)
+
+
 # A comment: the server plays what GitHub's REST API documents for issue comments.
 
 
@@ -428,7 +450,6 @@ def test_without_a_token_there_is_the_summary_alone(
 
 # The action: its steps, run by bash as a runner runs them, with another uvx on PATH.
 
-ROOT = Path(__file__).parents[2]
 ACTION = yaml.safe_load((ROOT / "action.yml").read_text())
 
 
