@@ -21,8 +21,8 @@ PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())
 PROJECT = PYPROJECT["project"]
 MODULES = {"pyyaml": "yaml"}
 """Packages whose module has another name."""
-BY_OTHERS = {"markupsafe", "hatchling"}
-"""Packages that others bring: Jinja2 is built on MarkupSafe, wheels by Hatchling."""
+BY_OTHERS = {"markupsafe", "hatchling", "anyio", "mcp_types"}
+"""Packages that others bring, as Jinja2 MarkupSafe and the SDK of MCP its types."""
 
 
 def names(requirements):

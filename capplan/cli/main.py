@@ -36,7 +36,7 @@ GROUPS = {
     "Buy": "init plan capacity what-if budget autoscale compare fleet demand",
     "Check and run": "explain diff ci verify simulate backtest place search export",
     "Measure": "profile fit check-scheduler",
-    "Look up": "list prices profiles trace",
+    "Look up": "list prices profiles trace mcp",
 }
 """Commands by what they are for, as the help lists them."""
 
@@ -131,7 +131,7 @@ def run(args: Sequence[str] | None = None) -> None:
     except BrokenPipeError:  # the reader of a pipe, such as head, has closed it
         code = BROKEN_PIPE
     except OSError as error:
-        code = _refuse(_os_error(error))
+        code = _refuse(os_error(error))
     close_outputs()
     if code == INTERRUPTED:
         os._exit(code)  # other threads may still simulate
@@ -179,7 +179,7 @@ def _explain(error: Exception, debug: bool) -> int:
     if isinstance(error, CapplanError):
         return _refuse(str(error))
     if isinstance(error, OSError):
-        return _refuse(_os_error(error))
+        return _refuse(os_error(error))
     if isinstance(error, MemoryError):
         reason = str(error) or "no more can be had"
         return _refuse(f"not enough memory: {reason}; expected fewer requests")
@@ -205,7 +205,8 @@ def _unforeseen(error: Exception, debug: bool) -> int:
     return UNFORESEEN
 
 
-def _os_error(error: OSError) -> str:
+def os_error(error: OSError) -> str:
+    """Return what went wrong with which file, in one line."""
     full = error.errno == errno.ENOSPC  # files that capplan writes name themselves
     unnamed = "standard output or a temporary file" if full else "file"
     where = error.filename or unnamed

@@ -125,7 +125,7 @@ def _found(text: str | Path, seed: int) -> Trace | Path:
         if inference_perf.is_config(fields := read_yaml(path)):
             return inference_perf.drawn(path, fields, np.random.default_rng(seed))
         return read_workload(path)
-    beside = path.with_name(path.name.split(".")[0] + ".yaml")
+    beside = path.parent / f"{path.name.split('.')[0]}.yaml"
     if beside.is_file() and read_yaml(beside).get("file") == path.name:
         return read_workload(beside)
     return path

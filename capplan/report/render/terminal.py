@@ -39,12 +39,14 @@ _COLOURS = {"good": "green", "warn": "yellow", "": ""}
 _STYLES = {"best": "bold", "fail": "dim", "": ""}
 
 
-def print_result(page: Page, written: Sequence[Path], topic: str = "") -> None:
-    """Print a page on standard output, and the paths of the files written.
+def print_result(
+    page: Page, written: Sequence[Path], topic: str = "", out: Console | None = None
+) -> None:
+    """Print a page, on standard output by default, and the files written.
 
     Its first screen, or what ``topic`` names: one of ``TOPICS``, or ``ALL``.
     """
-    out = console()
+    out = out or console()
     if topic and topic != ALL:
         print_topic(page, topic, out)
     elif page.answer is None or topic:
