@@ -73,7 +73,10 @@ def main() -> None:
         to.parent.mkdir(parents=True, exist_ok=True)
         if path.endswith(".md"):
             text = (ROOT / name).read_text(encoding="utf-8")
-            to.write_text(linked(text, name, site, args.repository), encoding="utf-8")
+            text = linked(text, name, site, args.repository)
+            if path.startswith(("internals/", "changes/", "repository/")):
+                text = f"---\nsearch: {{boost: 0.2}}\n---\n\n{text}"  # readers first
+            to.write_text(text, encoding="utf-8")
         else:
             shutil.copy(ROOT / name, to)
 
