@@ -84,7 +84,9 @@ def _fetched(commit: str, root: Path) -> str:
     """Return a commit that a shallow clone lacks, fetched by its digits."""
     if re.fullmatch("[0-9a-f]{40}", commit):
         try:
-            git("fetch", "--quiet", "--depth=1", "origin", commit, at=root)
+            is_shallow = git("rev-parse", "--is-shallow-repository", at=root) == "true"
+            depth = ["--depth=1"] * is_shallow
+            git("fetch", "--quiet", *depth, "origin", commit, at=root)
             return git("rev-parse", "--verify", f"{commit}^{{commit}}", at=root)
         except InputError:
             pass
@@ -169,7 +171,9 @@ class Planner(NamedTuple):
             named = told.startswith(f"{scenario}:")  # with the line in it
             raise InputError(told if named else f"{scenario}: {told}")
         if not (out / "plan.json").exists():
-            raise InputError(f"{scenario}: is of several LLMs; expected one of each")
+            raise InputError(
+                f"{scenario}: no plan was written; expected a scenario of one LLM"
+            )
         for name in ("plan.md", "report.md", "report.html"):  # repeat it elsewhere
             text = (out / name).read_text(encoding="utf-8")
             text = text.replace(f"--quiet --out {shlex.quote(str(out))}", "--out out")

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator, Sequence
 from html import escape
+from math import inf
 
 from capplan.report.columns import format_list, plural, sign
 from capplan.report.first_screen import day_told, dollars
@@ -23,65 +24,59 @@ _MENTION = re.compile(r"(?<![\w`])@(?=\w)")
 
 def title(changes: Changes) -> str:
     """Return what the bill moves by; of one scenario alone its answer."""
-    (old, new), only = changes.usd, changes.only
+    (old, new), only = changes.bill, changes.only
+    moved, share = changes.bill.moved, changes.bill.share
     if not changes.is_compared and only is not None and only.new is not None:
         return only.new.explained.headline
-    if new is None or old is None:
+    if moved is None:
         return "What the change costs cannot be told"
     if not changes.is_compared:
         return f"{plural(len(changes.each), 'scenario')} for {dollars(new)} a month"
-    moved = new - old
     if not round(moved):
         another = any(change.has_changed for change in changes.each)
         return f"{'Same cost' if another else 'No change'}: {dollars(new)} a month"
-    share = f" ({sign(moved)}{abs(100 * moved / old):,.3g} %)" if old else ""
-    return f"{_moved(moved)} a month: {dollars(old)} → {dollars(new)}{share}"
+    percent = f" ({sign(moved)}{abs(100 * share):,.3g} %)" if share else ""
+    return f"{_moved(moved)} a month: {dollars(old)} → {dollars(new)}{percent}"
 
 
-def changed_text(
-    changes: Changes, failures: Sequence[str], most: int | None = None
-) -> str:
-    """Return the comment; beyond ``most`` characters without details, then cut."""
+def changed_text(changes: Changes, failures: Sequence[str], most: float = inf) -> str:
+    """Return the comment; of what is longer than ``most`` characters its beginning."""
     only = changes.only
     fails = f"**Check fails: {plain('; '.join(failures))}.**" if failures else ""
     head = [MARK, f"### {plain(title(changes))}"]
     if only is not None:
         head += [" ".join(filter(None, (_answer(only), fails))), *_body(only)]
-        details = [_details(plan) for plan in changes.after]
+        folded = [_details(plan) for plan in changes.after]
     else:
         head += [fails, "", *_all(changes)]
-        changed = [c for c in changes.each if c.has_changed]
-        details = [_folded(c) for c in changed]
-    whole = _MENTION.sub("@\u200b", "\n".join(head) + "\n")
-    for text in details:
-        text = _MENTION.sub("@\u200b", f"\n{text}\n")
-        if most is not None and len(whole) + len(text) + len(_LEFT_OUT) > most:
-            return whole[: most - len(_LEFT_OUT)].rpartition("\n")[0] + _LEFT_OUT
+        folded = [_folded(change) for change in changes.each if change.has_changed]
+    whole = ""
+    for text in (*(f"{line}\n" for line in head), *(f"\n{part}\n" for part in folded)):
+        text = _MENTION.sub("@\u200b", text)
+        if len(whole) + len(text) + len(_LEFT_OUT) > most:
+            return whole + _LEFT_OUT
         whole += text
-    if most is not None and len(whole) > most:
-        return whole[: most - len(_LEFT_OUT)].rpartition("\n")[0] + _LEFT_OUT
     return whole
 
 
-def _moved(usd: float) -> str:
-    return f"{sign(usd)}{dollars(abs(usd))}"
+def _moved(usd: float | None) -> str:
+    return "" if usd is None else f"{sign(usd)}{dollars(abs(usd))}"
 
 
 def _answer(change: ScenarioChange) -> str:
     """Return what to buy in place of what, and whether it holds."""
-    if change.new is None:
+    plan, old = change.new, change.old.gpus if change.old else {}
+    if plan is None:
         return f"{plain(change.scenario)} is removed."
-    headline = change.new.explained.headline.removesuffix(".")
-    bought, instead = re.split(" for |; ", headline)[0], ""
-    old, new = change.old.gpus if change.old else {}, change.new.gpus
-    if old and new and old != new:
-        same = old.keys() == new.keys() and len(old) == 1
-        counts = [f"{n:,g}" + f" {gpu}" * (not same) for gpu, n in old.items()]
+    bought = plain(re.split(r" for |; |\.$", plan.explained.headline)[0])
+    if not plan.gpus:
+        return f"**{plain(plan.explained.headline)}**"
+    instead = ""
+    if old and old != plan.gpus:
+        is_same_type = len(old) == 1 and old.keys() == plan.gpus.keys()
+        counts = [f"{n:,g}{'' if is_same_type else f' {x}'}" for x, n in old.items()]
         instead = f" instead of {plain(format_list(counts))}"
-    if not new:
-        return f"**{plain(headline)}.**"
-    told = change.new.said(change.new.held)
-    return f"**{plain(bought)}**{instead}. The {change.new.held} {plain(told)}."
+    return f"**{bought}**{instead}. The {plain(' '.join(plan.held))}."
 
 
 def _body(change: ScenarioChange) -> Iterator[str]:
@@ -145,20 +140,15 @@ def _table(name: str, rows: Sequence[Row]) -> list[str]:
 
 def _all(changes: Changes) -> list[str]:
     """Return a row for each scenario: its bill, and whether its peak holds."""
-    rows = []
+    lines = [["scenario", "before", "after", "change", "peak", "sure"]]
+    lines.append(["---", "--:", "--:", "--:", "---", "---"])
     for change in changes.each:
-        texts = ["unknown" if usd is None else dollars(usd) for usd in change.usd]
-        texts[0] = texts[0] if change.old or change.why_no_old else ""
-        moved, plan = "", change.new
-        if None not in change.usd:
-            usd = change.usd[1] - change.usd[0]  # type: ignore[operator]
-            moved = _moved(usd) if round(usd) else ""
-        held, sure = (plan.said(plan.held), plan.said("sure")) if plan else ("", "")
-        if plan is None:
-            texts[1], held = "", "removed"
-        rows.append((plain(change.scenario), *texts, moved, plain(held), plain(sure)))
-    heading = ("scenario", "before", "after", "change", "peak", "sure")
-    lines = [heading, ("---", "--:", "--:", "--:", "---", "---"), *rows]
+        plan, (old, new) = change.new, change.bill
+        before = "" if not (change.old or change.why_no_old) else dollars(old) or "?"
+        after = "" if plan is None else dollars(new) or "?"
+        told = (plan.held[1], plan.sure) if plan else ("removed", "")
+        texts = [before, after, _moved(change.bill.moved), *map(plain, told)]
+        lines.append([plain(change.scenario), *texts])
     return [f"| {' | '.join(cells)} |" for cells in lines]
 
 

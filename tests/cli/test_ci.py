@@ -185,6 +185,35 @@ def test_a_peak_that_misses_fails_unless_told_otherwise(ci, repository):
     assert "capacity/chat.yaml misses its limits" in text
 
 
+def test_a_base_that_a_shallow_clone_lacks_is_fetched(
+    ci, repository, tmp_path, monkeypatch
+):
+    base = git(repository, "rev-parse", "HEAD")
+    write(repository, rate=40)
+    git(repository, "commit", "-qam", "twice the traffic")
+    clone = tmp_path / "clone"
+    shallow = ["clone", "-q", "--depth=1", f"file://{repository}", str(clone)]
+    git(tmp_path, *shallow)
+    monkeypatch.chdir(clone)
+
+    code, text, _, _ = ci(base=base)
+
+    assert code == 0
+    assert "`rate` 20 → 40" in text
+
+
+def test_from_a_folder_within_the_repository_its_scenarios_are_compared(
+    ci, repository, monkeypatch
+):
+    write(repository, rate=40)
+    monkeypatch.chdir(repository / "capacity")
+
+    _, text, _, _ = ci(pattern="*.yaml")
+
+    assert "| chat.yaml | before" in text
+    assert "`rate` 20 → 40" in text
+
+
 def test_a_base_that_cannot_be_planned_is_not_the_changes_fault(ci, repository):
     write(repository, more="colour: red\n")
     git(repository, "commit", "-qam", "broken")
@@ -342,6 +371,55 @@ def github(monkeypatch, tmp_path):
     server.there, server.calls, server.status = [], [], 200
     threading.Thread(target=server.serve_forever, daemon=True).start()
     return server
+
+
+@pytest.fixture
+def gitlab(repository, monkeypatch):
+    """Notes of merge request 7 of project 3; ``calls`` with their paths and tokens."""
+    calls = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def serve(self):
+            length = int(self.headers.get("Content-Length") or 0)
+            body = json.loads(self.rfile.read(length)) if length else {}
+            token = self.headers["PRIVATE-TOKEN"]
+            calls.append((self.command, self.path.partition("?")[0], token))
+            if self.command == "POST":
+                server.there.append({"id": 11, "author": {}, **body})
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(json.dumps(server.there).encode())
+
+        do_GET = do_POST = do_PUT = serve
+
+        def log_message(self, *args):
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    server.there = []
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    monkeypatch.setenv("CI_MERGE_REQUEST_IID", "7")
+    monkeypatch.setenv("CI_PROJECT_ID", "3")
+    monkeypatch.setenv("GITLAB_TOKEN", "secret")
+    monkeypatch.setenv("CI_API_V4_URL", f"http://127.0.0.1:{server.server_port}/api/v4")
+    yield calls
+    server.shutdown()
+    server.server_close()
+
+
+def test_a_merge_request_gets_a_note_which_is_updated(ci, repository, gitlab):
+    notes = "/api/v4/projects/3/merge_requests/7/notes"
+    write(repository, rate=40)
+    ci()
+    write(repository)
+    ci()
+
+    assert gitlab == [
+        ("GET", notes, "secret"),
+        ("POST", notes, "secret"),
+        ("GET", notes, "secret"),
+        ("PUT", f"{notes}/11", "secret"),
+    ]
 
 
 @pytest.fixture

@@ -1,9 +1,9 @@
 """Scenarios before and after a change: their plans, the bill, what fails a check."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from capplan.errors import InputError
 from capplan.input_file import read_text
@@ -13,7 +13,26 @@ from capplan.report.received.plan_diff import PlanDiff, Rise, cents, plan_diff
 from capplan.report.received.plan_figures import PlanFigures, plan_figures
 
 MISSES, ESTIMATED, NONE = "misses", "estimated", "none"
+USD, PER_MILLION = "$ a month", "$ per million output tokens"
 _WORST_LAST = ("measured", "checked", ESTIMATED)
+_HELD = ("peak", "fleet")
+
+
+class Bill(NamedTuple):
+    """A month before and after; None where it is not known. [$]"""
+
+    old: float | None
+    new: float | None
+
+    @property
+    def moved(self) -> float | None:
+        """By how much it is larger."""
+        return None if self.old is None or self.new is None else self.new - self.old
+
+    @property
+    def share(self) -> float | None:
+        """The same as a share of what it was."""
+        return self.moved / self.old if self.moved is not None and self.old else None
 
 
 class Row(NamedTuple):
@@ -22,7 +41,7 @@ class Row(NamedTuple):
     what: str
     old: str
     new: str
-    change: str = ""
+    change: str
 
 
 @dataclass(frozen=True)
@@ -50,26 +69,38 @@ class WrittenPlan:
     @property
     def sureness(self) -> str:
         """``measured``, ``checked`` or ``estimated``; empty without an answer."""
-        return str((self.figures.document["best"] or {}).get("sureness") or "")
-
-    def said(self, label: str) -> str:
-        """Return what its first screen says, in few words."""
-        rows = self.explained.said
-        return next((row.short for row in rows if row.label == label), "")
+        return self.sure.partition(":")[0]
 
     @property
-    def held(self) -> str:
-        """What holds or misses: the peak, or the fleet of a load without one."""
-        return next(x.label for x in self.explained.said if x.label in _HELD)
+    def sure(self) -> str:
+        """How sure it is, in few words."""
+        return self._said("sure")[1]
+
+    @property
+    def held(self) -> tuple[str, str]:
+        """What is held, the peak or a fleet without one; and whether."""
+        return self._said(*_HELD)
 
     @property
     def misses(self) -> bool:
         """Whether what was asked is not held."""
-        return self.said(self.held).startswith(MISSES)
+        return self.held[1].startswith(MISSES)
 
+    @property
+    def compared(self) -> dict[str, float | str | None]:
+        """Return what people compare, by what it is."""
+        best = self.figures.document["best"] or {}
+        return {
+            **{f"{gpu} GPUs": count for gpu, count in self.gpus.items()},
+            USD: self.figures.usd_per_month,
+            PER_MILLION: best.get("usd_per_million_output_tokens"),
+            self.held[0]: self.held[1],
+            "sure": self.sure,
+        }
 
-_HELD = ("peak", "fleet")
-_Show = Callable[[Any], str]
+    def _said(self, *labels: str) -> tuple[str, str]:
+        rows = [row for row in self.explained.said if row.label in labels]
+        return rows[0].label, rows[0].short
 
 
 @dataclass(frozen=True)
@@ -89,31 +120,19 @@ class ScenarioChange:
         return plan_diff(self.old.figures, self.new.figures)
 
     @property
-    def usd(self) -> tuple[float | None, float | None]:
-        """Cost of a month before and after; None where it is not known. [$]"""
-        old = None if self.why_no_old else _usd(self.old)
-        return old, _usd(self.new)
+    def bill(self) -> Bill:
+        """What it costs."""
+        sides = (self.old, self.new)
+        old, new = (0.0 if of is None else of.figures.usd_per_month for of in sides)
+        return Bill(None if self.why_no_old else old, new)
 
     @property
     def rows(self) -> list[Row]:
-        """The figures that people compare."""
-        sides = (self.old, self.new)
-
-        def row(what: str, of: Callable[[WrittenPlan], Any], show: _Show) -> Row:
-            return _row(
-                what, [None if side is None else of(side) for side in sides], show
-            )
-
-        held = next(side.held for side in sides[::-1] if side)
-        gpus = {gpu: None for side in sides if side for gpu in side.gpus}
-        rows = [
-            *(row(f"{gpu} GPUs", _gpus(gpu), format_count) for gpu in gpus),
-            row("$ a month", lambda p: p.figures.usd_per_month, _whole),
-            row("$ per million output tokens", _per_million, three_digits),
-            row(held, lambda p: p.said(held), str),
-            row("sure", lambda p: p.said("sure"), str),
-        ]
-        return [each for each in rows if each.old or each.new]
+        """The figures that people compare, GPUs first."""
+        old, new = (of.compared if of else {} for of in (self.old, self.new))
+        names = sorted({**new, **old}, key=lambda what: not what.endswith(" GPUs"))
+        rows = [_row(what, old.get(what), new.get(what)) for what in names]
+        return [row for row in rows if row.old or row.new]
 
     @property
     def has_changed(self) -> bool:
@@ -121,28 +140,18 @@ class ScenarioChange:
         return bool(self.why_no_old) or any(row.old != row.new for row in self.rows)
 
 
-def _usd(plan: WrittenPlan | None) -> float | None:
-    return 0.0 if plan is None else plan.figures.usd_per_month
+def _row(what: str, old: float | str | None, new: float | str | None) -> Row:
+    def show(value: float | str | None) -> str:
+        if value is None or isinstance(value, str):
+            return value or ""
+        if what == USD:
+            return f"{round(value):,}"
+        return three_digits(value) if what == PER_MILLION else format_count(value)
 
-
-def _gpus(gpu: str) -> Callable[[WrittenPlan], float]:
-    return lambda plan: plan.gpus.get(gpu, 0)
-
-
-def _per_million(plan: WrittenPlan) -> Any:
-    return (plan.figures.document["best"] or {}).get("usd_per_million_output_tokens")
-
-
-def _whole(usd: float) -> str:
-    return f"{round(usd):,}"
-
-
-def _row(what: str, sides: Sequence[Any], show: _Show) -> Row:
-    before, after = ("" if value is None else show(value) for value in sides)
-    if None in sides or before == after or show is str:
-        return Row(what, before, after)
-    moved = sides[1] - sides[0]
-    return Row(what, before, after, f"{sign(moved)}{show(abs(moved))}")
+    change = ""
+    if isinstance(old, int | float) and isinstance(new, int | float):
+        change = f"{sign(new - old)}{show(abs(new - old))}" if old != new else ""
+    return Row(what, show(old), show(new), change)
 
 
 @dataclass(frozen=True)
@@ -153,13 +162,10 @@ class Changes:
     is_compared: bool  # with a base
 
     @property
-    def usd(self) -> tuple[float | None, float | None]:
-        """Cost of a month of all before and after; None where one is not known. [$]"""
-        old, new = zip(*(change.usd for change in self.each), strict=True)
-        return (
-            None if None in old else sum(old),
-            None if None in new else sum(new),
-        )
+    def bill(self) -> Bill:
+        """What all cost together."""
+        old, new = zip(*(change.bill for change in self.each), strict=True)
+        return Bill(*(None if None in side else sum(side) for side in (old, new)))
 
     @property
     def after(self) -> list[WrittenPlan]:
@@ -173,8 +179,8 @@ class Changes:
 
     def moves(self, rise: Rise) -> bool:
         """Return whether an answer is another one, and the bill moved by more."""
-        (old, new), any_rise = self.usd, rise == Rise()
-        if old is None or new is None or any_rise:
+        old, new = self.bill
+        if old is None or new is None or rise == Rise():
             return any(change.has_changed for change in self.each)
         both = cents(old), cents(new)
         return rise.is_passed(*both) or rise.is_passed(*both[::-1])
@@ -184,7 +190,7 @@ class Changes:
 
         A bill that cannot be told fails a limit; a share of nothing is none.
         """
-        old, new = self.usd
+        old, new = self.bill
         if rise is not None and self.is_compared:
             if old is None or new is None:
                 yield f"whether the bill rises by more than {rise} cannot be told"
@@ -198,23 +204,19 @@ class Changes:
 
     def outputs(self, title: str) -> dict[str, str]:
         """Return what a step of a pipeline may read, by name."""
-        plans, (old, new) = self.after, self.usd
+        plans, bill = self.after, self.bill
         gpus = [plan.gpus for plan in plans]
         known = [plan.sureness for plan in plans if plan.sureness in _WORST_LAST]
-        moved = None if None in (old, new) else new - old  # type: ignore[operator]
-        share = 100 * moved / old if moved is not None and old else None
+        moved, share = (bill.moved, bill.share) if self.is_compared else (None, None)
+        states = [MISSES if plan.misses else "holds" for plan in plans]
         return {
             "title": title,
             "gpus": format(sum(sum(of.values()) for of in gpus), "g"),
             "gpu": ",".join(dict.fromkeys(gpu for of in gpus for gpu in of)),
-            "usd-per-month": "" if new is None else f"{new:.2f}",
-            "usd-change": ""
-            if not self.is_compared or moved is None
-            else f"{moved:.2f}",
-            "percent-change": ""
-            if not self.is_compared or share is None
-            else f"{share:.1f}",
-            "peak": MISSES if any(plan.misses for plan in plans) else "holds",
+            "usd-per-month": "" if bill.new is None else f"{bill.new:.2f}",
+            "usd-change": "" if moved is None else f"{moved:.2f}",
+            "percent-change": "" if share is None else f"{100 * share:.1f}",
+            "peak": max(states, default=""),  # the worst
             "sure": max(known, key=_WORST_LAST.index, default=""),
         }
 
@@ -222,6 +224,6 @@ class Changes:
 def parse_fail_if(text: str) -> tuple[str, ...]:
     """Return what fails a check, of ``misses,estimated`` or ``none``."""
     names = tuple(part.strip() for part in text.split(",") if part.strip())
-    if not names or {*names} - {MISSES, ESTIMATED, NONE} or NONE in names[1:]:
+    if names != (NONE,) and (not names or {*names} - {MISSES, ESTIMATED}):
         raise InputError(f"--fail-if is {text!r}; expected misses, estimated or none")
     return names
