@@ -68,7 +68,7 @@ def test_the_profile_of_a_slower_fleet_has_its_time_between_tokens(slower):
     assert profile.backtested.value == pytest.approx(1.2, abs=0.02)
     assert profile.backtested.low < 1.2 < profile.backtested.high
     assert f"metrics of {slower} (2 windows, 2026-01-01)" in profile.source
-    assert "one factor (2 windows); windows left out are" in page.lead
+    assert "one factor; 2 windows; those left out are" in page.lead
 
 
 @pytest.mark.thorough
@@ -114,7 +114,7 @@ def test_a_time_of_each_iteration_is_told_from_a_factor_where_loads_differ(tmp_p
     found = load_profile(path).engine_time
     assert found.iteration_s == pytest.approx(later.iteration_s, abs=2e-4)
     assert found.decode_factor == pytest.approx(later.decode_factor, rel=0.02)
-    assert "ms each, which loads tell apart (12 windows)" in page.lead
+    assert "ms each, which loads tell apart; 12 windows" in page.lead
 
 
 @pytest.mark.thorough

@@ -36,16 +36,14 @@ class FleetFit(NamedTuple):
         if self.beside_s:
             how = f"and {1e3 * self.beside_s:+.2f} ms each, which loads tell apart"
         off = np.abs(self.held_out - 1)
-        error = "of one window, so no error on others is known"
+        error = "one window, so no error on others is known"
         if len(off):
+            middle, worst = 100 * np.median(off), 100 * off.max()
             error = (
-                f"windows left out are predicted within {100 * np.median(off):.1f} % "
-                f"in the median and {100 * off.max():.1f} % at worst"
+                f"{phi.windows} windows; those left out are predicted within "
+                f"{middle:.1f} % in the median and {worst:.1f} % at worst"
             )
-        return (
-            f"Iterations take {self.factor:.3f} × what was assumed {how} "
-            f"({phi.windows} windows); {error}."
-        )
+        return f"Iterations take {self.factor:.3f} × what was assumed {how}; {error}."
 
 
 def fitted(found: Backtest, source: str, date: str = "") -> FleetFit:
@@ -57,8 +55,8 @@ def fitted(found: Backtest, source: str, date: str = "") -> FleetFit:
     replica = found.configuration
     if phi is None:
         raise InputError(
-            f"{source}: requests wait in every window, which tells the throughput and "
-            "no iteration times; expected hours with less load"
+            f"{source}: every window is saturated, which tells the throughput and no "
+            "iteration times; expected hours with less load"
         )
     factors = np.array([each.phi for each in windows], np.float64)
     running, measured_s = (
@@ -77,7 +75,8 @@ def fitted(found: Backtest, source: str, date: str = "") -> FleetFit:
     time = replica.own_time(factor, source)
     days = [_day(x) for x in (found.windows[0].first_s, found.windows[-1].last_s)]
     when = " to ".join(dict.fromkeys(filter(None, days)))
-    said = f"{source} ({', '.join(filter(None, (f'{phi.windows} windows', when)))})"
+    count = "one window" if phi.windows == 1 else f"{phi.windows} windows"
+    said = f"{source} ({', '.join(filter(None, (count, when)))})"
     update = {"iteration_s": time.iteration_s + beside_s, "source": said}
     of = MeasuredFactor(*phi[:3], f"{found.llm}/{replica.gpu}/{replica.layout}")
     assert isinstance(replica.profile, Profile)
