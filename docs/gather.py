@@ -20,7 +20,7 @@ COPIED = (
     "capplan/**/README.md",
     "examples/README.md",
     "examples/*.yaml",
-    "examples/walkthrough.py",
+    "examples/first_plan.ipynb",
     "examples/studies/h100/README.md",
     "reports/README.md",
     "reports/*/report.html",

@@ -2,10 +2,11 @@
 
 import json
 import re
-import runpy
 from pathlib import Path
 
+import nbformat
 import pytest
+from nbclient import NotebookClient
 
 import capplan
 from capplan.cli.main import exit_code
@@ -293,13 +294,23 @@ def test_a_snapshot_is_placed(capsys):
     assert capsys.readouterr().out.startswith("5 replicas, and no fewer are possible")
 
 
-@pytest.mark.filterwarnings("ignore::capplan.errors.CapplanWarning")
-def test_the_walkthrough_runs_from_the_first_cell_to_the_last(capsys):
-    runpy.run_path(str(EXAMPLES / "walkthrough.py"))
+@pytest.mark.thorough
+@pytest.mark.filterwarnings("ignore")
+def test_the_notebook_shows_what_its_cells_answer():
+    book = nbformat.read(EXAMPLES / "first_plan.ipynb", as_version=4)
+    shown = [_shown(cell) for cell in book.cells]
 
-    lines = capsys.readouterr().out.splitlines()
-    assert lines[0].startswith("1 GPU = 1 replica × 1 (TP 1) of H100-SXM: $")
-    assert lines[-1].startswith("busy ")
+    there = {"metadata": {"path": str(EXAMPLES)}}
+    NotebookClient(book, timeout=600, resources=there).execute()
+
+    assert [_shown(cell) for cell in book.cells] == shown
+    assert sum(map(bool, shown)) >= 5
+
+
+def _shown(cell):
+    """Return what a cell printed and displays."""
+    outputs = cell.get("outputs", ())
+    return [each.get("data") or each.get("text") for each in outputs]
 
 
 def test_every_example_is_told_of_and_none_is_missing():
