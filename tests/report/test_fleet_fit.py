@@ -8,6 +8,7 @@ import pytest
 from capplan.calibration.settings import FitSettings
 from capplan.cli.main import exit_code
 from capplan.engines.catalog import parse_engine
+from capplan.errors import ProfileError
 from capplan.latency.catalog import named_profile
 from capplan.latency.profile_file import load_profile, save_profile
 from capplan.latency.with_engine import as_planned, calibrated, with_engine_time
@@ -136,6 +137,27 @@ def test_metrics_of_another_llm_are_refused(slower, tmp_path, capsys):
     assert code == 2
     assert "model_name is Llama-3.1-8B (expected Qwen3-8B)" in said
     assert "--onto H100-SXM/Llama-3.1-8B/tp1 fits" in said
+
+
+def test_a_profile_whose_factor_is_no_factor_is_refused():
+    profile = as_planned(named_profile("H100-SXM/Llama-3.1-8B/1"))
+    mistyped = profile.model_copy(update={"meta": {"backtest": "1.2"}})
+
+    with pytest.raises(
+        ProfileError, match=r"expected as `capplan fit --from metrics:`"
+    ):
+        _ = mistyped.backtested
+
+
+@pytest.mark.thorough
+def test_a_profile_is_shown_with_the_interval_of_its_fleet(slower, capsys):
+    path, _ = fitted_to(slower)
+
+    assert exit_code(["profiles", "show", str(path)]) == 0
+
+    shown = capsys.readouterr().out
+    assert "# times of its fleet: 1.1" in shown
+    assert "of such engines" not in shown
 
 
 def refused(path, tmp_path, capsys, *more, onto="H100-SXM/Llama-3.1-8B/tp1"):
