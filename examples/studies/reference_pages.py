@@ -8,6 +8,7 @@ The tests compare each page with what this writes.
 import argparse
 import csv
 import io
+import re
 from contextlib import redirect_stdout
 from pathlib import Path
 
@@ -72,7 +73,8 @@ def written(rows: list[list[str]]) -> str:
 
 
 def escaped(text: str) -> str:
-    """Return a text that may stand in a cell of a table."""
+    """Return a text that may stand in a cell of a table, pages of the docs linked."""
+    text = re.sub(r"docs/(\w+/(\w+)\.md)", r"[\2](../\1)", text)
     return text.replace("|", "\\|").replace("<", "&lt;").replace("*", "\\*")
 
 

@@ -87,6 +87,7 @@ def _rows() -> dict[tuple[str, str], tuple[str, str, list[str]]]:
             assert isinstance(extra, dict)
             default = "" if field.is_required() else _written(field.default)
             text = (field.description or "").replace("|", "\\|")
+            text = text.replace("docs/reference/inputs.md", "[files](inputs.md)")
             row: tuple[str, str, list[str]] = (str(extra["panel"]), default, [])
             rows.setdefault((name, text), row)[2].append(command)
     return rows
