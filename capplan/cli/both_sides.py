@@ -1,8 +1,8 @@
 """Plans of scenarios as they are and as a commit has them, for ``capplan ci``.
 
 A plan runs in a process of its own, without the tokens of its caller. Scenarios come
-from whoever proposes the change: unless they are trusted, none that names a Python file
-as its scheduler, or a file outside the repository, is read.
+from whoever proposes the change: unless they are trusted, none is planned that names a
+Python file as its scheduler, a cluster, or a file outside the repository.
 """
 
 import hashlib
@@ -136,6 +136,11 @@ class Planner(NamedTuple):
             raise InputError(
                 f"{scenario}: its scheduler is the Python file {file_of(scheduler)}, "
                 "which is executed; read it, then give --trust"
+            )
+        if settings.get("ray_address") and not self.trusts:
+            raise InputError(
+                f"{scenario}: names a Ray cluster, which can execute code here; leave "
+                "out ray_address, or give --trust"
             )
         files = {path, *_files(tree, path, texts)}
         for file in sorted(files) if own else ():

@@ -72,8 +72,8 @@ class CiSettings(Settings):
     trust: bool = _told(
         False,
         metavar="",
-        description="Execute Python files that scenarios name as schedulers, and read "
-        "files outside the repository.",
+        description="Scenarios may name Python files as schedulers, which are run, "
+        "clusters, and files outside the repository.",
         flags=("--trust",),
     )
 
@@ -108,6 +108,7 @@ def ci_command(
     from capplan.files import check_folder
     from capplan.report.received.plan_diff import parse_rise
     from capplan.report.received.scenario_change import parse_fail_if
+    from capplan.report.render.markdown import plain
     from capplan.today import current_day
 
     above, out = settings.fail_above, Path(settings.out)
@@ -123,7 +124,11 @@ def ci_command(
         plans = Path(settings.cache or Path(temporary, "plans")).absolute()
         planner = Planner(words, today, plans, settings.trust)
         base = settings.base or ""
-        changes = _changes(planner, scenario, base, Path(temporary), out)
+        try:
+            changes = _changes(planner, scenario, base, Path(temporary), out)
+        except InputError as error:
+            _append("GITHUB_STEP_SUMMARY", [f"capplan: {plain(str(error))}"])
+            raise
     if rise is not None and not changes.is_compared:
         note(f"without --base nothing rises: --fail-above {rise} has no effect")
     failures = list(changes.failures(rise, fails_on))

@@ -230,6 +230,10 @@ def test_a_base_that_cannot_be_planned_is_not_the_changes_fault(ci, repository):
     ("more", "said"),
     [
         ("scheduler: ./mine.py\n", "is the Python file ./mine.py, which is executed"),
+        (
+            "executor: ray\nray_address: ray://example.org:10001\n",
+            "names a Ray cluster",
+        ),
         ("tokenizer: /etc/hostname\n", "hostname lies outside the repository"),
         ("prices: ../../outside.csv\n", "outside.csv lies outside the repository"),
         ("prices: link.csv\n", "link.csv lies outside the repository"),
@@ -457,8 +461,20 @@ def test_a_change_makes_a_comment_which_is_updated_back_to_no_change(
     assert github.calls[-1] == "PATCH"
     assert len(github.there) == 1
     assert "### No change" in github.there[0]["body"]
-    assert "\ntitle=No change: $" in job["output"].read_text()
+    assert "title=Rent " in job["output"].read_text()
     assert job["summary"].read_text().count(MARK) == 3
+
+
+def test_what_cannot_be_planned_is_a_line_of_the_summary(ci, repository, job, github):
+    write(repository, more="colour: red\n")
+
+    code, _, _, said = ci()
+
+    line = "capacity/chat.yaml:11: colour is not a setting"
+    assert code == 2
+    assert line in said
+    assert job["summary"].read_text().startswith(f"capplan: {line}")
+    assert github.calls == []
 
 
 def test_no_change_makes_no_comment_but_a_summary(ci, github, job):

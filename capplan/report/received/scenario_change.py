@@ -202,7 +202,7 @@ class Changes:
             elif change.new is not None and change.new.sureness in fail_if:
                 yield f"{change.scenario} is estimated"
 
-    def outputs(self, title: str) -> dict[str, str]:
+    def outputs(self, headline: str) -> dict[str, str]:
         """Return what a step of a pipeline may read, by name."""
         plans, bill = self.after, self.bill
         gpus = [plan.gpus for plan in plans]
@@ -210,7 +210,7 @@ class Changes:
         moved, share = (bill.moved, bill.share) if self.is_compared else (None, None)
         states = [MISSES if plan.misses else "holds" for plan in plans]
         return {
-            "title": title,
+            "title": plans[0].explained.headline if self.only and plans else headline,
             "gpus": format(sum(sum(of.values()) for of in gpus), "g"),
             "gpu": ",".join(dict.fromkeys(gpu for of in gpus for gpu in of)),
             "usd-per-month": "" if bill.new is None else f"{bill.new:.2f}",
