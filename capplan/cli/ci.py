@@ -113,10 +113,7 @@ def ci_command(
 
     above, out = settings.fail_above, Path(settings.out)
     rise = None if above is None else parse_rise(above)
-    least, fails_on = (
-        parse_rise(settings.comment_above),
-        parse_fail_if(settings.fail_if),
-    )
+    least, if_ = parse_rise(settings.comment_above), parse_fail_if(settings.fail_if)
     words, today = _words(settings), current_day().isoformat()
     check_folder(out)
     check_folder(settings.cache or out)
@@ -131,7 +128,7 @@ def ci_command(
             raise
     if rise is not None and not changes.is_compared:
         note(f"without --base nothing rises: --fail-above {rise} has no effect")
-    failures = list(changes.failures(rise, fails_on))
+    failures = list(changes.failures(rise, if_))
     creates = settings.comment == "always" or changes.moves(least)
     _tell(changes, failures, out, None if settings.comment == "never" else creates)
     for failure in failures:
@@ -161,6 +158,7 @@ def _tell(
     changes: "Changes", failures: Sequence[str], out: Path, creates: bool | None
 ) -> None:
     """Write comment.md, the comment where it may be, summary, outputs and answer."""
+    from capplan.cli.merge_request import comment_here
     from capplan.files import write_texts
     from capplan.report.change_comment import changed_text, title
     from capplan.report.pages.ci import ci_page
@@ -168,7 +166,7 @@ def _tell(
 
     headline, short = title(changes), changed_text(changes, failures, MOST_CHARACTERS)
     written = write_texts({"comment.md": changed_text(changes, failures)}, out)
-    left = "" if creates is None else _commented(short, creates)
+    left = "" if creates is None else comment_here(short, creates)
     if left:
         note(f"no comment: {left}")
     outputs = {**changes.outputs(headline), "folder": str(out)}
@@ -209,16 +207,6 @@ def _change(
     except InputError as error:  # not the fault of the change
         why_no_old = str(error)
     return ScenarioChange(name, old, new, why_no_old)
-
-
-def _commented(text: str, creates: bool) -> str:
-    """Write the comment; return why there is none, empty where all is well."""
-    from capplan.cli.merge_request import is_proposed, thread_here
-
-    thread = thread_here()
-    if thread is not None:
-        return thread.write(text, creates=creates)
-    return "the job has no token to write it" if is_proposed() else ""
 
 
 def _append(variable: str, lines: Sequence[str]) -> None:

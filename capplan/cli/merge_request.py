@@ -5,7 +5,7 @@ import os
 from collections.abc import Iterator, Mapping
 from itertools import count
 from typing import Any, NamedTuple
-from urllib.error import HTTPError, URLError
+from urllib.error import HTTPError
 from urllib.parse import quote
 from urllib.request import Request, urlopen
 
@@ -13,8 +13,6 @@ from capplan.report.change_comment import MARK
 
 _PER_PAGE = 100
 _SECONDS = 30
-GITHUB, GITLAB = "PULL_REQUEST", "CI_MERGE_REQUEST_IID"
-"""Variables with the number of what is proposed."""
 _OURS = ("OWNER", "MEMBER", "COLLABORATOR")
 
 
@@ -38,7 +36,7 @@ class Thread(NamedTuple):
         except HTTPError as error:
             may = ": the token may not write" if error.code in (401, 403, 404) else ""
             return f"HTTP {error.code} {error.reason}{may}"
-        except (OSError, URLError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
             return f"{type(error).__name__}: {error}"
         return ""
 
@@ -67,22 +65,23 @@ def _is_ours(comment: Mapping[str, Any]) -> bool:
     return is_ours and str(comment.get("body")).startswith(MARK)
 
 
-def is_proposed() -> bool:
-    """Return whether the job that runs is of a pull request or a merge request."""
-    return bool(os.environ.get(GITHUB) or os.environ.get(GITLAB))
+def comment_here(text: str, creates: bool) -> str:
+    """Write the comment of the job that runs, if it is of a pull or merge request.
 
-
-def thread_here() -> Thread | None:
-    """Return the thread of the job that runs; None without one, or without a token."""
+    Return why there is none; empty where all is well.
+    """
     of = os.environ.get
-    if (number := of(GITHUB)) and (token := of("GITHUB_TOKEN")):
+    pull, merge, thread = of("PULL_REQUEST"), of("CI_MERGE_REQUEST_IID"), None
+    if pull and (token := of("GITHUB_TOKEN")):
         api = of("GITHUB_API_URL") or "https://api.github.com"
         issues = f"{api}/repos/{of('GITHUB_REPOSITORY', '')}/issues"
         headers = {"Authorization": f"Bearer {token}", "User-Agent": "capplan"}
-        comments = f"{issues}/{quote(number, safe='')}/comments"
-        return Thread(comments, f"{issues}/comments/", "PATCH", headers)
-    if (number := of(GITLAB)) and (token := of("GITLAB_TOKEN")):
+        comments = f"{issues}/{quote(pull, safe='')}/comments"
+        thread = Thread(comments, f"{issues}/comments/", "PATCH", headers)
+    elif merge and (token := of("GITLAB_TOKEN")):
         project = f"{of('CI_API_V4_URL', '')}/projects/{of('CI_PROJECT_ID', '')}"
-        notes = f"{project}/merge_requests/{quote(number, safe='')}/notes"
-        return Thread(notes, f"{notes}/", "PUT", {"PRIVATE-TOKEN": token})
-    return None
+        notes = f"{project}/merge_requests/{quote(merge, safe='')}/notes"
+        thread = Thread(notes, f"{notes}/", "PUT", {"PRIVATE-TOKEN": token})
+    if thread is not None:
+        return thread.write(text, creates=creates)
+    return "the job has no token to write it" if pull or merge else ""
