@@ -46,13 +46,13 @@ def answers_in(
     """
     if until_s <= from_s:
         until_s = float(times.finish_s.max())
-    done = times.select((times.finish_s > from_s) & (times.finish_s <= until_s))
+    done = (times.finish_s > from_s) & (times.finish_s <= until_s)
     given = times.output_tokens_by(until_s) - times.output_tokens_by(from_s)
     return Answers(
-        count=len(done),
+        count=int(done.sum()),
         width_s=until_s - from_s,
-        prompt_tokens=int(done.prompt_tokens.sum()),
-        output_tokens=int(done.output_tokens.sum()),
+        prompt_tokens=int(times.prompt_tokens[done].sum()),
+        output_tokens=int(times.output_tokens[done].sum()),
         given_tokens=given,
         asked=len(asked),
         stays_s=float(np.sum(asked.e2e_s)),

@@ -68,12 +68,14 @@ class RequestTimes:
 
         A request's tokens are taken to come evenly from its first to its last.
         """
-        first_s, last_s = self.first_token_s, self.finish_s
-        with np.errstate(invalid="ignore", divide="ignore"):
-            share = (moment_s - first_s) / (last_s - first_s)
-        share = np.where(last_s <= moment_s, 1.0, np.nan_to_num(share))
-        tokens = 1 + np.clip(share, 0.0, 1.0) * (self.output_tokens - 1)
-        return float(tokens[first_s <= moment_s].sum())
+        begun = self.first_token_s <= moment_s
+        tokens = self.output_tokens[begun].astype(float)
+        first_s, last_s = self.first_token_s[begun], self.finish_s[begun]
+        runs = ~(last_s <= moment_s)
+        first_s, last_s = first_s[runs], last_s[runs]
+        share = np.nan_to_num((moment_s - first_s) / (last_s - first_s))
+        tokens[runs] = 1 + share * (tokens[runs] - 1)
+        return float(tokens.sum())
 
     def select(self, rows: slice | np.ndarray) -> "RequestTimes":
         """Return the requests at ``rows``."""

@@ -72,7 +72,8 @@ def sample_of(
         times.arrival_s - times.arrival_s[0], [warmup_s, until_s]
     )
     counted = times.select(slice(int(first), int(end)))
-    turn_classes = len(simulation.class_names) - len(slo.scopes if slo else ())
+    scopes = slo.scopes if slo else ()
+    turn_classes = len(simulation.class_names) - len(scopes)
     is_turn = counted.request_class < turn_classes
     classes, n = len(simulation.class_names), len(counted)
     met = (np.ones(n, bool),) * len(LIMITS)
@@ -105,8 +106,10 @@ def sample_of(
     answers = None
     if asked_until_s is not None:
         until_s = min(start_s + until_s, asked_until_s)
-        asked = counted.select(is_turn)
-        done = times.select(times.request_class < turn_classes)
+        done, asked = times, counted
+        if scopes:
+            done = times.select(times.request_class < turn_classes)
+            asked = counted.select(is_turn)
         answers = answers_in(done, asked, start_s + warmup_s, until_s)
     return Sample(
         counted=np.bincount(counted.request_class, minlength=classes),
