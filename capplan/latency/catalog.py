@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Sequence
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -118,12 +119,23 @@ def list_profiles(folders: Sequence[Path] = ()) -> list[Listed]:
     A user's profile may lie anywhere in its folder, under any name that ends in
     ``.yaml`` or ``.yml``; a file in place of a folder is a profile itself.
     """
-    return own_profiles(folders) + sorted(
+    return own_profiles(folders) + _shipped_profiles()
+
+
+@cache
+def _shipped_profiles() -> list[Listed]:
+    return sorted(
         # by its path: tests compare these with contents
         Listed(path.parts[-3], path.parts[-2], int(path.stem[2:]), path)
-        for path in shipped("profiles").glob("*/*/tp*.yaml")
+        for path in _shipped_files()
         if _TP_ALONE.fullmatch(path.name)  # others are of ranks, as tp8-ep8
     )
+
+
+@cache
+def _shipped_files() -> list[Path]:
+    """Return the files of all shipped profiles, which stay as they are."""
+    return list(shipped("profiles").glob("*/*/*.yaml"))
 
 
 def own_profiles(folders: Sequence[Path]) -> list[Listed]:
@@ -206,7 +218,7 @@ def rank_profiles(
     yield from own_rank_profiles(folders, gpu=gpu, llm=llm)
     paths = [
         path
-        for path in shipped("profiles").glob("*/*/*.yaml")
+        for path in _shipped_files()
         if at in (None, path.parts[-3])
         and (llms is None or path.parts[-2] in llms)
         and _OF_RANKS.fullmatch(path.name)
