@@ -1,10 +1,18 @@
 """Offers as of a day: of each the newest row by then, and the rows that are newer."""
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Hashable, Iterable
+from dataclasses import fields
 from datetime import date
+from operator import attrgetter
 
 from capplan.fleet.offer import Offer
+
+_LOWERED = ("provider", "node", "region")
+_OF_A_ROW = {"usd_per_gpu_h", "as_of", "source", "note", "basis"}
+_of_offer = attrgetter(
+    "listed", *({field.name for field in fields(Offer)} - _OF_A_ROW - {*_LOWERED})
+)
+_lowered = attrgetter(*(f"{name}.lower" for name in _LOWERED))
 
 
 def in_force(offers: Iterable[Offer], day: date | None = None) -> tuple[Offer, ...]:
@@ -14,7 +22,7 @@ def in_force(offers: Iterable[Offer], day: date | None = None) -> tuple[Offer, .
     never replaced by a guess. An undated row counts without a dated one. Of several
     rows of one day the cheapest counts.
     """
-    found: dict[Offer, Offer] = {}
+    found: dict[Hashable, Offer] = {}
     for offer in offers:
         if is_newer(offer, day):
             continue
@@ -39,17 +47,6 @@ def _rank(offer: Offer) -> tuple[date, float]:
     return offer.day() or date.min, -offer.usd_per_gpu_h
 
 
-def _same(offer: Offer) -> Offer:
+def _same(offer: Offer) -> Hashable:
     """Return what rows of one offer have in common."""
-    basis = "list" if offer.listed else "guess"
-    return replace(
-        offer,
-        usd_per_gpu_h=1.0,
-        provider=offer.provider.lower(),
-        node=offer.node.lower(),
-        region=offer.region.lower(),
-        as_of="",
-        source="",
-        note="",
-        basis=basis,
-    )
+    return _of_offer(offer), tuple(lower() for lower in _lowered(offer))
