@@ -2,14 +2,18 @@
 
 import re
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 from textwrap import wrap
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from capplan.report.page import HEADINGS, MOST_CHECKS, TOPICS, Page, Section, state
 from capplan.report.provenance import made_by, quoted, repeated
 from capplan.shipped import own_version
 from capplan.today import current_day
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
 
 _OF_FACT, _OF_CHECK, _OF_COMMAND = 76, 88, 104
 """Letters of a line of the second sheet of paper, in a wide font."""
@@ -20,6 +24,26 @@ _MOST_FACTS = 6
 
 def html(page: Page, folder: str | Path = "") -> str:
     """Return a page as a self-contained HTML file, which will lie in a folder."""
+    day = current_day()
+    return (
+        _templates()
+        .get_template("page.html.j2")
+        .render(
+            page=page,
+            labels=HEADINGS,
+            version=f"capplan {own_version()}",
+            day=f"{day.day} {day:%B %Y}",
+            made_by=made_by(),
+            topics=_by_topic(page),
+            plan_file=quoted(folder, "plan.json"),
+            **_second_sheet(page, folder),
+        )
+    )
+
+
+@cache
+def _templates() -> "Environment":
+    """Return the templates, which keep what they have compiled."""
     # Imported here: only commands that write a page wait for it.
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
@@ -31,17 +55,7 @@ def html(page: Page, folder: str | Path = "") -> str:
         lstrip_blocks=True,
     )
     templates.filters |= {"breaking": _breaking, "state": state}
-    day = current_day()
-    return templates.get_template("page.html.j2").render(
-        page=page,
-        labels=HEADINGS,
-        version=f"capplan {own_version()}",
-        day=f"{day.day} {day:%B %Y}",
-        made_by=made_by(),
-        topics=_by_topic(page),
-        plan_file=quoted(folder, "plan.json"),
-        **_second_sheet(page, folder),
-    )
+    return templates
 
 
 def _by_topic(page: Page) -> list[tuple[str, list[Section]]]:
