@@ -6,8 +6,11 @@ user's cache, and compiles. Nothing is written there once it is installed.
 """
 
 import hashlib
+import io
 import json
 import pickle
+import tempfile
+import zipfile
 from collections.abc import Callable
 from functools import cached_property
 from importlib.machinery import EXTENSION_SUFFIXES
@@ -21,7 +24,7 @@ from numba.core.compiler import CompileResult
 from numba.core.serialize import dumps
 
 FOLDER = Path(__file__).parent / "_compiled"
-_INDEX = "index.json"
+_INDEX, _CPU = "index.json", "cpu.txt"
 
 
 def stamp(digest: str) -> dict[str, str]:
@@ -84,6 +87,41 @@ class Cache:
         return getattr(self._of_user, name)
 
 
+def has_some() -> bool:
+    """Return whether compiled code was brought, for whatever sources."""
+    return (FOLDER / _INDEX).is_file()
+
+
+def packed(digest: str, functions: list[tuple[Any, Any]]) -> bytes:
+    """Return what Python calls as a file for processes on CPUs like this one."""
+    content = io.BytesIO()
+    with tempfile.TemporaryDirectory() as name, zipfile.ZipFile(content, "w") as file:
+        folder = Path(name) / "compiled"
+        ship(folder, digest, functions)
+        file.writestr(_CPU, _cpu())
+        for path in folder.iterdir():
+            file.write(path, path.name)
+    return content.getvalue()
+
+
+def unpack(content: bytes, folder: Path) -> None:
+    """Have compiled code of :func:`packed` loaded from a folder.
+
+    Before the simulator is imported. Code for another CPU is left out.
+    """
+    global FOLDER
+    with zipfile.ZipFile(io.BytesIO(content)) as file:
+        if file.read(_CPU).decode() == _cpu():
+            file.extractall(folder)
+            FOLDER = folder
+
+
+def _cpu() -> str:
+    """Return what code that is compiled here may use of a CPU."""
+    name = numba.config.CPU_NAME or binding.get_host_cpu_name()
+    return f"{name} {binding.get_host_cpu_features().flatten()}"
+
+
 def ship(folder: Path, digest: str, functions: list[tuple[Any, Any]]) -> None:
     """Write what Python calls, with its signature, for a wheel to bring."""
     folder.mkdir(parents=True)
@@ -91,7 +129,9 @@ def ship(folder: Path, digest: str, functions: list[tuple[Any, Any]]) -> None:
     for function, signature in functions:
         cache = function._cache._of_user
         key = cache._index_key(signature, function.targetctx.codegen())
-        ((name, kind, (code, bitcode)), *rest) = cache._cache_file.load(key)
+        if (kept := cache._cache_file.load(key)) is None:  # a wheel brought it
+            continue
+        ((name, kind, (code, bitcode)), *rest) = kept
         module = binding.parse_bitcode(bitcode)
         defined = (*module.functions, *module.global_variables)
         symbols = [each.name for each in defined if not each.is_declaration]

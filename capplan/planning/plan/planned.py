@@ -9,7 +9,7 @@ from capplan.input_file import named_sha256
 from capplan.planning.configure.excluded import Excluded
 from capplan.planning.configure.launch import launch
 from capplan.planning.evaluate.candidate import Candidate
-from capplan.planning.evaluate.executors import executor
+from capplan.planning.evaluate.executors import candidates_by, executor
 from capplan.planning.evaluate.inputs import PlanInputs, Progress, plan_inputs
 from capplan.planning.load.worst_windows import NO_WINDOWS
 from capplan.planning.mix.mix import mix_of
@@ -138,7 +138,7 @@ def _simulated(
             share = ended / (ended + len(wave) + len(prospects))
             progress(f"simulating {names} ({len(prospects)} more)", share)
             for prospect, result in zip(
-                wave, workers(evaluate, inputs, wave), strict=True
+                wave, candidates_by(workers, evaluate, inputs, wave), strict=True
             ):
                 simulated.append(prospect)
                 done.append(result[0])
@@ -153,7 +153,7 @@ def _simulated(
         wanted = tunings(inputs, tunable, done)
         if wanted:
             progress("trying smaller token budgets")
-        results = workers(tune, inputs, wanted)
+        results = candidates_by(workers, tune, inputs, wanted)
         for tuning, tuned in zip(wanted, results, strict=True):
             tried = tuning.prospect.configuration
             index = [row.key for row in done].index(tried.key)

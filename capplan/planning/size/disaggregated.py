@@ -10,7 +10,7 @@ from capplan.planning.configure.excluded import Excluded
 from capplan.planning.configure.launch import launch
 from capplan.planning.configure.speculation import accepting
 from capplan.planning.evaluate.candidate import Candidate, Disaggregation
-from capplan.planning.evaluate.executors import executor
+from capplan.planning.evaluate.executors import candidates_by, executor
 from capplan.planning.evaluate.inputs import PlanInputs, Progress
 from capplan.planning.size.candidates import described
 from capplan.planning.size.fewest_pools import fewest_pools
@@ -57,7 +57,7 @@ def disaggregated(
             share = len(done) / (len(done) + len(wave) + len(pairs))
             progress(f"simulating {names} ({len(pairs)} more)", share)
             for pair, (candidate, texts) in zip(
-                wave, workers(evaluate, inputs, wave), strict=True
+                wave, candidates_by(workers, evaluate, inputs, wave), strict=True
             ):
                 done.append(candidate)
                 simulated[str(pair)] = pair

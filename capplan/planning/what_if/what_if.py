@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,6 +13,7 @@ from capplan.llm.catalog import llm as find_llm
 from capplan.planning.configure.configuration import configurations
 from capplan.planning.configure.excluded import Excluded
 from capplan.planning.evaluate.candidate import Candidate
+from capplan.planning.evaluate.executors import executor
 from capplan.planning.evaluate.inputs import (
     PlanInputs,
     Progress,
@@ -33,7 +33,6 @@ from capplan.planning.size.cautions import largest_of_alike
 from capplan.planning.what_if.settings import WhatIfSettings
 from capplan.planning.what_if.variations import Scenario, varied
 from capplan.simulator.fleet.fleet import Stopped
-from capplan.simulator.simulate import simulate
 from capplan.workload.trace import Trace
 
 _NOT_OF_CONFIGURATIONS = {
@@ -55,6 +54,11 @@ _OF_MONEY = {"kind", "provider", "region"}
 _OF_MIX = ("prompt_tokens", "output_tokens", "prefix_tokens")
 """Columns on which the load that a replica sustains depends."""
 _BEFORE = "not planned before Ctrl-C"
+_WAVE = 8
+"""Cells planned side by side, as far as there are workers."""
+
+Hint = tuple[dict[str, str], tuple[str, str]]
+"""Values of a cell, and GPU type and layout of its best."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -133,12 +137,24 @@ def what_if(
         ]
         _check(cells)
         local = settings.executor == "local"  # elsewhere Ctrl-C cannot be seen
-        shared = _Shared(scenario.requests, stopped if local else None, local)
-        for done, index in enumerate(_order(cells)):
-            if shared.is_stopped():
-                break
-            step = _step(show, cells[index], done, len(cells))
-            cells[index] = shared.planned(cells[index], step)
+        shared = _Shared(scenario.requests, stopped if local else None)
+        done = 0
+        with executor(settings.executor, settings.ray_address) as workers:
+            for wave in _waves(cells):
+                shared.hints = hints = _hints(cells)
+                if not local:
+                    show(f"{len(wave)} plans side by side", done / len(cells))
+                    of, asked = (scenario.requests, hints), [cells[i] for i in wave]
+                    for index, cell in zip(
+                        wave, workers(_planned_there, of, asked), strict=True
+                    ):
+                        cells[index] = cell
+                for at, index in enumerate(wave if local else (), done):
+                    if shared.is_stopped():
+                        break
+                    step = _step(show, cells[index], at, len(cells))
+                    cells[index] = shared.planned(cells[index], step)
+                done += len(wave)
     _refuse_if_all_are(cells)
     return WhatIf(
         tuple(cells),
@@ -223,13 +239,23 @@ def _check(cells: Sequence[Cell]) -> None:
         find_llm(name)
 
 
-def _order(cells: Sequence[Cell]) -> list[int]:
-    """Return the order in which cells are planned, each next to one that was.
+def _waves(cells: Sequence[Cell]) -> list[list[int]]:
+    """Return the order in which cells are planned, those of a wave side by side.
 
-    The last cells of a rate show which configuration is likely the best of the first
-    ones of the next, where fewer requests are simulated of less demanding ones.
+    The first one, and then each wave, show which configuration is likely the best of
+    those after it. Waves are the same wherever cells are planned, and so are hints.
     """
-    return sorted(range(len(cells)), key=lambda index: _traffic(cells[index]))
+    order = sorted(range(len(cells)), key=lambda index: _traffic(cells[index]))
+    return [order[:1], *(order[i : i + _WAVE] for i in range(1, len(order), _WAVE))]
+
+
+def _hints(cells: Sequence[Cell]) -> list[Hint]:
+    """Return the values and the best of cells that were planned, the last first."""
+    return [
+        (cell.values, cell.best.key)
+        for cell in reversed(cells)
+        if cell.best is not None and not (cell.best.pools or cell.best.is_in_doubt)
+    ]
 
 
 def _traffic(cell: Cell) -> tuple[str, float]:
@@ -242,13 +268,13 @@ def _traffic(cell: Cell) -> tuple[str, float]:
 class _Shared:
     """What plans of a what-if share: requests, configurations and simulations."""
 
-    def __init__(self, read: Trace, stopped: Stopped | None, is_local: bool) -> None:
+    def __init__(self, read: Trace, stopped: Stopped | None) -> None:
         self.runs = KnownRuns()
-        self._read, self._stopped, self._is_local = read, stopped, is_local
+        self._read, self._stopped = read, stopped
         self._tried: dict[str, list[Configuration | Excluded]] = {}
         self._tables: dict[tuple[bytes, ...], LatencyTables] = {}
         self._saturations: dict[bytes, dict[Any, Any]] = {}
-        self._done: list[Cell] = []
+        self.hints: list[Hint] = []  # of cells before the wave
         self._traffic: tuple[str, float] | None = None
 
     def is_stopped(self) -> bool:
@@ -265,9 +291,7 @@ class _Shared:
                 plan = self._plan(cell, progress)
             except InputError as error:
                 return replace(cell, status="refused", reason=str(error))
-        cell = _with_plan(cell, plan, texts)
-        self._done.append(cell)
-        return cell
+        return _with_plan(cell, plan, texts)
 
     def _plan(self, cell: Cell, progress: Progress) -> Plan:
         inputs, tried = self._inputs(cell.settings)
@@ -292,7 +316,7 @@ class _Shared:
             load=replace(inputs.load, saturations=known),
             stopped=self._stopped,
             best_only=True,
-            simulate_with=self.runs if self._is_local else simulate,
+            simulate_with=self.runs,
         ), tried
 
     def _as_known(self, row: Configuration | Excluded) -> Configuration | Excluded:
@@ -310,18 +334,22 @@ class _Shared:
     ) -> tuple[str, str] | None:
         """Return GPU type and layout of the best of the cell most like this one."""
         known = {row.key for row in tried}
-        for row in sorted(reversed(self._done), key=partial(_differences, cell)):
-            best = row.best
-            if best is None or best.pools or best.is_in_doubt:
-                continue
-            if best.key in known:
-                return best.key
-        return None
+        like = sorted(self.hints, key=lambda hint: _differences(cell.values, hint[0]))
+        return next((key for _, key in like if key in known), None)
 
 
-def _differences(cell: Cell, other: Cell) -> tuple[int, int]:
+def _planned_there(shared: tuple[Trace, list[Hint]], cell: Cell) -> Cell:
+    """Return a cell with its plan, on the worker of a cluster."""
+    of = _Shared(shared[0], None)
+    of.hints = shared[1]
+    here = cell.settings.model_copy(update={"executor": "local", "ray_address": None})
+    found = of.planned(replace(cell, settings=here), unseen)
+    return replace(found, settings=cell.settings)
+
+
+def _differences(values: dict[str, str], other: dict[str, str]) -> tuple[int, int]:
     """Return how many values of two cells differ, those of the traffic last."""
-    names = [name for name in cell.values if cell.values[name] != other.values[name]]
+    names = [name for name in values if values[name] != other[name]]
     return len({*names} - _OF_TRAFFIC), len(names)
 
 

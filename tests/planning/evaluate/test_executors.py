@@ -2,9 +2,11 @@
 
 import json
 import os
+import pickle
 import sys
 import threading
 import warnings
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -222,18 +224,23 @@ class FakeRay:
     def shutdown(self):
         self.is_shut_down = True
 
+    def cluster_resources(self):
+        return {"CPU": 2.0}
+
+    cloudpickle = pickle
+
     def put(self, value):
         return value
 
     def remote(self, **given):
-        return lambda work: SimpleNamespace(remote=lambda *task: (work, task))
+        return lambda work: SimpleNamespace(remote=lambda *given: (work, given))
 
     def get(self, sent):
         print("(raylet) A worker died or was killed while executing a task")
         if self.dies:
             raise self.exceptions.RayError
-        work, task = sent
-        return work(*task)
+        work, given = sent
+        return work(*given)
 
 
 def with_fake(monkeypatch, **given):
@@ -314,3 +321,64 @@ def test_threads_work_side_by_side():
         answers = workers(lambda barrier, task: barrier.wait() >= 0, both, [1, 2])
 
     assert answers == [True, True]
+
+
+WEEK = (
+    "what-if --workload azure-week-like --llm Llama-3.1-8B --gpu H100-SXM,L40S --tp 1 "
+    "--slo ttft=1s,tpot=40ms --rate x1,x2,x4,x8 --attainment 0.99,0.995"
+)
+
+
+def worker_seconds():
+    """Return the processor time of each worker of Ray on this machine, by process."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            if (path.parent / "cmdline").read_text().startswith("ray::"):
+                fields = path.read_text().rpartition(")")[2].split()
+                ticks = int(fields[11]) + int(fields[12])
+                found[path.parent.name] = ticks / os.sysconf("SC_CLK_TCK")
+        except OSError:  # it has ended
+            continue
+    return found
+
+
+@pytest.mark.slow
+def test_two_workers_share_the_plans_of_a_week_and_find_the_same_ones(
+    cluster, tmp_path, capsys
+):
+    local, remote = tmp_path / "local", tmp_path / "ray"
+    assert exit_code(f"{WEEK} --out {local}".split()) == 0
+    before = worker_seconds()
+    at = f"--executor ray --ray-address {cluster}"
+
+    with executor("ray", cluster):  # whose workers stay until the end
+        assert exit_code(f"{WEEK} --out {remote} {at}".split()) == 0
+        spent = {pid: s - before.get(pid, 0.0) for pid, s in worker_seconds().items()}
+
+    capsys.readouterr()
+    for name in ("whatif.json", "whatif.csv"):
+        assert (local / name).read_bytes() == (remote / name).read_bytes()
+    print({pid: round(s, 1) for pid, s in spent.items()})
+    assert sum(spent.values()) >= 1.6 * max(spent.values())
+
+
+@pytest.mark.slow
+def test_a_worker_that_compiled_nothing_gets_the_compiled_simulator(
+    tmp_path, capsys, monkeypatch
+):
+    cluster_utils = pytest.importorskip("ray.cluster_utils")
+    empty = tmp_path / "cache"
+    node = {"num_cpus": 1, "object_store_memory": 100 * 2**20}
+    node |= {"include_dashboard": False, "env_vars": {"XDG_CACHE_HOME": str(empty)}}
+    there = cluster_utils.Cluster(initialize_head=True, head_node_args=node)
+
+    try:
+        at = f"--executor ray --ray-address {there.address}"
+        code = exit_code([*PLAN.split(), *at.split()])
+    finally:
+        there.shutdown()
+
+    capsys.readouterr()
+    assert code == 0
+    assert not [*empty.rglob("*.nbc")]
