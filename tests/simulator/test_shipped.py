@@ -185,3 +185,40 @@ def test_a_plain_fleet_compiles_nothing_of_autoscalers_and_deaths():
     )
 
     assert done.stdout == "[]\n"
+
+
+PACK = """
+import sys
+from pathlib import Path
+from capplan.simulator import jit, shipped
+import brought
+
+Path(sys.argv[1]).write_bytes(shipped.packed(jit.DIGEST, jit.CALLED_BY_PYTHON))
+"""
+UNPACK = """
+import sys
+from pathlib import Path
+from numba.core import event
+from capplan.simulator import shipped
+
+path = Path(sys.argv[1])
+if "other" in path.name:
+    shipped._cpu = lambda: "another CPU"
+shipped.unpack(path.read_bytes(), path.with_suffix(""))
+compiling = event.RecordingListener()
+event.register("numba:compile", compiling)
+import brought
+
+print(brought.triple(14), len(compiling.buffer) // 2)
+"""
+
+
+@pytest.mark.thorough
+def test_what_was_compiled_serves_processes_on_such_a_cpu_alone(python, tmp_path):
+    alike, other = tmp_path / "alike.zip", tmp_path / "other.zip"
+    python(PACK, alike)
+    other.write_bytes(alike.read_bytes())
+
+    found = python(UNPACK, alike, "empty"), python(UNPACK, other, "none")
+
+    assert [text.split() for text in found] == [["42", "0"], ["42", "2"]]
