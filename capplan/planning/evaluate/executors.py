@@ -58,7 +58,9 @@ class Executor(Protocol):
     one by one; None: a simulation runs where it is asked for.
     """
 
-    simulate: Callable[..., Any] | None
+    @property
+    def simulate(self) -> Callable[..., Any] | None:
+        """What simulates on its workers."""
 
     def __call__(
         self, work: Callable[[Any, Task], Result], shared: Any, tasks: Sequence[Task]
