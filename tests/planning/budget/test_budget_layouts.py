@@ -99,7 +99,7 @@ def test_all_rates_keep_the_layout_and_the_drafts_of_the_highest(monkeypatch):
     def planned(settings, progress):
         seen.append(settings)
         run = SimpleNamespace(configuration=chosen)
-        best = SimpleNamespace(gpu=chosen.gpu, run=run)
+        best = SimpleNamespace(gpus=(chosen.gpu,), run=run)
         return SimpleNamespace(best=best, warnings=())
 
     monkeypatch.setattr(demand_module, "plan", planned)
