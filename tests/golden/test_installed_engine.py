@@ -102,6 +102,7 @@ def test_all_features_together_are_scheduled_as_the_installed_engine_does(
     assert found == dict.fromkeys(found, "")
 
 
+SLOW = pytest.mark.slow  # each starts vLLM once more
 # Four decode with drafts: of the budget less is left than a block of r4's prompt.
 SHORT_OF_A_BLOCK = {
     **random_set(0, {"drafts", "lora", "states"}),
@@ -126,8 +127,8 @@ SHORT_OF_A_BLOCK = {
 @pytest.mark.parametrize(
     "one",
     [
-        random_set(7, {"cached", "lora", "stages"}),
-        random_set(55, {"cached", "images", "lora"}),
+        pytest.param(random_set(7, {"cached", "lora", "stages"}), marks=SLOW),
+        pytest.param(random_set(55, {"cached", "images", "lora"}), marks=SLOW),
         SHORT_OF_A_BLOCK,
     ],
 )
