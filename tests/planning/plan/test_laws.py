@@ -142,7 +142,7 @@ def is_close(probe, target: float) -> bool:
 EXAMPLES = environ.get("LAW_EXAMPLES")
 """Examples of each law for a search by hand, drawn anew each time."""
 LAW = settings(
-    max_examples=int(EXAMPLES or 8),
+    max_examples=int(EXAMPLES or 5),
     deadline=None,
     derandomize=EXAMPLES is None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
