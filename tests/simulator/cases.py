@@ -1,6 +1,7 @@
 """Small random cases for the laws, drawn so that rare things happen often."""
 
 from dataclasses import replace
+from os import environ
 from typing import NamedTuple
 
 import numpy as np
@@ -16,8 +17,8 @@ from capplan.simulator.simulate import simulate
 from capplan.workload.trace import Trace
 from tests.deployments import fleet_of
 
-EXAMPLES = 6 if config.DISABLE_JIT else 25
-"""Cases per law; few where nothing is compiled."""
+EXAMPLES = 6 if config.DISABLE_JIT else int(environ.get("LAW_EXAMPLES", 10))
+"""Cases per law; few where nothing is compiled, more for a search by hand."""
 
 MOST_SEQS = 6
 TICK_S = 2.0**-6

@@ -10,6 +10,7 @@ from own_schedulers import FAIR, written
 from capplan.cli.main import exit_code
 from capplan.simulator.laws.checking import check_case, check_laws
 from capplan.simulator.schedulers import SCHEDULERS, parse_scheduler
+from tests.rest_slow import rest_slow
 
 CASES = 10 if config.DISABLE_JIT else 40
 SETTINGS = ["vllm-v0:swap=1", "vllm-v0:chunked=1", "static:padded=1"]
@@ -90,6 +91,8 @@ NONSENSE = {
         "ZeroDivisionError",
     ),
 }
+COMPILED = {"blocks kept", "looks at the length of a jump", "more than the seats"}
+"""Kinds of which each run of the tests compiles a scheduler."""
 
 
 def check(given, cases):
@@ -116,7 +119,7 @@ def test_the_cases_are_short_of_kv():
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("kind", NONSENSE)
+@pytest.mark.parametrize("kind", rest_slow(NONSENSE, COMPILED.__contains__))
 def test_nonsense_is_caught_with_its_case(kind, tmp_path):
     old, new, complaint = NONSENSE[kind]
     assert old in FAIR

@@ -54,7 +54,7 @@ def remembering(kind: str, number: int) -> FleetCase:
 @pytest.mark.thorough
 @pytest.mark.parametrize("kind", [AT_REST, *ROUTED])
 @pytest.mark.parametrize(
-    "first", rest_slow(range(0, 220, 55), lambda first: first < 110)
+    "first", rest_slow(range(0, 220, 55), lambda first: first < 55)
 )
 def test_routers_that_remember_choose_as_the_judge_has_it(kind, first):
     found = {}
