@@ -1,13 +1,17 @@
 """The page of a backtest: how a fleet differs from what is assumed, and its load."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
+from statistics import median
 from typing import Any
 
 import numpy as np
 
 from capplan.latency.measured_factor import SCHEMA
+from capplan.planning.backtest.compared import Figures
 from capplan.planning.backtest.result import Backtest, ComparedWindow
 from capplan.report.columns import DASH, column, format_share, plural
 from capplan.report.fields import fields
@@ -20,14 +24,51 @@ _NOTE = (
     "the time of every iteration at which the time between tokens is the measured one; "
     "windows in which requests wait are judged by throughput."
 )
+_MOST_WINDOWS = 12
+"""Windows that stand on the terminal one by one."""
+_SINCE_1970_S = 1e9
+"""Times beyond it are of a clock."""
+
+
+def _moment(time_s: float) -> str:
+    if time_s < _SINCE_1970_S:
+        return f"{time_s:,.0f} s"
+    return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%d %H:%M")
+
+
 _COLUMNS = fields(
-    "backtest_window", factor=lambda phi: DASH if phi is None else f"{phi:.3f}"
+    "backtest_window",
+    factor=lambda phi: DASH if phi is None else f"{phi:.3f}",
+    moment=_moment,
 )
 
 
 def windows_table(result: Backtest) -> Table:
     """Return the windows as measured and as simulated, with their factors."""
     return Table(_COLUMNS, result.windows, title="windows", note=_NOTE, style=_style)
+
+
+def _mean(figures: Sequence[tuple[Figures, float]]) -> Figures:
+    """Return the mean time between tokens of windows, by their requests."""
+    known = [(row["itl_s_mean"], n) for row, n in figures if "itl_s_mean" in row]
+    total = sum(count for _, count in known)
+    return {"itl_s_mean": sum(x * n for x, n in known) / total} if total else {}
+
+
+def _by_replica(windows: Sequence[ComparedWindow]) -> Iterator[ComparedWindow]:
+    """Yield all windows of each replica as one: means by requests, φ in the middle."""
+    for name in dict.fromkeys(window.replica for window in windows):
+        of = [window for window in windows if window.replica == name]
+        phis = [window.phi for window in of if window.phi is not None]
+        yield of[0]._replace(
+            first_s=min(window.first_s for window in of),
+            last_s=max(window.last_s for window in of),
+            requests=sum(window.requests for window in of),
+            measured=_mean([(window.measured, window.requests) for window in of]),
+            simulated=_mean([(window.simulated, window.requests) for window in of]),
+            phi=median(phis) if phis else None,
+            saturated=any(window.saturated for window in of),
+        )
 
 
 def backtest_page(result: Backtest) -> Page:
@@ -40,13 +81,20 @@ def backtest_page(result: Backtest) -> Page:
         for at, name in enumerate(names)
     ]
     compared = Table(shown, rows)
+    windows = [Section("Windows", tables=[table])]
+    if len(result.windows) > _MOST_WINDOWS:
+        replicas = replace(table, rows=[*_by_replica(result.windows)], title="replicas")
+        windows = [
+            Section("Replicas", tables=[replicas]),
+            Section("Windows", tables=[table], only="files"),
+        ]
     return Page(
         "backtest",
         headline(result),
         f"{result.llm or 'the fleet'} on {result.configuration}",
         [
             Section("What it means", _facts(result)),
-            Section("Windows", tables=[table]),
+            *windows,
             Section("Laws of the metrics, by their median", [*_laws(result)]),
             Section("Measured and simulated", tables=[compared], only="files"),
         ],
@@ -108,7 +156,7 @@ def _facts(result: Backtest) -> list[Fact]:
         ("saturated windows", _times(result.throughput_ratio, "the most simulated")),
         (
             "prompts and answers",
-            "" if result.rho is None else f"{result.rho:.2f}, {how}",
+            "" if result.rho is None else f"correlated by {result.rho:.2f}, {how}",
         ),
         ("plan with it", "capplan plan … --backtest DIR" * (result.phi is not None)),
     ]
