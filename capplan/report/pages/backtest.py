@@ -48,6 +48,18 @@ def windows_table(result: Backtest) -> Table:
     return Table(_COLUMNS, result.windows, title="windows", note=_NOTE, style=_style)
 
 
+def window_sections(result: Backtest) -> list[Section]:
+    """Return the windows; of many on the terminal a row for each replica."""
+    table = windows_table(result)
+    if len(result.windows) <= _MOST_WINDOWS:
+        return [Section("Windows", tables=[table])]
+    replicas = replace(table, rows=[*_by_replica(result.windows)], title="replicas")
+    return [
+        Section("Replicas", tables=[replicas]),
+        Section("Windows", tables=[table], only="files"),
+    ]
+
+
 def _mean(figures: Sequence[tuple[Figures, float]]) -> Figures:
     """Return the mean time between tokens of windows, by their requests."""
     known = [(row["itl_s_mean"], n) for row, n in figures if "itl_s_mean" in row]
@@ -81,20 +93,13 @@ def backtest_page(result: Backtest) -> Page:
         for at, name in enumerate(names)
     ]
     compared = Table(shown, rows)
-    windows = [Section("Windows", tables=[table])]
-    if len(result.windows) > _MOST_WINDOWS:
-        replicas = replace(table, rows=[*_by_replica(result.windows)], title="replicas")
-        windows = [
-            Section("Replicas", tables=[replicas]),
-            Section("Windows", tables=[table], only="files"),
-        ]
     return Page(
         "backtest",
         headline(result),
         f"{result.llm or 'the fleet'} on {result.configuration}",
         [
             Section("What it means", _facts(result)),
-            *windows,
+            *window_sections(result),
             Section("Laws of the metrics, by their median", [*_laws(result)]),
             Section("Measured and simulated", tables=[compared], only="files"),
         ],

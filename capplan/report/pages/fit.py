@@ -14,7 +14,7 @@ from capplan.report.charts.profile import profile_figures
 from capplan.report.columns import record
 from capplan.report.fields import fields
 from capplan.report.page import Page, Section, Table
-from capplan.report.pages.backtest import windows_table
+from capplan.report.pages.backtest import window_sections, windows_table
 from capplan.report.pages.profiles import decodes_table, errors_table, format_error
 
 if TYPE_CHECKING:
@@ -78,6 +78,7 @@ def fleet_fit_page(found: "FleetFit") -> Page:
     """Return the windows of a fleet, and how well its times explain them."""
     about = "latency profile fitted to metrics of a fleet"
     page = _page(found.profile, about, [windows_table(found.backtest)])
+    page = replace(page, sections=window_sections(found.backtest))
     return replace(page, lead=str(found), warnings=found.backtest.warnings)
 
 
