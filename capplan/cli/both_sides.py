@@ -13,24 +13,62 @@ import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from datetime import datetime
+from calendar import timegm
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from datetime import date
 from glob import glob
+from itertools import chain
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
 import capplan
+from capplan.cli.answer import note
 from capplan.cli.asked import INFEASIBLE
 from capplan.cli.scenario import raw_settings
 from capplan.errors import InputError
 from capplan.input_file import content_sha256, files_of
+from capplan.report.received.scenario_change import Changes, ScenarioChange, WrittenPlan
 from capplan.shipped import own_version
 from capplan.simulator.schedulers.own_file import file_of
+from capplan.today import current_day
 
-_SECRET = re.compile("TOKEN|SECRET|PASSWORD|_KEY$")
-"""Variables that a plan does not see."""
+_SEEN = re.compile("PATH|HOME|TMPDIR|LANG|(LC|LD|XDG|NUMBA|OMP|OPENBLAS)_.*")
+"""Variables that a plan sees: no token is among them."""
 _SEPARATORS = ("[,]", "[:]", "[=]", "[@]", "[,:=@]")
 """What may stand around the name of a file within a setting."""
+
+
+def both_sides(
+    patterns: Sequence[str],
+    base: str,
+    args: Sequence[str],
+    cache: Path | None,
+    out: Path,
+    *,
+    trusts: bool,
+) -> Changes:
+    """Plan each scenario of the working tree and of a base; keep the plans' files."""
+    root = Path(_git("rev-parse", "--show-toplevel", at=Path.cwd()))
+    for folder in filter(None, (out, cache)):
+        at = Path(os.path.abspath(folder))
+        if at.is_relative_to(root) and (
+            at != at.resolve()
+            or _git("ls-files", "--", str(at), at=root, GIT_LITERAL_PATHSPECS="1")
+        ):
+            raise InputError(f"{folder} comes with the repository; expected another")
+    with TemporaryDirectory(prefix="capplan-ci-") as temporary:
+        now = Tree(root, Path.cwd())
+        before = _tree_of(base, now, Path(temporary)) if base else None
+        trees = (now, before) if before else (now,)
+        names = {name for tree in trees for name in _scenarios(tree, patterns)}
+        if not names:
+            raise InputError(f"no scenario is {' or '.join(patterns)}")
+        plans = (cache or Path(temporary, "plans")).absolute()
+        planner = _Planner(args, current_day(), plans, trusts)
+        each = [planner.change(x, now, before, out / x) for x in sorted(names)]
+    return Changes(each, is_compared=before is not None)
 
 
 class Tree(NamedTuple):
@@ -40,133 +78,123 @@ class Tree(NamedTuple):
     folder: Path
 
 
-def git(*words: str, at: Path, **more: str) -> str:
+def _git(*words: str, at: Path, **more: str) -> str:
     """Return what git prints; an error is one line."""
+    how: dict[str, Any] = {"cwd": at, "env": {**os.environ, **more}}
     try:
-        done = subprocess.run(
-            ["git", *words],
-            cwd=at,
-            env={**os.environ, **more},
-            capture_output=True,
-            text=True,
-        )
+        done = subprocess.run(["git", *words], capture_output=True, text=True, **how)
     except FileNotFoundError:
-        raise InputError("git is not installed; it has the files of --base") from None
+        raise InputError("git is not installed; capplan ci needs it") from None
     if done.returncode:
         told = done.stderr.strip().splitlines() or ["failed"]
         raise InputError(f"git {words[0]}: {told[-1]}")
     return done.stdout.strip()
 
 
-def working_tree(at: Path) -> Tree:
-    """Return the files as they are."""
-    return Tree(Path(git("rev-parse", "--show-toplevel", at=at)), at)
-
-
-def tree_of(commit: str, now: Tree, into: Path) -> Tree:
+def _tree_of(commit: str, now: Tree, into: Path) -> Tree:
     """Return the files of a commit, written into a folder; nothing of it is run."""
-    try:
-        found = git(
-            *("rev-parse", "--verify", "--quiet", "--end-of-options"),
-            f"{commit}^{{commit}}",
-            at=now.root,
+    found, is_digits = "", re.fullmatch("[0-9a-f]{40}", commit)
+    find = ("rev-parse", "--verify", "--quiet", "--end-of-options")
+    with suppress(InputError):
+        found = _git(*find, f"{commit}^{{commit}}", at=now.root)
+    with suppress(InputError):
+        if not found and is_digits:
+            is_shallow = _git("rev-parse", "--is-shallow-repository", at=now.root)
+            depth = ["--depth=1"] * (is_shallow == "true")
+            _git("fetch", "--quiet", *depth, "origin", commit, at=now.root)
+            found = _git(*find, f"{commit}^{{commit}}", at=now.root)
+    if not found:
+        raise InputError(
+            f"--base {commit[:60]!r} is no commit of this clone, nor can be fetched; "
+            "expected one such as origin/main (actions/checkout: fetch-depth: 0)"
         )
-    except InputError:
-        found = _fetched(commit, now.root)
-    index = {"GIT_INDEX_FILE": str(into / "index")}
-    root = into / "base"
-    git("read-tree", found, at=now.root, **index)
-    git("checkout-index", "--all", f"--prefix={root}/", at=now.root, **index)
+    index, root = str(into / "index"), into / "base"
+    _git("read-tree", found, at=now.root, GIT_INDEX_FILE=index)
+    to = f"--prefix={root}/"
+    _git("checkout-index", "--all", to, at=now.root, GIT_INDEX_FILE=index)
     return Tree(root, root / now.folder.relative_to(now.root))
 
 
-def _fetched(commit: str, root: Path) -> str:
-    """Return a commit that a shallow clone lacks, fetched by its digits."""
-    if re.fullmatch("[0-9a-f]{40}", commit):
-        try:
-            is_shallow = git("rev-parse", "--is-shallow-repository", at=root) == "true"
-            depth = ["--depth=1"] * is_shallow
-            git("fetch", "--quiet", *depth, "origin", commit, at=root)
-            return git("rev-parse", "--verify", f"{commit}^{{commit}}", at=root)
-        except InputError:
-            pass
-    raise InputError(
-        f"--base {commit[:60]!r} is no commit of this clone, and cannot be fetched; "
-        "expected one such as origin/main (actions/checkout: fetch-depth: 0)"
-    )
-
-
-def scenarios_of(tree: Tree, patterns: Sequence[str]) -> list[str]:
-    """Return the scenarios of patterns such as ``capacity/*.yaml``, in order."""
-    found: set[str] = set()
+def _scenarios(tree: Tree, patterns: Sequence[str]) -> Iterator[str]:
+    """Yield the scenarios of patterns such as ``capacity/*.yaml``."""
     for pattern in patterns:
         if Path(pattern).is_absolute() or ".." in Path(pattern).parts:
             raise InputError(f"{pattern}: expected a path within the repository")
-        found |= {*glob(pattern, root_dir=tree.folder, recursive=True)}
-    return sorted(name for name in found if (tree.folder / name).is_file())
+        for name in glob(pattern, root_dir=tree.folder, recursive=True):
+            if not name.isprintable():  # a line of it would stand alone
+                raise InputError(f"{name!r}: expected a name on one line")
+            if (tree.folder / name).is_file():
+                yield name
 
 
-class Planner(NamedTuple):
+class _Planner(NamedTuple):
     """How every scenario is planned, on both sides."""
 
-    args: tuple[str, ...]  # more flags of capplan plan
-    day: str  # that prices are looked at
+    args: Sequence[str]  # more flags of capplan plan
+    day: date  # that prices are looked at
     plans: Path  # folders of plans, by what they are of
     trusts: bool
 
-    def plan(self, tree: Tree, scenario: str) -> Path:
-        """Return the folder of a scenario's plan, made unless it is there."""
-        digest = self._digest(tree, scenario)
+    def change(
+        self, name: str, now: Tree, before: Tree | None, out: Path
+    ) -> ScenarioChange:
+        """Plan a scenario where it is there."""
+        shutil.rmtree(out, ignore_errors=True)  # of an earlier run
+        new = self._kept(name, now, out)
+        try:
+            old = self._kept(name, before, out / "before")
+        except InputError as error:  # not the fault of the change
+            return ScenarioChange(name, None, new, str(error))
+        return ScenarioChange(name, old, new)
+
+    def _kept(self, name: str, tree: Tree | None, out: Path) -> WrittenPlan | None:
+        """Return a scenario's plan, made unless it is there, and its files in out."""
+        if tree is None or not (tree.folder / name).is_file():
+            return None
+        note(f"planning {name}{' as it was' * (out.name == 'before')}")
+        digest = self._digest(tree, name)
         folder = self.plans / digest
         if not (folder / "plan.json").exists():
             made = self.plans / f"{digest}.{os.getpid()}"
-            self._run(tree, scenario, made)
+            self._run(tree, name, made)
             shutil.rmtree(folder, ignore_errors=True)
             made.rename(folder)
-        return folder
+        shutil.copytree(folder, out, dirs_exist_ok=True)
+        return WrittenPlan.of(out)
 
     def _digest(self, tree: Tree, scenario: str) -> str:
         """Return the digest of all that a plan is of: version, day, flags, files."""
         path = tree.folder / scenario
-        own = [] if self.trusts else [tree.root.resolve()]
-        _, settings = raw_settings(path)
-        texts = list(_texts(settings))
-        scheduler = str(settings.get("scheduler") or "")
-        if file_of(scheduler) and not self.trusts:
-            raise InputError(
-                f"{scenario}: its scheduler is the Python file {file_of(scheduler)}, "
-                "which is executed; read it, then give --trust"
-            )
-        if settings.get("ray_address") and not self.trusts:
-            raise InputError(
-                f"{scenario}: names a Ray cluster, which can execute code here; leave "
-                "out ray_address, or give --trust"
-            )
-        files = {path, *_files(tree, path, texts)}
-        for file in sorted(files) if own else ():
-            if not file.resolve().is_relative_to(own[0]):
-                raise InputError(
-                    f"{scenario}: {file.name} lies outside the repository; put it "
-                    "there, or give --trust"
-                )
-        files |= {*_files(tree, path, self.args)}
-        digests = {
-            os.path.relpath(file, tree.folder): content_sha256(file) for file in files
+        is_read = self.trusts or _is_within(path, tree)
+        settings = raw_settings(path)[1] if is_read else {}
+        paths = {path, *_paths(tree, path, _texts(settings))}
+        for wrong in () if self.trusts else _untrusted(tree, settings, sorted(paths)):
+            raise InputError(f"{scenario}: {wrong}; leave it out, or give --trust")
+        paths |= {*_paths(tree, path, self.args)}
+        files = {
+            os.path.relpath(file, tree.folder): content_sha256(file)
+            for file in chain.from_iterable(map(files_of, paths))
         }
-        of = [own_version(), self.day, self.args, scenario, sorted(digests.items())]
+        of = [
+            own_version(),
+            f"{self.day}",
+            [*self.args],
+            scenario,
+            sorted(files.items()),
+        ]
         return hashlib.sha256(json.dumps(of).encode()).hexdigest()[:32]
 
     def _run(self, tree: Tree, scenario: str, out: Path) -> None:
         """Plan in a process whose folder is the tree's, from which no code is taken."""
         words = ["plan", scenario, *self.args, "--quiet", "--out", str(out)]
-        environment = {k: v for k, v in os.environ.items() if not _SECRET.search(k)}
-        noon = datetime.fromisoformat(f"{self.day}T12:00+00:00")
-        environment["SOURCE_DATE_EPOCH"] = f"{noon.timestamp():.0f}"
-        environment["PYTHONPATH"] = str(Path(capplan.__file__).parents[1])
         done = subprocess.run(
             [sys.executable, "-P", "-m", "capplan", *words],
             cwd=tree.folder,
-            env=environment,
+            env={
+                **{k: v for k, v in os.environ.items() if _SEEN.fullmatch(k)},
+                "SOURCE_DATE_EPOCH": f"{timegm(self.day.timetuple())}",
+                "PYTHONPATH": str(Path(capplan.__file__).parents[1]),
+            },
             capture_output=True,
             text=True,
         )
@@ -185,30 +213,44 @@ class Planner(NamedTuple):
             (out / name).write_text(text, encoding="utf-8")
 
 
-def _texts(value: Any) -> Iterator[str]:
-    """Yield the texts of a value of YAML."""
+def _untrusted(
+    tree: Tree, settings: Mapping[str, Any], paths: Collection[Path]
+) -> Iterator[str]:
+    """Yield what a stranger's scenario may not name."""
+    if file := file_of(str(settings.get("scheduler") or "")):
+        yield f"its scheduler is the Python file {file}, which is executed"
+    if settings.get("ray_address"):
+        yield "ray_address names a Ray cluster, which can execute code here"
+    for path in chain(paths, chain.from_iterable(map(files_of, paths))):
+        if not _is_within(path, tree):
+            yield f"{path.name} lies outside the repository"
+
+
+def _is_within(path: Path, tree: Tree) -> bool:
+    return path.resolve().is_relative_to(tree.root.resolve())
+
+
+def _texts(value: Any) -> list[str]:
+    """Return the texts in a value of YAML; a number or a day may name a file too."""
     if isinstance(value, dict):
-        value = [*value.keys(), *value.values()]
-    if isinstance(value, list):
-        for each in value:
-            yield from _texts(each)
-    elif isinstance(value, str):
-        yield value
+        value = [*value, *value.values()]
+    parts = value if isinstance(value, list | tuple | set) else ()
+    return [str(value), *(text for part in parts for text in _texts(part))]
 
 
-def _files(tree: Tree, scenario: Path, texts: Sequence[str]) -> Iterator[Path]:
-    """Yield the files that texts may name, beside a scenario or from the folder."""
+def _paths(tree: Tree, scenario: Path, texts: Iterable[str]) -> Iterator[Path]:
+    """Yield what texts may name, beside a scenario or from the folder."""
     pieces = {
-        piece for text in texts for by in _SEPARATORS for piece in re.split(by, text)
+        piece.strip()
+        for text in texts
+        for by in _SEPARATORS
+        for piece in (text, *re.split(by, text))
     }
-    for piece in sorted({*pieces, *texts}):
+    for piece in sorted(pieces - {""}):
         for folder in (scenario.parent, tree.folder):
-            path = folder / piece.strip()
-            try:
-                exists = bool(piece.strip(" ./")) and path.exists()
-            except (OSError, ValueError):  # too long, or with a NUL
-                continue
-            if exists:
-                yield from files_of(path)
-                beside = path.with_name("hf_quant_config.json")  # read with config.json
-                yield from [beside] * beside.is_file()
+            path = folder / piece
+            if os.path.exists(path):  # no error where it is too long, or has a NUL
+                yield path
+                # Read with config.json, and with the CSV of a workload.
+                for name in ("hf_quant_config.json", f"{path.name.split('.')[0]}.yaml"):
+                    yield from filter(Path.is_file, [path.parent / name])

@@ -2,9 +2,9 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from functools import partial
 from itertools import count
-from typing import Any, NamedTuple
+from typing import Any
 from urllib.error import HTTPError
 from urllib.parse import quote
 from urllib.request import Request, urlopen
@@ -13,56 +13,6 @@ from capplan.report.change_comment import MARK
 
 _PER_PAGE = 100
 _SECONDS = 30
-_OURS = ("OWNER", "MEMBER", "COLLABORATOR")
-
-
-class Thread(NamedTuple):
-    """Where comments are listed, and where one of them is."""
-
-    comments: str
-    one: str  # its id follows
-    update: str  # HTTP method
-    headers: Mapping[str, str]
-
-    def write(self, text: str, *, creates: bool) -> str:
-        """Update the comment, or create it; return why not, empty where it is done."""
-        try:
-            there = next(filter(_is_ours, self._all()), None)
-            if there is not None:
-                if there["body"].strip() != text.strip():
-                    self._ask(self.update, f"{self.one}{there['id']}", {"body": text})
-            elif creates:
-                self._ask("POST", self.comments, {"body": text})
-        except HTTPError as error:
-            may = ": the token may not write" if error.code in (401, 403, 404) else ""
-            return f"HTTP {error.code} {error.reason}{may}"
-        except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
-            return f"{type(error).__name__}: {error}"
-        return ""
-
-    def _all(self) -> Iterator[dict[str, Any]]:
-        for page in count(1):
-            url = f"{self.comments}?per_page={_PER_PAGE}&page={page}"
-            yield from (found := self._ask("GET", url))
-            if len(found) < _PER_PAGE:
-                return
-
-    def _ask(self, method: str, url: str, body: Mapping[str, str] | None = None) -> Any:
-        data = None if body is None else json.dumps(body).encode()
-        request = Request(
-            url, data, {"Content-Type": "application/json"}, method=method
-        )
-        for name, value in self.headers.items():
-            request.add_unredirected_header(name, value)  # to this host alone
-        with urlopen(request, timeout=_SECONDS) as answer:
-            return json.load(answer)
-
-
-def _is_ours(comment: Mapping[str, Any]) -> bool:
-    """Return whether it begins as ours, and not anybody may have written it."""
-    user, by = comment.get("user") or {}, comment.get("author_association")
-    is_ours = by in (None, *_OURS) or user.get("type") == "Bot"
-    return is_ours and str(comment.get("body")).startswith(MARK)
 
 
 def comment_here(text: str, creates: bool) -> str:
@@ -71,17 +21,58 @@ def comment_here(text: str, creates: bool) -> str:
     Return why there is none; empty where all is well.
     """
     of = os.environ.get
-    pull, merge, thread = of("PULL_REQUEST"), of("CI_MERGE_REQUEST_IID"), None
-    if pull and (token := of("GITHUB_TOKEN")):
-        api = of("GITHUB_API_URL") or "https://api.github.com"
-        issues = f"{api}/repos/{of('GITHUB_REPOSITORY', '')}/issues"
-        headers = {"Authorization": f"Bearer {token}", "User-Agent": "capplan"}
-        comments = f"{issues}/{quote(pull, safe='')}/comments"
-        thread = Thread(comments, f"{issues}/comments/", "PATCH", headers)
-    elif merge and (token := of("GITLAB_TOKEN")):
-        project = f"{of('CI_API_V4_URL', '')}/projects/{of('CI_PROJECT_ID', '')}"
-        notes = f"{project}/merge_requests/{quote(merge, safe='')}/notes"
-        thread = Thread(notes, f"{notes}/", "PUT", {"PRIVATE-TOKEN": token})
-    if thread is not None:
-        return thread.write(text, creates=creates)
-    return "the job has no token to write it" if pull or merge else ""
+    pull, merge = of("PULL_REQUEST"), of("CI_MERGE_REQUEST_IID")
+    try:
+        if pull and (token := of("GITHUB_TOKEN")):
+            url = of("GITHUB_API_URL") or "https://api.github.com"
+            ask = partial(_ask, ("Authorization", f"Bearer {token}"))
+            # A job's token may not ask REST whose it is.
+            graphql = of("GITHUB_GRAPHQL_URL") or f"{url}/graphql"
+            me = ask("POST", graphql, query="{viewer{login}}")["data"]["viewer"][
+                "login"
+            ]
+            issues = f"{url}/repos/{of('GITHUB_REPOSITORY')}/issues"
+            comments = f"{issues}/{quote(pull, '')}/comments"
+            _keep(ask, me, comments, (f"{issues}/comments", "PATCH"), text, creates)
+        elif merge and (token := of("GITLAB_TOKEN")):
+            url, ask = of("CI_API_V4_URL", ""), partial(_ask, ("PRIVATE-TOKEN", token))
+            me = ask("GET", f"{url}/user")["username"]
+            merges = f"{url}/projects/{of('CI_PROJECT_ID')}/merge_requests"
+            notes = f"{merges}/{quote(merge, '')}/notes"
+            _keep(ask, me, notes, (notes, "PUT"), text, creates)
+        elif pull or merge:
+            return "the job has no token to write it"
+    except HTTPError as error:
+        may = ": the token may not write" if error.code in (401, 403, 404) else ""
+        return f"HTTP {error.code} {error.reason}{may}"
+    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def _keep(
+    ask: Any, me: str, comments: str, one: tuple[str, str], text: str, creates: bool
+) -> None:
+    """Update the comment that the token's own account wrote, or create it."""
+    for page in count(1):
+        found = ask("GET", f"{comments}?per_page={_PER_PAGE}&page={page}")
+        for each in found:
+            user = each.get("user") or each.get("author") or {}  # GitHub, GitLab
+            is_own = me and me in (user.get("login"), user.get("username"))
+            if is_own and str(each["body"]).startswith(MARK):
+                if each["body"].strip() != text.strip():
+                    ask(one[1], f"{one[0]}/{each['id']}", body=text)
+                return
+        if len(found) < _PER_PAGE:
+            break
+    if creates:
+        ask("POST", comments, body=text)
+
+
+def _ask(token: tuple[str, str], method: str, url: str, **body: str) -> Any:
+    data = json.dumps(body).encode() if body else None
+    own = {"Content-Type": "application/json", "User-Agent": "capplan"}
+    request = Request(url, data, own, method=method)
+    request.add_unredirected_header(*token)  # to this host alone
+    with urlopen(request, timeout=_SECONDS) as answer:
+        return json.load(answer)

@@ -304,20 +304,9 @@ def prices_told(price: Price | None) -> str:
         return "price as you gave it"
     if not price.as_of:
         return "price without a date"
-    return f"price of {day_told(price.as_of)}"
-
-
-def day_told(as_of: str) -> str:
-    """Return a day, or a month, in words.
-
-    Examples
-    --------
-    >>> day_told("2026-10-07"), day_told("2026-10")
-    ('7 October 2026', 'October 2026')
-    """
-    year, month, *day = map(int, as_of.split("-"))
+    year, month, *day = map(int, price.as_of.split("-"))
     told = f"{date(year, month, 1):%B %Y}"
-    return f"{day[0]} {told}" if day else told
+    return f"price of {f'{day[0]} ' if day else ''}{told}"
 
 
 def rented(best: Candidate, also: str = "") -> Said:

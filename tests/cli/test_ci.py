@@ -33,7 +33,8 @@ slo: {{ttft: 1s, tpot: 30ms}}
 """
 VARIABLES = "SCENARIO BASE FAIL_ABOVE FAIL_IF COMMENT COMMENT_ABOVE PRICE_DATE ARGS"
 VARIABLES += " PULL_REQUEST CI_MERGE_REQUEST_IID GITHUB_TOKEN GITLAB_TOKEN"
-VARIABLES += " GITHUB_OUTPUT GITHUB_STEP_SUMMARY GITHUB_API_URL GITHUB_REPOSITORY"
+VARIABLES += " GITHUB_OUTPUT GITHUB_STEP_SUMMARY GITHUB_API_URL GITHUB_GRAPHQL_URL"
+VARIABLES += " GITHUB_REPOSITORY"
 
 
 def git(folder, *words):
@@ -238,6 +239,8 @@ def test_a_base_that_cannot_be_planned_is_not_the_changes_fault(ci, repository):
         ("prices: ../../outside.csv\n", "outside.csv lies outside the repository"),
         ("prices: link.csv\n", "link.csv lies outside the repository"),
         ("profiles: folder\n", "deep.yaml lies outside the repository"),
+        ("profiles: ../..\n", "lies outside the repository"),
+        ("prices: 2026\n", "2026 lies outside the repository"),
     ],
 )
 def test_what_a_scenario_may_not_name_is_refused(ci, repository, more, said):
@@ -246,6 +249,7 @@ def test_what_a_scenario_may_not_name_is_refused(ci, repository, more, said):
     (capacity / "mine.py").write_text("raise SystemExit('executed')\n")
     (repository.parent / "outside.csv").write_text("secret\n")
     (capacity / "link.csv").symlink_to(repository.parent / "outside.csv")
+    (capacity / "2026").symlink_to(repository.parent / "outside.csv")
     (capacity / "folder").mkdir()
     (capacity / "folder" / "deep.yaml").symlink_to(repository.parent / "outside.csv")
 
@@ -255,6 +259,66 @@ def test_what_a_scenario_may_not_name_is_refused(ci, repository, more, said):
     assert said in err
     assert "secret" not in err
     assert "executed'" not in err
+
+
+def test_a_scenario_that_is_a_link_to_elsewhere_is_not_read(ci, repository):
+    outside = repository.parent / "outside.yaml"
+    outside.write_text("secret: 1\n")
+    (repository / "capacity" / "link.yaml").symlink_to(outside)
+
+    code, _, _, err = ci()
+
+    assert code == 2
+    assert "link.yaml lies outside the repository" in err
+    assert "secret" not in err
+
+
+def test_a_name_of_two_lines_is_refused_on_one(ci, repository):
+    write(repository, "a\n::error::b.yaml")
+
+    code, _, _, err = ci()
+
+    assert code == 2
+    assert "expected a name on one line" in err
+    assert "\n::" not in err
+
+
+@pytest.mark.parametrize("flag", ["--cache", "--out"])
+@pytest.mark.parametrize("is_link", [True, False])
+def test_a_folder_of_plans_that_the_change_brings_along_is_refused(
+    ci, repository, flag, is_link
+):
+    plans = repository / "plans"
+    if is_link:
+        plans.symlink_to(repository.parent)
+    else:
+        plans.mkdir()
+        (plans / "plan.json").write_text("{}")
+        git(repository, "add", ".")
+
+    code, _, _, err = ci(flag, "plans")
+
+    assert code == 2
+    assert "plans comes with the repository" in err
+
+
+def test_a_plan_sees_no_variable_of_the_job(ci, repository, monkeypatch, cache):
+    seen = []
+    run = subprocess.run
+
+    def watched(words, **how):
+        seen.extend(how["env"] if "plan" in words else [])
+        return run(words, **how)
+
+    monkeypatch.setattr("capplan.cli.both_sides.subprocess.run", watched)
+    monkeypatch.setenv("DATABASE_URL", "postgres://name:secret@example.org")
+    monkeypatch.setenv("GITHUB_TOKEN", "secret")
+    write(repository, rate=22)
+
+    ci(base="")
+
+    assert "PATH" in seen
+    assert not {"DATABASE_URL", "GITHUB_TOKEN"} & {*seen}
 
 
 def test_code_beside_the_scenarios_is_not_imported(ci, repository):
@@ -269,8 +333,8 @@ def test_code_beside_the_scenarios_is_not_imported(ci, repository):
     ("flags", "said"),
     [
         (["--fail-above", "10"], "expected a percentage such as 10%, or $5000"),
-        (["--fail-if", "colour"], "expected misses, estimated or none"),
-        (["--comment", "often"], "--comment: comment is"),
+        (["--fail-if", "colour"], "'misses', 'estimated', 'misses,estimated', 'none'"),
+        (["--comment", "often"], "'changed', 'always', 'never'"),
         (["--args", "--seed '1"], "--args"),
         (["--args", "--colour red"], "capacity/chat.yaml: No such option: --colour"),
         (["--base", "nothing"], "is no commit of this clone"),
@@ -335,7 +399,10 @@ def test_the_guide_shows_the_comment_that_its_change_makes(
     assert (repository / "capplan-ci" / "comment.md").read_text().startswith(comment)
 
 
-# A comment: the server plays what GitHub's REST API documents for issue comments.
+# A comment: the server plays what GitHub's REST API documents for issue comments, and
+# its GraphQL API for whose a token is.
+
+BOT = {"login": "github-actions[bot]", "type": "Bot"}
 
 
 @pytest.fixture
@@ -351,16 +418,20 @@ def github(monkeypatch, tmp_path):
         def serve(self):
             length = int(self.headers.get("Content-Length") or 0)
             body = json.loads(self.rfile.read(length)) if length else None
-            server.calls.append(self.command)
             assert self.headers["Authorization"] == "Bearer secret"
             path, _, query = self.path.partition("?")
+            if path == "/graphql":
+                viewer = {"viewer": {"login": BOT["login"]}}
+                assert body == {"query": "{viewer{login}}"}
+                return self.answer(200, {"data": viewer})
+            server.calls.append(self.command)
             if self.command != "GET" and server.status != 200:
                 return self.answer(server.status, {"message": "no"})
             if self.command == "GET" and path == "/repos/o/r/issues/7/comments":
                 page = int(query.split("page=")[-1])
                 return self.answer(200, server.there[100 * (page - 1) : 100 * page])
             if self.command == "POST" and path == "/repos/o/r/issues/7/comments":
-                server.there.append({"id": 5000, "user": {"type": "Bot"}, **body})
+                server.there.append({"id": 5000, "user": BOT, **body})
                 return self.answer(201, server.there[-1])
             found = [x for x in server.there if path.endswith(f"comments/{x['id']}")]
             found[0].update(body)
@@ -389,10 +460,14 @@ def gitlab(repository, monkeypatch):
             token = self.headers["PRIVATE-TOKEN"]
             calls.append((self.command, self.path.partition("?")[0], token))
             if self.command == "POST":
-                server.there.append({"id": 11, "author": {}, **body})
+                server.there.append(
+                    {"id": 11, "author": {"username": "project_3_bot"}, **body}
+                )
             self.send_response(200)
             self.end_headers()
-            self.wfile.write(json.dumps(server.there).encode())
+            user = {"username": "project_3_bot"}
+            found = user if self.path.endswith("/user") else server.there
+            self.wfile.write(json.dumps(found).encode())
 
         do_GET = do_POST = do_PUT = serve
 
@@ -400,7 +475,8 @@ def gitlab(repository, monkeypatch):
             pass
 
     server = HTTPServer(("127.0.0.1", 0), Handler)
-    server.there = []
+    other = {"username": "maintainer"}
+    server.there = [{"id": 3, "author": other, "body": MARK}]
     threading.Thread(target=server.serve_forever, daemon=True).start()
     monkeypatch.setenv("CI_MERGE_REQUEST_IID", "7")
     monkeypatch.setenv("CI_PROJECT_ID", "3")
@@ -412,15 +488,17 @@ def gitlab(repository, monkeypatch):
 
 
 def test_a_merge_request_gets_a_note_which_is_updated(ci, repository, gitlab):
-    notes = "/api/v4/projects/3/merge_requests/7/notes"
+    notes, user = "/api/v4/projects/3/merge_requests/7/notes", "/api/v4/user"
     write(repository, rate=40)
     ci()
     write(repository)
     ci()
 
     assert gitlab == [
+        ("GET", user, "secret"),
         ("GET", notes, "secret"),
         ("POST", notes, "secret"),
+        ("GET", user, "secret"),
         ("GET", notes, "secret"),
         ("PUT", f"{notes}/11", "secret"),
     ]
@@ -502,14 +580,21 @@ def test_a_change_is_commented_where_it_was_asked_for(
     assert len(github.there) == count
 
 
-def test_the_comment_is_found_on_a_later_page_and_not_in_a_strangers(
-    ci, repository, github, job
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"user": {"login": "octocat", "type": "User"}, "author_association": "NONE"},
+        {"user": {"login": "github-actions"}, "author_association": "MEMBER"},
+        {"user": {"login": "another[bot]", "type": "Bot"}},
+        {"user": None},
+    ],
+)
+def test_the_comment_is_found_on_a_later_page_and_not_in_anothers(
+    ci, repository, github, job, other
 ):
     write(repository, rate=40)
-    stranger = {"user": {"type": "User"}, "author_association": "NONE", "body": MARK}
-    github.there = [{"id": at, **stranger} for at in range(150)]
-    ours = {"user": {"type": "Bot"}, "author_association": "NONE", "body": MARK}
-    github.there.append({"id": 999, **ours})
+    github.there = [{"id": at, "body": MARK, **other} for at in range(150)]
+    github.there.append({"id": 999, "user": BOT, "body": MARK})
 
     ci()
 

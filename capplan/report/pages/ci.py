@@ -7,18 +7,19 @@ from capplan.report.page import Page, Section, Table
 from capplan.report.received.scenario_change import Changes
 
 SCHEMA = "capplan.ci/1"
+_COLUMNS = [
+    column("scenario", "scenario", justify="left"),
+    column("what", "figure", justify="left"),
+    column("old", "before"),
+    column("new", "after"),
+    column("change", "change"),
+]
 
 
 def ci_page(changes: Changes, headline: str, failures: Sequence[str]) -> Page:
     """Return what a change does to the bill, and why its check fails."""
-    names = ("scenario", "what", "old", "new", "change")
-    headings = ("scenario", "", "before", "after", "change")
-    columns = [
-        column(name, heading or "figure", justify="right" if at > 1 else "left")
-        for at, (name, heading) in enumerate(zip(names, headings, strict=True))
-    ]
     rows = [
-        dict(zip(names, (change.scenario, *row), strict=True))
+        {"scenario": change.scenario, **row._asdict()}
         for change in changes.each
         for row in change.rows
     ]
@@ -30,9 +31,9 @@ def ci_page(changes: Changes, headline: str, failures: Sequence[str]) -> Page:
         "ci",
         headline,
         plural(len(changes.each), "scenario"),
-        [Section(tables=[Table(columns, rows, is_whole=True)], notes=notes)],
+        [Section(tables=[Table(_COLUMNS, rows, is_whole=True)], notes=notes)],
         values=lambda: {"schema": SCHEMA, **values, "rows": rows},
-        csv={"ci.csv": Table(columns, rows)},
+        csv={"ci.csv": Table(_COLUMNS, rows)},
         is_failure=bool(failures),
         is_alone=True,
     )

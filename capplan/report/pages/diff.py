@@ -1,7 +1,7 @@
 """The page of two plans: what the cost moved by, which inputs, which configurations."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from capplan.report.columns import (
     DASH,
@@ -21,6 +21,7 @@ from capplan.report.received.plan_diff import (
     Effects,
     LineChange,
     PlanDiff,
+    Row,
 )
 from capplan.report.render.markdown import markdown
 
@@ -31,15 +32,6 @@ MOST_CHARACTERS = 65_536
 
 _MOST_CAUSES = 4
 """Inputs that a sentence names."""
-
-
-class Row(NamedTuple):
-    """One quantity of a pool before and after."""
-
-    what: str
-    old: str
-    new: str
-    change: str = ""
 
 
 def diff_page(diff: PlanDiff) -> Page:

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from capplan.report.columns import format_cents, plural, record
 from capplan.report.fields import fields
 from capplan.report.page import Page, Section, Table
-from capplan.report.pages.diff import Row, signed_usd
+from capplan.report.pages.diff import signed_usd
 from capplan.report.received.invoice import Invoice
+from capplan.report.received.plan_diff import Row
 from capplan.units import format_usd
 
 SCHEMA = "capplan.invoice/1"

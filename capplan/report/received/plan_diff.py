@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from capplan.errors import InputError
 from capplan.report.received.diff_causes import Cause, causes_of_line, causes_of_plan
@@ -34,6 +35,15 @@ class Rise:
 
     def __str__(self) -> str:
         return format_usd(self.cents / 100) if self.cents else f"{100 * self.share:g} %"
+
+
+class Row(NamedTuple):
+    """One quantity before and after."""
+
+    what: str
+    old: str
+    new: str
+    change: str = ""
 
 
 @dataclass(frozen=True)

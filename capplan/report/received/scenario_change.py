@@ -5,17 +5,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from capplan.errors import InputError
 from capplan.input_file import read_text
 from capplan.report.columns import format_count, sign, three_digits
+from capplan.report.page import FLEET
 from capplan.report.received.explained import Explained, explained
-from capplan.report.received.plan_diff import PlanDiff, Rise, cents, plan_diff
+from capplan.report.received.plan_diff import Rise, Row, cents
 from capplan.report.received.plan_figures import PlanFigures, plan_figures
 
-MISSES, ESTIMATED, NONE = "misses", "estimated", "none"
-USD, PER_MILLION = "$ a month", "$ per million output tokens"
+MISSES, ESTIMATED = "misses", "estimated"
 _WORST_LAST = ("measured", "checked", ESTIMATED)
-_HELD = ("peak", "fleet")
+_SHOWN = {
+    "$ a month": "{:,.0f}".format,
+    "$ per million output tokens": three_digits,
+}
 
 
 class Bill(NamedTuple):
@@ -35,28 +37,22 @@ class Bill(NamedTuple):
         return self.moved / self.old if self.moved is not None and self.old else None
 
 
-class Row(NamedTuple):
-    """A figure of a scenario before and after; empty where there is none."""
-
-    what: str
-    old: str
-    new: str
-    change: str
-
-
-@dataclass(frozen=True)
-class WrittenPlan:
-    """A plan that lies in a folder."""
+class WrittenPlan(NamedTuple):
+    """A plan that lies in a folder, as ``capplan plan --out`` wrote it."""
 
     figures: PlanFigures
     explained: Explained
     brief: str  # its first screen as Markdown
+    held: tuple[str, str]  # the peak, or a fleet without one; and whether it is held
+    sure: str  # measured, checked or estimated, and more; empty without an answer
 
     @classmethod
     def of(cls, folder: Path) -> "WrittenPlan":
-        """Read a plan as ``capplan plan --out`` wrote it."""
-        brief = read_text(folder / "plan.md")
-        return cls(plan_figures(folder), explained(folder), brief)
+        """Read a plan."""
+        text, brief = explained(folder), read_text(folder / "plan.md")
+        held, sure = [x for x in text.said if x.label in ("peak", FLEET, "sure")]
+        told = (held.label, held.short), sure.short
+        return cls(plan_figures(folder), text, brief, *told)
 
     @property
     def gpus(self) -> dict[str, float]:
@@ -68,18 +64,8 @@ class WrittenPlan:
 
     @property
     def sureness(self) -> str:
-        """``measured``, ``checked`` or ``estimated``; empty without an answer."""
+        """How sure it is, in one word."""
         return self.sure.partition(":")[0]
-
-    @property
-    def sure(self) -> str:
-        """How sure it is, in few words."""
-        return self._said("sure")[1]
-
-    @property
-    def held(self) -> tuple[str, str]:
-        """What is held, the peak or a fleet without one; and whether."""
-        return self._said(*_HELD)
 
     @property
     def misses(self) -> bool:
@@ -88,36 +74,24 @@ class WrittenPlan:
 
     @property
     def compared(self) -> dict[str, float | str | None]:
-        """Return what people compare, by what it is."""
+        """What people compare, by what it is."""
         best = self.figures.document["best"] or {}
+        values = (self.figures.usd_per_month, best.get("usd_per_million_output_tokens"))
         return {
             **{f"{gpu} GPUs": count for gpu, count in self.gpus.items()},
-            USD: self.figures.usd_per_month,
-            PER_MILLION: best.get("usd_per_million_output_tokens"),
-            self.held[0]: self.held[1],
+            **dict(zip(_SHOWN, values, strict=True)),
+            **dict([self.held]),
             "sure": self.sure,
         }
 
-    def _said(self, *labels: str) -> tuple[str, str]:
-        rows = [row for row in self.explained.said if row.label in labels]
-        return rows[0].label, rows[0].short
 
-
-@dataclass(frozen=True)
-class ScenarioChange:
+class ScenarioChange(NamedTuple):
     """A scenario before and after; one of its plans may be missing."""
 
     scenario: str  # its path
     old: WrittenPlan | None
     new: WrittenPlan | None
     why_no_old: str = ""  # it exists, and cannot be planned
-
-    @property
-    def diff(self) -> PlanDiff | None:
-        """What differs; None unless both are there."""
-        if self.old is None or self.new is None:
-            return None
-        return plan_diff(self.old.figures, self.new.figures)
 
     @property
     def bill(self) -> Bill:
@@ -140,18 +114,14 @@ class ScenarioChange:
         return bool(self.why_no_old) or any(row.old != row.new for row in self.rows)
 
 
-def _row(what: str, old: float | str | None, new: float | str | None) -> Row:
-    def show(value: float | str | None) -> str:
-        if value is None or isinstance(value, str):
-            return value or ""
-        if what == USD:
-            return f"{round(value):,}"
-        return three_digits(value) if what == PER_MILLION else format_count(value)
-
-    change = ""
-    if isinstance(old, int | float) and isinstance(new, int | float):
-        change = f"{sign(new - old)}{show(abs(new - old))}" if old != new else ""
-    return Row(what, show(old), show(new), change)
+def _row(what: str, *values: float | str | None) -> Row:
+    show = _SHOWN.get(what, format_count)
+    numbers = [value for value in values if isinstance(value, int | float)]
+    moved = numbers[1] - numbers[0] if len(numbers) == len(values) else 0
+    old, new = (
+        x if isinstance(x, str) else "" if x is None else show(x) for x in values
+    )
+    return Row(what, old, new, f"{sign(moved)}{show(abs(moved))}" if moved else "")
 
 
 @dataclass(frozen=True)
@@ -168,11 +138,6 @@ class Changes:
         return Bill(*(None if None in side else sum(side) for side in (old, new)))
 
     @property
-    def after(self) -> list[WrittenPlan]:
-        """Plans of the scenarios that are there now."""
-        return [change.new for change in self.each if change.new is not None]
-
-    @property
     def only(self) -> ScenarioChange | None:
         """The scenario, where it is the only one."""
         return self.each[0] if len(self.each) == 1 else None
@@ -185,7 +150,7 @@ class Changes:
         both = cents(old), cents(new)
         return rise.is_passed(*both) or rise.is_passed(*both[::-1])
 
-    def failures(self, rise: Rise | None, fail_if: Sequence[str]) -> Iterator[str]:
+    def failures(self, rise: Rise | None, fail_if: str) -> Iterator[str]:
         """Yield why the check fails.
 
         A bill that cannot be told fails a limit; a share of nothing is none.
@@ -199,31 +164,23 @@ class Changes:
         for change in self.each:
             if change.new is not None and change.new.misses and MISSES in fail_if:
                 yield f"{change.scenario} misses its limits"
-            elif change.new is not None and change.new.sureness in fail_if:
+            elif change.new is not None and change.new.sureness == ESTIMATED in fail_if:
                 yield f"{change.scenario} is estimated"
 
     def outputs(self, headline: str) -> dict[str, str]:
         """Return what a step of a pipeline may read, by name."""
-        plans, bill = self.after, self.bill
+        plans = [change.new for change in self.each if change.new is not None]
+        bill = self.bill if self.is_compared else Bill(None, self.bill.new)
         gpus = [plan.gpus for plan in plans]
         known = [plan.sureness for plan in plans if plan.sureness in _WORST_LAST]
-        moved, share = (bill.moved, bill.share) if self.is_compared else (None, None)
         states = [MISSES if plan.misses else "holds" for plan in plans]
         return {
             "title": plans[0].explained.headline if self.only and plans else headline,
             "gpus": format(sum(sum(of.values()) for of in gpus), "g"),
             "gpu": ",".join(dict.fromkeys(gpu for of in gpus for gpu in of)),
             "usd-per-month": "" if bill.new is None else f"{bill.new:.2f}",
-            "usd-change": "" if moved is None else f"{moved:.2f}",
-            "percent-change": "" if share is None else f"{100 * share:.1f}",
+            "usd-change": "" if bill.moved is None else f"{bill.moved:.2f}",
+            "percent-change": "" if bill.share is None else f"{100 * bill.share:.1f}",
             "peak": max(states, default=""),  # the worst
             "sure": max(known, key=_WORST_LAST.index, default=""),
         }
-
-
-def parse_fail_if(text: str) -> tuple[str, ...]:
-    """Return what fails a check, of ``misses,estimated`` or ``none``."""
-    names = tuple(part.strip() for part in text.split(",") if part.strip())
-    if names != (NONE,) and (not names or {*names} - {MISSES, ESTIMATED}):
-        raise InputError(f"--fail-if is {text!r}; expected misses, estimated or none")
-    return names
