@@ -17,6 +17,8 @@ from capplan.workload.readers.columns import EPOCH_S
 _FEWEST = 3
 _SPREAD = 2.0
 """Windows, and their most over least running requests, that tell two numbers apart."""
+_OWN_ERROR = 0.02
+"""Error of a factor where nothing but chance differs: what one explains as well."""
 
 
 class FleetFit(NamedTuple):
@@ -98,9 +100,9 @@ def two_numbers(
     """Return a factor and a time beside that explain factors of windows.
 
     ``design`` has 1 and one over the assumed iteration time of each. None where 0 is
-    within Student's interval of the time, one factor predicts windows left out better,
-    or an iteration would take less than its kernels, by more than ``least_s`` times
-    the factor.
+    within Student's interval of the time, one factor predicts windows left out better
+    or within 2 %, or an iteration would take less than its kernels, by more than
+    ``least_s`` times the factor.
     """
     if not np.isfinite(design).all():
         return None
@@ -110,6 +112,7 @@ def two_numbers(
     error_s = np.sqrt(spread * np.linalg.inv(design.T @ design)[1, 1])
     reach_s = float(stdtrit(free, 0.5 + CONFIDENCE / 2)) * error_s
     is_better = np.square(both - 1).sum() < np.square(one - 1).sum()
+    is_better &= bool(np.abs(one - 1).max() > _OWN_ERROR)
     is_told = abs(two[1]) > reach_s and two[0] > 0 and two[1] >= least_s * two[0]
     return two if is_better and is_told else None
 

@@ -26,6 +26,15 @@ def test_one_factor_stays_where_the_time_beside_may_be_chance():
     assert two_numbers(DESIGN, 1.2 * NOISE, -0.001) is None
 
 
+def test_one_factor_stays_where_it_is_off_by_less_than_such_a_factor_is_itself():
+    """A fleet as assumed, whose windows of little load end 0.4 % apart."""
+    phi = 0.95 + 0.0004 / ASSUMED_S
+
+    assert np.abs(left_out(DESIGN[:, :1], phi) - 1).max() > 0.02
+    assert two_numbers(DESIGN, phi, -0.001) is not None
+    assert two_numbers(DESIGN, 1 + (phi - 1) / 10, -0.001) is None
+
+
 def test_no_iteration_takes_less_than_its_kernels():
     phi = (1.3 - 0.001 / ASSUMED_S) * NOISE
 
