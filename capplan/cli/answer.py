@@ -77,7 +77,7 @@ def answering(command: Callable[..., Any]) -> Callable[..., Any]:
         all_settings: HelpAll = None,
         **given: Any,
     ) -> Any:
-        form = _checked(answer_as, answer_as_json)
+        form = checked_form(answer_as, answer_as_json)
         asked = _asked.set(Asked(form, quiet, checked_topic(explain)))
         try:
             return command(**given)
@@ -104,7 +104,8 @@ def checked_topic(topic: str | None) -> str:
     return topic
 
 
-def _checked(form: str | None, as_json: bool) -> str | None:
+def checked_form(form: str | None, as_json: bool = False) -> str | None:
+    """Return the document that is asked for; None for the text for people."""
     if form == TERMINAL:
         form = None
     if form is not None and form not in FORMATS:

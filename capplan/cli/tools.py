@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from capplan.cli.answer import FORMATS, TERMINAL, checked_topic
+from capplan.cli.answer import FORMATS, TERMINAL, TITLE, checked_form, checked_topic
 from capplan.cli.commands import COMMANDS
 from capplan.cli.scenario import settings_of_source
 from capplan.errors import InputError, collected_warnings, nearest, warn
@@ -22,6 +22,7 @@ from capplan.simulator.schedulers.own_file import file_of
 
 ASKED = ("plan", "what-if", "capacity", "backtest")
 """Questions that are tools."""
+_ALL = ", ".join(ASKED)
 EXPLAIN, SETTINGS = "explain", "settings"
 SOURCE = "scenario"
 _SOURCE = (
@@ -39,59 +40,47 @@ def _fields(name: str) -> dict[str, Any]:
     return {key: each for key, each in fields.items() if key not in NOT_IN_THE_RESULT}
 
 
-def _types(shape: Mapping[str, Any]) -> list[str]:
-    """Return the JSON types of a setting; each may be a text as on the command line."""
-    parts = [shape, *shape.get("anyOf", ())]
-    found = [part["type"] for part in parts if "type" in part]
-    return [*dict.fromkeys(x for x in [*found, "string"] if x != "null")]
-
-
-def _described(name: str, key: str) -> dict[str, Any]:
+def _of_question(name: str) -> dict[str, Any]:
+    """Return the schema of the settings that most people use; any other is taken."""
     shapes = QUESTIONS[name].model.model_json_schema()["properties"]
-    return {"type": _types(shapes[key]), "description": shapes[key]["description"]}
+    found: dict[str, Any] = {
+        SOURCE: {"type": "string", "description": _SOURCE},
+        "format": {"enum": [TERMINAL, *FORMATS], "description": _FORMAT},
+    }
+    for key, each in _fields(name).items():
+        if each.json_schema_extra["common"]:
+            parts = [shapes[key], *shapes[key].get("anyOf", ())]
+            kinds = {part.get("type", "null") for part in parts} | {"string"}
+            told = {"type": sorted(kinds - {"null"}), "description": each.description}
+            found[key] = told  # a text, as on the command line, is always one
+    more = {"description": _OTHERS}
+    return {"type": "object", "properties": found, "additionalProperties": more}
+
+
+def _of_texts(**texts: str) -> dict[str, Any]:
+    told = {key: {"type": "string", "description": x} for key, x in texts.items()}
+    return {"type": "object", "properties": told, "additionalProperties": False}
 
 
 def schemas() -> dict[str, tuple[str, dict[str, Any]]]:
-    """Return what each tool does and the JSON schema of its arguments, by name.
-
-    That of a question has the settings that most people use; it takes all.
-    """
-    found = {}
-    for name in ASKED:
-        common = {
-            key: _described(name, key)
-            for key, each in _fields(name).items()
-            if each.json_schema_extra["common"]
-        }
-        own = {
-            SOURCE: {"type": "string", "description": _SOURCE},
-            "format": {"enum": [TERMINAL, *FORMATS], "description": _FORMAT},
-        }
-        found[name] = (
-            f"{COMMANDS[name].summary} As `capplan {name}`.",
-            {
-                "type": "object",
-                "properties": {**common, **own},
-                "additionalProperties": {"description": _OTHERS},
-            },
-        )
-    found[EXPLAIN] = (
-        "Why and how, of an answer of this session.",
-        _schema(
-            answer="Its name, as plan-1 (default: the last one).",
-            topic=f"{', '.join(TOPICS)} (default: all).",
+    """Return what each tool does and the JSON schema of its arguments, by name."""
+    return {
+        **{
+            name: (f"{COMMANDS[name].summary} As `capplan {name}`.", _of_question(name))
+            for name in ASKED
+        },
+        EXPLAIN: (
+            "Why and how, of an answer of this session.",
+            _of_texts(
+                answer="Its name, as plan-1 (default: the last one).",
+                topic=f"{', '.join(TOPICS)} (default: all).",
+            ),
         ),
-    )
-    found[SETTINGS] = (
-        "Settings of a tool that mention a word, with what they mean.",
-        _schema(tool=f"One of {', '.join(ASKED)}.", word="A word (default: all)."),
-    )
-    return found
-
-
-def _schema(**texts: str) -> dict[str, Any]:
-    told = {key: {"type": "string", "description": x} for key, x in texts.items()}
-    return {"type": "object", "properties": told, "additionalProperties": False}
+        SETTINGS: (
+            "Settings of a tool that mention a word, with what they mean.",
+            _of_texts(tool=f"One of {_ALL}.", word="A word (default: all)."),
+        ),
+    }
 
 
 @dataclass
@@ -113,10 +102,10 @@ class Tools:
             raise InputError(f"{name!r} is no tool{nearest(name, [*ASKED, *own])}")
         known = schemas()[name][1]["properties"]
         for key, value in given.items():
-            if key not in known:
-                raise InputError(f"{key} is no argument{nearest(key, known)}")
-            if not isinstance(value, str):
-                raise InputError(f"{key} is {value!r}; expected a text")
+            if key not in known or not isinstance(value, str):
+                raise InputError(
+                    f"{key} is {value!r}; expected a text for {' or '.join(known)}"
+                )
         return own[name](**given)
 
     def _answered(self, name: str, given: dict[str, Any], *watched: Any) -> str:
@@ -124,10 +113,7 @@ class Tools:
         from capplan.report.shown import page_of
         from capplan.report.to_files import answer
 
-        form = given.pop("format", TERMINAL)
-        if form not in (TERMINAL, *FORMATS):
-            known = f"{TERMINAL}, {', '.join(FORMATS)}"
-            raise InputError(f"format is {form!r}; expected {known}")
+        form = checked_form(given.pop("format", None))
         self._count += 1
         called = f"{name}-{self._count}"
         with collected_warnings() as texts:
@@ -139,31 +125,29 @@ class Tools:
         page = self.pages[called] = page_of(result)
         while len(self.pages) > _KEPT:
             del self.pages[next(iter(self.pages))]
-        if form == "title":
-            return page.headline
-        if form != TERMINAL:
-            return document(page, form)
+        if form is not None:
+            return page.headline if form == TITLE else document(page, form)
         notes = [f"warning: {x}" for x in texts if x not in page.warnings]
         files = [f"written to {written[0].parent}"] if written else []
         return "\n".join([_screen(page), *notes, *files, f"answer: {called}"])
 
     def _settings(self, name: str, given: dict[str, Any], called: str) -> Settings:
         """Return the settings of a call, which neither write nor execute a file."""
-        for key in given:
-            if key in NOT_IN_THE_RESULT:
-                raise InputError(f"{key} is not a tool's: files go where --out says")
+        for key in NOT_IN_THE_RESULT & {*given}:
+            raise InputError(f"{key} is not a tool's: files go where --out says")
         source = given.pop(SOURCE, None)
         if source is not None and not isinstance(source, str):
             raise InputError(f"{SOURCE} is {source!r}; expected the path of a file")
         path = None if source is None else Path(source)
         settings = settings_of_source(QUESTIONS[name].model, path, given)
-        scheduler = getattr(settings, "scheduler", None)
-        file = file_of(scheduler or "")
-        if file and not self.trusts:
-            raise InputError(
-                f"scheduler {file} is executed; read it, then start the server with "
-                "--trust"
-            )
+        values = settings.model_dump()
+        varied = values.get("vary", {}).get("scheduler", ())
+        for file in map(file_of, (values["scheduler"] or "", *varied)):
+            if file and not self.trusts:
+                raise InputError(
+                    f"scheduler {file} is executed; read it, then start the server "
+                    "with --trust"
+                )
         fields, update = type(settings).model_fields, {}
         for key in NOT_IN_THE_RESULT & settings.model_fields_set:
             warn(f"{source}: {key} has no effect on a tool")
@@ -174,7 +158,7 @@ class Tools:
 
     def _explained(self, answer: str = "", topic: str = "all") -> str:
         if not self.pages:
-            raise InputError("no answer yet; ask plan, what-if, capacity or backtest")
+            raise InputError(f"no answer yet; ask one of {_ALL}")
         called = answer or next(reversed(self.pages))
         if called not in self.pages:
             raise InputError(f"{called} is no answer; expected {', '.join(self.pages)}")
@@ -183,7 +167,7 @@ class Tools:
 
 def _described_settings(tool: str = "plan", word: str = "") -> str:
     if tool not in ASKED:
-        raise InputError(f"{tool} has no settings; expected one of {', '.join(ASKED)}")
+        raise InputError(f"{tool} has no settings; expected one of {_ALL}")
     shown = [
         f"{key}: {each.description}"
         for key, each in _fields(tool).items()

@@ -172,9 +172,13 @@ def test_no_python_file_is_executed_without_trust(tmp_path):
     scenario = tmp_path / "scenario.yaml"
     scenario.write_text("scheduler: ./own.py\n")
 
-    for given in ({"scheduler": str(own)}, {"scenario": str(scenario)}):
+    for name, given in (
+        ("plan", {"scheduler": str(own)}),
+        ("plan", {"scenario": str(scenario)}),
+        ("what-if", {"vary": {"scheduler": f"vllm-v1,{own}"}}),
+    ):
         with pytest.raises(CapplanError, match="--trust"):
-            called(Tools(), "plan", **{**SMALL, **given})
+            called(Tools(), name, **{**SMALL, **given})
 
     assert not mark.exists()
 
