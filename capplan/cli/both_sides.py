@@ -175,14 +175,9 @@ class _Planner(NamedTuple):
             os.path.relpath(file, tree.folder): content_sha256(file)
             for file in chain.from_iterable(map(files_of, paths))
         }
-        of = [
-            own_version(),
-            f"{self.day}",
-            [*self.args],
-            scenario,
-            sorted(files.items()),
-        ]
-        return hashlib.sha256(json.dumps(of).encode()).hexdigest()[:32]
+        of = [own_version(), str(self.day), [*self.args], scenario, files]
+        text = json.dumps(of, sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()[:32]
 
     def _run(self, tree: Tree, scenario: str, out: Path) -> None:
         """Plan in a process whose folder is the tree's, from which no code is taken."""

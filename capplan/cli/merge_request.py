@@ -28,15 +28,14 @@ def comment_here(text: str, creates: bool) -> str:
             ask = partial(_ask, ("Authorization", f"Bearer {token}"))
             # A job's token may not ask REST whose it is.
             graphql = of("GITHUB_GRAPHQL_URL") or f"{url}/graphql"
-            me = ask("POST", graphql, query="{viewer{login}}")["data"]["viewer"][
-                "login"
-            ]
+            viewer = ask("POST", graphql, query="{viewer{login}}")["data"]["viewer"]
+            me = {"login": viewer["login"]}
             issues = f"{url}/repos/{of('GITHUB_REPOSITORY')}/issues"
             comments = f"{issues}/{quote(pull, '')}/comments"
             _keep(ask, me, comments, (f"{issues}/comments", "PATCH"), text, creates)
         elif merge and (token := of("GITLAB_TOKEN")):
             url, ask = of("CI_API_V4_URL", ""), partial(_ask, ("PRIVATE-TOKEN", token))
-            me = ask("GET", f"{url}/user")["username"]
+            me = {"username": ask("GET", f"{url}/user")["username"]}
             merges = f"{url}/projects/{of('CI_PROJECT_ID')}/merge_requests"
             notes = f"{merges}/{quote(merge, '')}/notes"
             _keep(ask, me, notes, (notes, "PUT"), text, creates)
@@ -51,14 +50,14 @@ def comment_here(text: str, creates: bool) -> str:
 
 
 def _keep(
-    ask: Any, me: str, comments: str, one: tuple[str, str], text: str, creates: bool
+    ask: Any, me: Any, comments: str, one: tuple[str, str], text: str, creates: bool
 ) -> None:
     """Update the comment that the token's own account wrote, or create it."""
     for page in count(1):
         found = ask("GET", f"{comments}?per_page={_PER_PAGE}&page={page}")
         for each in found:
             user = each.get("user") or each.get("author") or {}  # GitHub, GitLab
-            is_own = me and me in (user.get("login"), user.get("username"))
+            is_own = me.items() <= user.items()
             if is_own and str(each["body"]).startswith(MARK):
                 if each["body"].strip() != text.strip():
                     ask(one[1], f"{one[0]}/{each['id']}", body=text)

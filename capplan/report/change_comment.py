@@ -26,9 +26,8 @@ def title(changes: Changes) -> str:
     if bill.moved is None:
         return "What the change costs cannot be told"
     if not changes.is_compared:
-        return (
-            f"{plural(len(changes.each), 'scenario')} for {dollars(bill.new)} a month"
-        )
+        count = plural(len(changes.each), "scenario")
+        return f"{count} for {dollars(bill.new)} a month"
     if not round(bill.moved):
         another = any(change.has_changed for change in changes.each)
         return f"{'Same cost' if another else 'No change'}: {dollars(bill.new)} a month"
