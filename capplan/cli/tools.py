@@ -5,7 +5,7 @@ file or connects elsewhere, and a Python file is executed only where it is trust
 """
 
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -128,8 +128,7 @@ class Tools:
         if form is not None:
             return page.headline if form == TITLE else document(page, form)
         notes = [f"warning: {x}" for x in texts if x not in page.warnings]
-        files = [f"written to {written[0].parent}"] if written else []
-        return "\n".join([_screen(page), *notes, *files, f"answer: {called}"])
+        return "\n".join([_screen(page, written), *notes, f"answer: {called}"])
 
     def _settings(self, name: str, given: dict[str, Any], called: str) -> Settings:
         """Return the settings of a call, which neither write nor execute a file."""
@@ -162,7 +161,7 @@ class Tools:
         called = answer or next(reversed(self.pages))
         if called not in self.pages:
             raise InputError(f"{called} is no answer; expected {', '.join(self.pages)}")
-        return _screen(self.pages[called], checked_topic(topic))
+        return _screen(self.pages[called], (), checked_topic(topic))
 
 
 def _described_settings(tool: str = "plan", word: str = "") -> str:
@@ -176,12 +175,12 @@ def _described_settings(tool: str = "plan", word: str = "") -> str:
     return "\n".join(shown) or f"no setting of {tool} mentions {word!r}"
 
 
-def _screen(page: Page, topic: str = "") -> str:
+def _screen(page: Page, written: Sequence[Path], topic: str = "") -> str:
     """Return what the command prints."""
     from capplan.report.console import console
     from capplan.report.render.terminal import SCREEN_COLUMNS, print_result
 
     text = io.StringIO()
     out = console(file=text, width=SCREEN_COLUMNS)
-    print_result(page, (), topic, out)
+    print_result(page, written, topic, out)
     return text.getvalue().rstrip("\n")
