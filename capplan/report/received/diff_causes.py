@@ -17,6 +17,8 @@ _TRAFFIC = {
     "mean_prompt_tokens": "mean prompt tokens",
     "mean_output_tokens": "mean output tokens",
 }
+_OF_RATE = ("rate_per_s", "request_count")
+"""What follows from the rate, or the scale, that was asked for."""
 _SHA_CHARACTERS = 12
 _MOST_CHARACTERS = 60
 _LARGEST = 1e15
@@ -51,7 +53,7 @@ def causes_of_plan(old: PlanFigures, new: PlanFigures) -> tuple[Cause, ...]:
     rows += [
         _cause(words, *values)
         for name, words in _TRAFFIC.items()
-        if not (name == "rate_per_s" and "rate" in named)
+        if not (name in _OF_RATE and named & {"rate", "scale"})
         and _differ(*(values := [p.document.get(name) for p in (old, new)]))
     ]
     return tuple(rows)
