@@ -57,7 +57,7 @@ DRAWS = [
 
 def drawn(draw):
     """Return random cases by their tags."""
-    return {case["tag"]: case for case in map(draw, range(12))}
+    return {case["tag"]: case for case in map(draw, range(24))}
 
 
 def together():

@@ -17,7 +17,7 @@ from capplan.simulator.simulate import simulate
 from capplan.workload.trace import Trace
 from tests.deployments import fleet_of
 
-EXAMPLES = 6 if config.DISABLE_JIT else int(environ.get("LAW_EXAMPLES", 10))
+EXAMPLES = 6 if config.DISABLE_JIT else int(environ.get("LAW_EXAMPLES", 25))
 """Cases per law; few where nothing is compiled, more for a search by hand."""
 
 MOST_SEQS = 6

@@ -213,7 +213,7 @@ def random_tier(seed: int, names: tuple[str, ...], flies: bool = False) -> Case:
 
 @in_python
 @pytest.mark.parametrize("names", SETS, ids="-".join)
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(4))
 def test_conversations_are_served_as_the_judge_serves_them(names, seed):
     assert_judged(random_tier(seed, names))
 
