@@ -22,18 +22,10 @@ _LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\[\]]*\])*)\]\((?!https?:|#)([^)\s]+)
 _SYSTEM = ("linux", "x86_64")
 _COMPILE = """
 import pathlib, sys
-import capplan.simulator.drivers.two_pools
-import capplan.simulator.hand_offs.nixl
-import capplan.simulator.routers.join_shortest_queue
-from capplan.simulator import jit, shipped, simulate
-from capplan.simulator.drivers.one_pool import driver
-from capplan.simulator.fleet import moving_fleet
-from capplan.simulator.schedulers import scheduler
+from capplan.simulator import jit, shipped
+from capplan.simulator.of_plans import compiled_of_plans
 
-for name in ("vllm-v1", "vllm-v1+COPIES"):
-    scheduler(name).schedule
-driver(moves=False)
-shipped.ship(pathlib.Path(sys.argv[1]), jit.DIGEST, jit.CALLED_BY_PYTHON)
+shipped.ship(pathlib.Path(sys.argv[1]), jit.DIGEST, compiled_of_plans())
 """
 
 

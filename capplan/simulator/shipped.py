@@ -118,7 +118,8 @@ def unpack(content: bytes, folder: Path) -> None:
 
 def _cpu() -> str:
     """Return what code that is compiled here may use of a CPU."""
-    name = numba.config.CPU_NAME or binding.get_host_cpu_name()  # type: ignore[attr-defined]
+    config: Any = numba.config
+    name = config.CPU_NAME or binding.get_host_cpu_name()
     return f"{name} {binding.get_host_cpu_features().flatten()}"
 
 
