@@ -20,7 +20,7 @@ from capplan.deployment.changes import (
 from capplan.deployment.cold_start import ColdStart, parse_cold_start_s
 from capplan.deployment.configuration import Configuration
 from capplan.deployment.pools import Counts, Deployment, Pool
-from capplan.errors import InputError, warn
+from capplan.errors import InputError, placed, warn
 from capplan.fleet.catalog import gpu, gpu_names
 from capplan.planning.configure.configuration import only_configuration
 from capplan.planning.money.cost import at_one_provider, nodes_of
@@ -86,39 +86,50 @@ def of_pools(
     if len(settings.prefill_gpu) > 1:
         names = ",".join(settings.prefill_gpu)
         raise InputError(f"--prefill-gpu {names}: expected one GPU type to simulate")
-    other = settings.prefill_gpu not in ((), (configuration.gpu,))
-    if settings.prefill_tp in (None, tp) and not other:
+    if settings.prefill_tp in (None, tp) and not settings.prefill_gpu:
         return [configuration]
     prompts = only_configuration(of_prompts(settings))
-    if not other:
+    if prompts.gpu == configuration.gpu:
         return [prompts, configuration]
-    if reason := cannot_copy(prompts, configuration):
-        raise InputError(f"--prefill-gpu {prompts.gpu}: {reason}")
-    return at_one_provider([prompts, configuration])
+    with placed(f"--prefill-gpu {prompts.gpu}"):
+        return on_two_types(prompts, configuration)
 
 
-def cannot_copy(prompts: Configuration, decoding: Configuration) -> str:
-    """Return why one GPU type takes no KV of another; empty: it can.
+def on_two_types(
+    prompts: Configuration, decoding: Configuration
+) -> list[Configuration]:
+    """Return what computes prompts on one GPU type and decodes on another.
 
-    vLLM's NIXL connector refuses KV of another type or attention backend
-    (``compute_nixl_compatibility_hash``), and of other blocks.
+    Their nodes are bought of one provider. vLLM's NIXL connector refuses KV of another
+    type or attention backend (``compute_nixl_compatibility_hash``), and of other
+    blocks.
+
+    Raises
+    ------
+    InputError
+        No KV can be copied from one to the other.
     """
     pair = prompts, decoding
     makers = {row.replica.gpu.vendor for row in pair if row.replica is not None}
     if len(makers) > 1:
-        return f"no attention backend runs on both {prompts.gpu} and {decoding.gpu}"
+        raise InputError(
+            f"no attention backend runs on both {prompts.gpu} and {decoding.gpu}"
+        )
     told = [
         f"{row.kv_dtype or 'of unknown type'}, {row.engine.block_size} tokens a block"
         for row in pair
     ]
     if told[0] != told[1]:
-        return f"KV of {prompts.gpu} is {told[0]}, of {decoding.gpu} {told[1]}"
-    if not at_one_provider(pair):
-        return (
+        raise InputError(
+            f"KV of {prompts.gpu} is {told[0]}, of {decoding.gpu} {told[1]}"
+        )
+    bought = at_one_provider(pair)
+    if not bought:
+        raise InputError(
             f"no provider sells {prompts.gpu} and {decoding.gpu}, and KV would leave "
             "its network; give --price of both"
         )
-    return ""
+    return bought
 
 
 def of_prompts(settings: Apart) -> Apart:
@@ -129,8 +140,8 @@ def of_prompts(settings: Apart) -> Apart:
     update: dict[str, object] = {"gpu": settings.prefill_gpu or settings.gpu}
     if settings.prefill_tp is not None:
         update["tp"] = (settings.prefill_tp,)
-    if settings.prefill_tp is not None and settings.may_have_ranks:
-        update |= {"data_parallel_size": (1,), "enable_expert_parallel": False}
+        if settings.may_have_ranks:
+            update |= {"data_parallel_size": (1,), "enable_expert_parallel": False}
     return settings.model_copy(update=update)
 
 

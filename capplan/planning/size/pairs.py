@@ -11,7 +11,7 @@ from capplan.deployment.configuration import Configuration
 from capplan.deployment.features import features_of_engine
 from capplan.deployment.pools import DECODE, PREFILL, Pool
 from capplan.errors import InputError
-from capplan.planning.configure.deployments import cannot_copy, link_gb_per_s
+from capplan.planning.configure.deployments import link_gb_per_s, on_two_types
 from capplan.planning.configure.excluded import Excluded
 from capplan.planning.configure.prefix_caching import without_states
 from capplan.planning.configure.scheduling import widest_alone
@@ -21,7 +21,6 @@ from capplan.planning.evaluate.inputs import PlanInputs, _of_prefill_tp, prefill
 from capplan.planning.evaluate.saturation import replica_saturations
 from capplan.planning.evaluate.too_slow import too_slow
 from capplan.planning.load.unbatched import Unbatched, unbatched
-from capplan.planning.money.cost import at_one_provider
 from capplan.planning.money.gpu_choices import listed_gpu
 from capplan.planning.prove.pool_parts import Part
 from capplan.planning.prove.proof import bound_of
@@ -52,9 +51,8 @@ def pairs_of(
         if row.rank_tables is None or takes_ranks
     ]
     of, types = inputs.settings, {row.gpu for row in tried}
-    prompting = prefilling(inputs, decoding)
-    prompting = _of_types(prompting, of.prefill_gpu, types, "--prefill-gpu")
-    decoding = _of_types(decoding, of.decode_gpu, types, "--decode-gpu")
+    prompting = _of_types(prefilling(inputs, decoding), of.prefill_gpu, types)
+    decoding = _of_types(decoding, of.decode_gpu, types)
     across = bool(of.prefill_gpu or of.decode_gpu)
     pairs = [
         (first, second)
@@ -88,10 +86,11 @@ def pairs_of(
         prefill, decode = prospects[id(first), PREFILL], prospects[id(second), DECODE]
         pair = Shape((prefill, decode), inputs.settings, inputs.routers[0])
         if first.gpu != second.gpu:
-            if reason := cannot_copy(first, second):
-                found.append((pair, reason))
+            try:
+                bought = on_two_types(first, second)
+            except InputError as error:
+                found.append((pair, str(error)))
                 continue
-            bought = at_one_provider([first, second])
             pools = zip(pair.pools, bought, strict=True)
             pair = replace(
                 pair, pools=tuple(replace(p, configuration=c) for p, c in pools)
@@ -99,23 +98,22 @@ def pairs_of(
         pair = _with_held(inputs, pair, hand_off)
         if not pair.price_of(pair.at_least) < inputs.to_beat:
             continue
-        reason = _cannot_serve(inputs, pair, hand_off, alone)
-        found.append((pair, reason))
+        found.append((pair, _cannot_serve(inputs, pair, hand_off, alone)))
     return sorted(found, key=lambda each: _cheapest_first(each[0]))
 
 
 def _of_types(
-    rows: list[Configuration], names: Sequence[str], types: Collection[str], flag: str
+    rows: list[Configuration], names: Sequence[str], types: Collection[str]
 ) -> list[Configuration]:
     """Return the configurations of the GPU types that a flag names; none: all."""
-    found = [listed_gpu(name, types) for name in names]
-    wanted = {row if isinstance(row, str) else row.name for row in found}
-    if other := wanted.difference(types):
-        raise InputError(
-            f"{flag} {', '.join(sorted(other))} is not among the GPU types of the plan "
-            f"({', '.join(sorted(types))}); name it with --gpu too"
-        )
+    wanted = _named(names, types)
     return [row for row in rows if not wanted or row.gpu in wanted]
+
+
+def _named(names: Sequence[str], types: Collection[str]) -> set[str]:
+    """Return GPU types by the names that the catalog, or a profile, has for them."""
+    found = [listed_gpu(name, types) for name in names]
+    return {row if isinstance(row, str) else row.name for row in found}
 
 
 def _no_ranks(settings: PlanSettings) -> str:
@@ -132,6 +130,14 @@ def check_pools(
 ) -> None:
     """Refuse pools that cannot be, before anything is simulated."""
     hand_off = features_of_hand_off(settings.hand_off or DEFAULT_HAND_OFF)
+    types = {row.gpu for row in tried}
+    for flag in ("prefill_gpu", "decode_gpu"):
+        if other := _named(getattr(settings, flag), types).difference(types):
+            raise InputError(
+                f"--{flag.replace('_', '-')} {', '.join(sorted(other))} is not among "
+                f"the GPU types of the plan ({', '.join(sorted(types))}); name it with "
+                "--gpu too"
+            )
     _of_prefill_tp(settings)
     if settings.may_have_ranks and (reason := _no_ranks(settings)):
         raise InputError(reason)
