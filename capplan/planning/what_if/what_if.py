@@ -1,6 +1,6 @@
 """What if the traffic, the objective or the LLM were another: a plan for each."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -141,19 +141,15 @@ def what_if(
         done = 0
         with executor(settings.executor, settings.ray_address) as workers:
             for wave in _waves(cells):
-                shared.hints = hints = _hints(cells)
-                if not local:
+                shared.hints = _hints(cells)
+                if local:
+                    _plan_here(shared, cells, enumerate(wave, done), show)
+                else:
                     show(f"{len(wave)} plans side by side", done / len(cells))
-                    of, asked = (scenario.requests, hints), [cells[i] for i in wave]
-                    for index, cell in zip(
-                        wave, workers(_planned_there, of, asked), strict=True
-                    ):
+                    of = scenario.requests, shared.hints
+                    planned = workers(_planned_there, of, [cells[i] for i in wave])
+                    for index, cell in zip(wave, planned, strict=True):
                         cells[index] = cell
-                for at, index in enumerate(wave if local else (), done):
-                    if shared.is_stopped():
-                        break
-                    step = _step(show, cells[index], at, len(cells))
-                    cells[index] = shared.planned(cells[index], step)
                 done += len(wave)
     _refuse_if_all_are(cells)
     return WhatIf(
@@ -336,6 +332,17 @@ class _Shared:
         known = {row.key for row in tried}
         like = sorted(self.hints, key=lambda hint: _differences(cell.values, hint[0]))
         return next((key for _, key in like if key in known), None)
+
+
+def _plan_here(
+    shared: _Shared, cells: list[Cell], wave: Iterable[tuple[int, int]], show: Progress
+) -> None:
+    """Plan cells until it is to stop: how many are done, and which is next."""
+    for done, index in wave:
+        if shared.is_stopped():
+            break
+        step = _step(show, cells[index], done, len(cells))
+        cells[index] = shared.planned(cells[index], step)
 
 
 def _planned_there(shared: tuple[Trace, list[Hint]], cell: Cell) -> Cell:
