@@ -1,14 +1,13 @@
 """The pages of the site: their links lead to where each file is in it."""
 
-import sys
+import runpy
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "docs"))
-
-from gather import linked, pages  # noqa: E402
+GATHER = runpy.run_path(str(ROOT / "docs" / "gather.py"))
+linked, pages = GATHER["linked"], GATHER["pages"]
 
 
 @pytest.mark.parametrize(

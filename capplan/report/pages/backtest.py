@@ -18,6 +18,7 @@ from capplan.report.fields import fields
 from capplan.report.page import Fact, Page, Section, Table
 from capplan.units import format_duration
 from capplan.workload.metrics.laws import TOLD
+from capplan.workload.readers.columns import EPOCH_S
 
 _NOTE = (
     "Simulated with the times that are assumed, of the same load. φ is the factor on "
@@ -26,12 +27,10 @@ _NOTE = (
 )
 _MOST_WINDOWS = 12
 """Windows that stand on the terminal one by one."""
-_SINCE_1970_S = 1e9
-"""Times beyond it are of a clock."""
 
 
 def _moment(time_s: float) -> str:
-    if time_s < _SINCE_1970_S:
+    if time_s < EPOCH_S:
         return f"{time_s:,.0f} s"
     return datetime.fromtimestamp(time_s, UTC).strftime("%Y-%m-%d %H:%M")
 
